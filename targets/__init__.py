@@ -1,0 +1,28 @@
+"""What a board is: one file per board, plain data, found by listing this folder."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from targets.board import Board, MachineDescription
+from targets.hardware import HardwareModel, MemoryLevel
+
+__all__ = ["Board", "HardwareModel", "MachineDescription", "MemoryLevel", "board_for", "board_names"]
+
+_NOT_BOARDS = {"board", "hardware"}
+
+
+def board_names() -> tuple[str, ...]:
+    """Names of all board files."""
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_BOARDS))
+
+
+def board_for(description: MachineDescription, restrict: str = "") -> Board | None:
+    """The board of a described machine, or None if no board file claims it."""
+    for name in board_names():
+        module = importlib.import_module(f"targets.{name}")
+        if module.matches(description):
+            board: Board = module.resolve(description, restrict)
+            return board
+    return None

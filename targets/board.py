@@ -1,0 +1,59 @@
+"""A kind of board, as declared, and what an agent says of the machine that it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from targets.hardware import HardwareModel
+
+
+@dataclass(frozen=True)
+class MachineDescription:
+    """What a device agent reports of its machine (wire message `describe`).
+
+    Attributes:
+        machine: `uname -m`.
+        cpu_name: model name of the processor.
+        cores: cores usable by the agent.
+        features: CPU feature flags as /proc/cpuinfo spells them.
+        cache_bytes: per-core capacity by level name ("L1", "L2", "L3").
+        frequency_hz: current or nominal clock; 0 where unknown.
+        memory_bytes: physical memory.
+        device_tree_model: board name from the device tree, "" on PCs.
+        software: versions by name ("python", "tvm_runtime", "onnxruntime", ...).
+    """
+
+    machine: str
+    cpu_name: str
+    cores: int
+    features: tuple[str, ...]
+    cache_bytes: dict[str, int]
+    frequency_hz: float
+    memory_bytes: int
+    device_tree_model: str = ""
+    software: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Board:
+    """A kind of board.
+
+    Attributes:
+        name: identifier used on the command line.
+        title: name for people.
+        architecture: "x86_64", "aarch64" or "riscv64".
+        tvm_target: target as a dictionary that TVM accepts, `num-cores` included.
+        hardware: what the schedules are made for.
+        sensors: power sensors to look for, best first.
+        payload: "python" or "native".
+        power_modes: names of power modes the board offers.
+    """
+
+    name: str
+    title: str
+    architecture: str
+    tvm_target: dict[str, object]
+    hardware: HardwareModel
+    sensors: tuple[str, ...] = ()
+    payload: str = "python"
+    power_modes: tuple[str, ...] = ()

@@ -1,0 +1,71 @@
+"""Any x86-64 machine: the board is made from what the agent reports of the processor."""
+
+from __future__ import annotations
+
+from targets.board import Board, MachineDescription
+from targets.hardware import HardwareModel, MemoryLevel
+
+NAME = "x86_64"
+TITLE = "x86-64 machine"
+
+# AVX-512 subsets that LLVM's x86-64-v4 level names; all of them or none.
+_AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+
+
+def matches(description: MachineDescription) -> bool:
+    """Whether `description` is a machine that this file describes."""
+    return description.machine in ("x86_64", "amd64")
+
+
+def resolve(description: MachineDescription, restrict: str = "") -> Board:
+    """The board for a described machine.
+
+    Args:
+        description: the agent's report.
+        restrict: "" for everything the processor has, "avx2" to leave AVX-512 unused.
+    """
+    features = set(description.features)
+    avx512 = features >= _AVX512 and restrict != "avx2"
+    avx2 = {"avx2", "fma"} <= features
+    mcpu = "x86-64-v4" if avx512 else "x86-64-v3" if avx2 else "x86-64-v2"
+    return Board(
+        name=NAME if not restrict else f"{NAME}-{restrict}",
+        title=description.cpu_name or TITLE,
+        architecture="x86_64",
+        tvm_target={
+            "kind": "llvm",
+            "mtriple": "x86_64-linux-gnu",
+            "mcpu": mcpu,
+            "num-cores": description.cores,
+        },
+        hardware=_hardware(description, 512 if avx512 else 256 if avx2 else 128, avx512),
+        sensors=("rapl",),
+    )
+
+
+def _hardware(description: MachineDescription, vector_bits: int, avx512: bool) -> HardwareModel:
+    # AMD's Zen 4 and many Intel parts retire 32 fp32 FMA lanes a cycle whatever the width: one
+    # 512-bit or two 256-bit operations (AMD and Intel optimisation manuals). 128-bit SSE has no FMA.
+    fma_per_cycle = 1.0 if avx512 else 2.0 if vector_bits == 256 else 1.0
+    frequency = description.frequency_hz or 3.0e9
+    lanes = vector_bits // 32
+    cache = description.cache_bytes
+    per_cycle = frequency
+    levels = (
+        MemoryLevel("L1", cache.get("L1", 32 << 10), 64 * per_cycle, 5 / frequency),
+        MemoryLevel("L2", cache.get("L2", 512 << 10), 32 * per_cycle, 14 / frequency),
+        MemoryLevel("L3", cache.get("L3", 8 << 20), 10 * per_cycle, 50 / frequency, ways=16),
+        MemoryLevel("DRAM", 0, 12e9, 90e-9, ways=0),
+    )
+    return HardwareModel(
+        cores=description.cores,
+        frequency_hz=frequency,
+        vector_bits=vector_bits,
+        vector_registers=32 if avx512 else 16,
+        fma_per_cycle=fma_per_cycle,
+        fma_latency_cycles=4.0,
+        peak_flops=2.0 * lanes * fma_per_cycle * frequency,
+        levels=levels,
+        parallel_launch_s=5e-6,
+        source="detected",
+    )
