@@ -1,0 +1,49 @@
+# make deploy: everything from nothing to a verified, measured MobileNetV2 on this machine.
+# make test:   everything the tests need, the checks and the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT := edgetlm-out
+MODEL := $(OUT)/models/mobilenetv2.onnx
+
+# Stamps carry the hash of what they were made from, so that a repeated `make` does nothing and a
+# changed pin installs again.
+HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
+TEST_STAMP := $(VENV)/.installed-tests-$(shell cat requirements/*.txt pyproject.toml | sha256sum | cut -c1-16)
+
+.PHONY: deploy test check install clean
+
+deploy: $(MODEL)
+	$(BIN)/sdk deploy $(MODEL) --device local --threads 1 \
+		--bundle $(OUT)/mobilenetv2/bundle --report $(OUT)/mobilenetv2/report.html \
+		--json $(OUT)/mobilenetv2/result.json
+
+test: $(TEST_STAMP)
+	scripts/system-packages
+	scripts/test
+
+check: $(TEST_STAMP)
+	scripts/check
+
+install: $(HOST_STAMP)
+
+$(MODEL): $(HOST_STAMP)
+	$(BIN)/python -m tests.models.export mobilenetv2 -o $(dir $(MODEL)) --format onnx
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+		{ echo "make: $(PYTHON) is not Python 3.11; say which is: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "make: no virtual environment; install python3-venv (apt-get install python3-venv)" >&2; exit 1; }
+
+$(HOST_STAMP): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/models.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.installed-host-* && touch $@
+
+$(TEST_STAMP): $(HOST_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/tests.txt
+	@rm -f $(VENV)/.installed-tests-* && touch $@
+
+clean:
+	rm -rf $(OUT) build dist *.egg-info
