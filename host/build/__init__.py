@@ -1,0 +1,22 @@
+"""From scheduled functions to kernels and libraries: compile, cache, link."""
+
+from host.build.cache import KernelCache, cache_root
+from host.build.default_schedule import default_schedule
+from host.build.kernel import KernelObject, compile_kernel
+from host.build.linker import build_kernel_library
+from host.build.model import BuildStats, Progress, build_model
+from host.build.target import architecture_of, target_for
+
+__all__ = [
+    "BuildStats",
+    "KernelCache",
+    "KernelObject",
+    "Progress",
+    "architecture_of",
+    "build_kernel_library",
+    "build_model",
+    "cache_root",
+    "compile_kernel",
+    "default_schedule",
+    "target_for",
+]

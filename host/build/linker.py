@@ -1,0 +1,118 @@
+"""Objects to shared libraries with the lld of the ziglang package: no C toolchain is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tvm
+
+from host.build.cache import KernelCache
+from host.build.kernel import SYMBOL_PREFIX, KernelObject, compile_kernel
+from host.build.target import architecture_of
+from host.errors import BuildError
+
+# lld's names of the ELF flavours (ld.lld -m).
+_EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux", "riscv64": "elf64lriscv"}
+
+
+def zig_executable() -> Path:
+    """The zig binary inside the ziglang package.
+
+    Raises:
+        BuildError: the package is not installed.
+    """
+    spec = importlib.util.find_spec("ziglang")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    if folder is None or not (folder / "zig").is_file():
+        raise BuildError("the linker is missing: install the package ziglang")
+    return folder / "zig"
+
+
+def link_shared(
+    objects: Sequence[Path], output: Path, architecture: str, aliases: Mapping[str, str] | None = None
+) -> None:
+    """Link objects to a shared library.
+
+    Functions of the runtime and of libm stay undefined: the process that loads the library has both.
+
+    Args:
+        objects: relocatable objects.
+        output: the library; written whole or not at all.
+        architecture: "x86_64", "aarch64" or "riscv64".
+        aliases: further names of defined symbols, new name first.
+
+    Raises:
+        BuildError: lld fails.
+    """
+    # Arguments go through a file: a large model's aliases exceed the command line's limit.
+    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    lines = ["-shared", "--hash-style=gnu", "--gc-sections", "-m", _EMULATIONS[architecture]]
+    lines += [f'--defsym="{new}={old}"' for new, old in (aliases or {}).items()]
+    lines += ["-o", f'"{partial}"', *(f'"{path}"' for path in objects)]
+    try:
+        with tempfile.NamedTemporaryFile("w", suffix=".rsp", prefix="edgetlm-") as response:
+            response.write("\n".join(lines))
+            response.flush()
+            command = [str(zig_executable()), "ld.lld", f"@{response.name}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            reason = (done.stderr or done.stdout).strip().splitlines()
+            raise BuildError(f"linking {output.name} failed: {reason[0] if reason else done.returncode}")
+        os.replace(partial, output)
+    except OSError as error:
+        raise BuildError(f"linking {output}: {error.strerror or error}; free space or choose another place")
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def link_kernels(
+    kernels: Mapping[str, KernelObject], output: Path, architecture: str, extra: Sequence[Path] = ()
+) -> Path:
+    """Link compiled kernels so that each is callable by its name from the loaded library.
+
+    Args:
+        kernels: object by function name; equal functions share one object.
+        output: the library.
+        architecture: of all objects.
+        extra: further objects, e.g. the packed executable of the virtual machine.
+
+    Raises:
+        BuildError: lld fails or the disk is full.
+    """
+    distinct = {kernel.key: kernel for kernel in kernels.values()}
+    aliases = {SYMBOL_PREFIX + name: SYMBOL_PREFIX + kernel.symbol for name, kernel in kernels.items()}
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        paths = [Path(folder) / f"{key}.o" for key in distinct]
+        try:
+            for path, kernel in zip(paths, distinct.values(), strict=True):
+                path.write_bytes(kernel.content)
+        except OSError as error:
+            raise BuildError(f"linking {output.name}: {error.strerror}; free space in {folder}") from error
+        link_shared([*paths, *extra], output, architecture, aliases)
+    return output
+
+
+def build_kernel_library(
+    functions: Mapping[str, tvm.tirx.PrimFunc],
+    output: Path,
+    target: tvm.target.Target,
+    cache: KernelCache | None = None,
+) -> Path:
+    """Compile scheduled functions into one library, for measuring them.
+
+    Args:
+        functions: scheduled PrimFunc by the name to call it by.
+        output: path of the library.
+        target: what to compile for.
+        cache: where to look first.
+
+    Raises:
+        BuildError: compiling or linking fails.
+    """
+    kernels = {name: compile_kernel(function, name, target, cache) for name, function in functions.items()}
+    return link_kernels(kernels, output, architecture_of(target))

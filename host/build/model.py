@@ -1,0 +1,187 @@
+"""A lowered model and its scheduled kernels to one library that the runtime alone can load."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from host.build.cache import KernelCache
+from host.build.default_schedule import default_schedule
+from host.build.kernel import KernelObject, compile_kernel
+from host.build.linker import link_kernels
+from host.build.target import architecture_of
+from host.errors import BuildError
+from host.model import LoweredModel
+
+# Called with kernels done, kernels in all and the name of the one that was done last.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class BuildStats:
+    """What building a model took.
+
+    Attributes:
+        seconds: wall time of everything.
+        kernels: functions in the library.
+        compiled: distinct objects that were compiled.
+        cached: distinct objects that came from the cache.
+        defaulted: names of functions that no schedule was given for, in order.
+        library_bytes: size of the library.
+    """
+
+    seconds: float
+    kernels: int
+    compiled: int
+    cached: int
+    defaulted: tuple[str, ...]
+    library_bytes: int
+
+
+def build_model(
+    lowered: LoweredModel,
+    kernels: Mapping[str, tvm.tirx.PrimFunc],
+    output: Path,
+    progress: Progress | None = None,
+    *,
+    lanes: int,
+    cache: KernelCache | None = None,
+    workers: int | None = None,
+) -> BuildStats:
+    """Compile a model to a library whose `vm_load_executable` gives the virtual machine.
+
+    Parameters stay outside: `main` takes the inputs and then `lowered.parameters`.
+
+    Args:
+        lowered: the model after fusion.
+        kernels: scheduled function by name in `lowered.module`; the rest get the default schedule.
+        output: path of the library.
+        progress: told of every kernel that is done.
+        lanes: fp32 elements of one vector register, for default schedules.
+        cache: where kernels are looked up and kept; None compiles all.
+        workers: threads that compile; the machine's usable cores if None.
+
+    Raises:
+        BuildError: a kernel does not compile, linking fails, or the disk is full.
+    """
+    start = time.monotonic()
+    target = lowered.target
+    executable, functions = lower_to_executable(lowered.module, target)
+    scheduled = {
+        name: kernels[name] if name in kernels else default_schedule(function, lanes)
+        for name, function in functions.items()
+    }
+    objects = compile_kernels(scheduled, target, progress, cache=cache, workers=workers)
+    _link(executable, objects, output, target)
+    distinct = {kernel.key: kernel for kernel in objects.values()}.values()
+    cached = sum(kernel.from_cache for kernel in distinct)
+    return BuildStats(
+        seconds=time.monotonic() - start,
+        kernels=len(objects),
+        compiled=len(distinct) - cached,
+        cached=cached,
+        defaulted=tuple(name for name in functions if name not in kernels),
+        library_bytes=output.stat().st_size,
+    )
+
+
+def lower_to_executable(
+    module: tvm.IRModule, target: tvm.target.Target
+) -> tuple[tvm.runtime.Module, dict[str, tvm.tirx.PrimFunc]]:
+    """Plan memory and generate the virtual machine's bytecode.
+
+    Returns:
+        The executable, without any kernel, and the functions that it calls, by name.
+
+    Raises:
+        BuildError: a pass or the code generator refuses the module.
+    """
+    passes = tvm.transform.Sequential(
+        [
+            relax.backend.DispatchSortScan(),
+            relax.transform.LegalizeOps(),
+            relax.transform.RewriteDataflowReshape(),
+            # After reshapes became views nothing calls their kernels any more.
+            relax.transform.DeadCodeElimination(["main"]),
+            relax.transform.ToNonDataflow(),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            relax.transform.StaticPlanBlockMemory(),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    try:
+        with target:
+            module = passes(module)
+        builder = relax.ExecBuilder()
+        code_generator = tvm.get_global_func("relax.VMCodeGen")
+        rest = code_generator(builder, module)
+        executable = tvm.get_global_func("relax.VMLink")(builder, target, None, [], {})
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        reason = str(error).strip().splitlines()
+        raise BuildError(f"the model's graph does not compile: {reason[0] if reason else error}") from error
+    functions = {
+        variable.name_hint: function
+        for variable, function in rest.functions.items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    }
+    return executable, dict(sorted(functions.items()))
+
+
+def compile_kernels(
+    scheduled: Mapping[str, tvm.tirx.PrimFunc],
+    target: tvm.target.Target,
+    progress: Progress | None = None,
+    *,
+    cache: KernelCache | None = None,
+    workers: int | None = None,
+) -> dict[str, KernelObject]:
+    """Compile scheduled functions in threads: TVM holds no interpreter lock while LLVM works.
+
+    Raises:
+        BuildError: one of them does not compile; the others are cancelled.
+    """
+    threads = workers or len(os.sched_getaffinity(0))
+    objects: dict[str, KernelObject] = {}
+    with ThreadPoolExecutor(threads, thread_name_prefix="build") as pool:
+        futures = {
+            pool.submit(compile_kernel, function, name, target, cache): name
+            for name, function in scheduled.items()
+        }
+        try:
+            for future in as_completed(futures):
+                name = futures[future]
+                objects[name] = future.result()
+                if progress is not None:
+                    progress(len(objects), len(futures), name)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return {name: objects[name] for name in scheduled}
+
+
+def _link(
+    executable: tvm.runtime.Module,
+    objects: Mapping[str, KernelObject],
+    output: Path,
+    target: tvm.target.Target,
+) -> None:
+    """Pack the executable into an object and link it with the kernels."""
+    pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        packed = Path(folder) / "executable.o"
+        pack(executable, False, str(target), "").write_to_file(str(packed))
+        link_kernels(objects, output, architecture_of(target), [packed])
