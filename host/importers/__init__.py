@@ -1,0 +1,7 @@
+"""Model files to `ImportedModel`: a relax module, a signature, and golden outputs of the original runtime."""
+
+from __future__ import annotations
+
+from host.importers.dispatch import detect_format, load
+
+__all__ = ["detect_format", "load"]

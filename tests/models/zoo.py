@@ -57,8 +57,17 @@ class TensorOutputs(nn.Module):
 
 
 def randomise_batch_norm(module: nn.Module) -> nn.Module:
-    """Give every BatchNorm statistics and an affine part that folding cannot get right by accident."""
-    for part in module.modules():
+    """Give every BatchNorm statistics and an affine part that folding cannot get right by accident.
+
+    Convolutions before them get weights that keep the signal's size: with the library's small ones the shifts
+    drown the image within a few layers, and every image then gives the same outputs.
+    """
+    parts = list(module.modules())
+    if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in parts):
+        for part in parts:
+            if isinstance(part, nn.Conv2d | nn.ConvTranspose2d):
+                nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+    for part in parts:
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             nn.init.uniform_(part.weight, 0.8, 1.2)
             nn.init.normal_(part.bias, std=0.1)

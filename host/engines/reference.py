@@ -1,0 +1,82 @@
+"""Run a model file once in its original runtime, in a process of its own.
+
+The process takes the runtime's memory and spinning threads with it when it ends, and a runtime that
+crashes on a broken file takes nobody along.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from host.engines.table import ENGINES, unavailable
+from host.errors import EngineError
+
+
+def run_reference(
+    engine: str,
+    path: Path,
+    inputs: Sequence[Sequence[np.ndarray]],
+    *,
+    threads: int = 1,
+    time_limit_s: float = 600.0,
+) -> list[list[np.ndarray]]:
+    """Outputs of a model for each set of inputs.
+
+    Args:
+        engine: name of the engine; it must read the file's format.
+        path: the model file.
+        inputs: one sequence of arrays per case, in the order of the model's inputs.
+        threads: threads that the engine may use.
+        time_limit_s: after this the process is killed.
+
+    Returns:
+        For each case the outputs in the model's order.
+
+    Raises:
+        EngineError: the engine is missing, refused the model, crashed or took too long.
+    """
+    reason = unavailable(engine)
+    if reason is not None:
+        raise EngineError(f"{path.name}: cannot make reference outputs: {reason}")
+    with tempfile.TemporaryDirectory(prefix="edgetlm-reference-") as directory:
+        files = [Path(directory, name) for name in ("inputs.npz", "outputs.npz", "error.json")]
+        flat = {f"{case}/{index}": array for case, arrays in enumerate(inputs) for index, array in enumerate(arrays)}
+        np.savez(files[0], **flat)  # type: ignore[arg-type]
+        command = [sys.executable, "-m", "host.engines.worker", engine, str(path), str(len(inputs)), str(threads)]
+        command += [str(file) for file in files]
+        root = str(Path(__file__).resolve().parents[2])
+        try:
+            result = subprocess.run(
+                command, cwd=root, capture_output=True, text=True, errors="replace", timeout=time_limit_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise EngineError(
+                f"{path.name}: {ENGINES[engine].title} gave no outputs within {time_limit_s:.0f} s"
+            ) from None
+        if result.returncode != 0:
+            raise EngineError(f"{path.name}: {ENGINES[engine].title} {_failure(result, files[2])}")
+        return _unpack(files[1], len(inputs))
+
+
+def _failure(result: subprocess.CompletedProcess[str], error_file: Path) -> str:
+    """One line about why the worker ended without outputs."""
+    if error_file.is_file():
+        return f"cannot run it: {json.loads(error_file.read_text())['message']}"
+    if result.returncode < 0:
+        return f"crashed on it ({signal.Signals(-result.returncode).name})"
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    return f"ended with code {result.returncode}: {lines[-1] if lines else 'no message'}"
+
+
+def _unpack(path: Path, cases: int) -> list[list[np.ndarray]]:
+    with np.load(path) as archive:
+        counts = archive["counts"]
+        return [[archive[f"{case}/{index}"] for index in range(int(counts[case]))] for case in range(cases)]

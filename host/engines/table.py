@@ -1,0 +1,64 @@
+"""Which engines there are and what each can read."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+from host.errors import EngineError
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Something that can run a model.
+
+    Attributes:
+        name: identifier used on the command line and in manifests.
+        title: name for people.
+        formats: model formats that it reads ("tvm" is a compiled library).
+        modules: Python modules, any one of which makes it available.
+    """
+
+    name: str
+    title: str
+    formats: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        Engine("tvm", "EdgeTLM (TVM runtime)", ("tvm",), ("tvm_ffi",)),
+        Engine("onnxruntime", "ONNX Runtime", ("onnx",), ("onnxruntime",)),
+        Engine("litert", "LiteRT", ("tflite",), ("ai_edge_litert", "tflite_runtime")),
+        Engine("torch", "PyTorch", ("pt2",), ("torch",)),
+        Engine("openvino", "OpenVINO", ("onnx", "tflite"), ("openvino",)),
+    )
+}
+
+_ORIGINAL_RUNTIME = {"onnx": "onnxruntime", "pt2": "torch", "tflite": "litert"}
+
+
+def engine_for_format(format_name: str) -> Engine:
+    """The original runtime of a model format, which golden outputs come from.
+
+    Raises:
+        EngineError: no runtime is known for this format.
+    """
+    if format_name not in _ORIGINAL_RUNTIME:
+        raise EngineError(f"no runtime is known for the model format {format_name!r}: use onnx, pt2 or tflite")
+    return ENGINES[_ORIGINAL_RUNTIME[format_name]]
+
+
+def unavailable(name: str) -> str | None:
+    """Why an engine cannot be used in this interpreter, or None if it can.
+
+    Raises:
+        EngineError: there is no engine of this name.
+    """
+    if name not in ENGINES:
+        raise EngineError(f"unknown engine {name!r}: use one of {', '.join(ENGINES)}")
+    engine = ENGINES[name]
+    if any(importlib.util.find_spec(module) is not None for module in engine.modules):
+        return None
+    return f"{engine.title} is not installed (no module {' or '.join(engine.modules)})"

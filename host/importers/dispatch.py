@@ -1,0 +1,75 @@
+"""Which importer reads a file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from host.errors import ModelFileError
+from host.model import ImportedModel
+
+_SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
+
+
+def detect_format(path: Path) -> str:
+    """The format of a model file, by its content and then by its suffix.
+
+    Returns:
+        "onnx", "pt2" or "tflite".
+
+    Raises:
+        ModelFileError: missing, empty, or of no known format.
+    """
+    if not path.exists():
+        raise ModelFileError(f"{path}: no such file")
+    if not path.is_file():
+        raise ModelFileError(f"{path}: not a file")
+    with path.open("rb") as stream:
+        head = stream.read(8)
+    if not head:
+        raise ModelFileError(f"{path}: the file is empty: export or download it again")
+    if head[4:8] == b"TFL3":
+        return "tflite"
+    if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
+        return "pt2"
+    if path.suffix.lower() in _SUFFIXES:
+        return _SUFFIXES[path.suffix.lower()]
+    if head[:1] == b"\x08":  # an ONNX file starts with its version, field 1
+        return "onnx"
+    raise ModelFileError(f"{path}: not a model of a known format: use .onnx, .pt2 (torch.export) or .tflite")
+
+
+def load(
+    path: Path, shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0, golden_cases: int = 3
+) -> ImportedModel:
+    """Read a model file.
+
+    Args:
+        path: an ONNX, torch.export or TFLite file.
+        shapes: shape by input name, for inputs whose dimensions the file leaves open.
+        seed: of the golden inputs.
+        golden_cases: number of golden cases.
+
+    Returns:
+        The model; its `module` is None, with a reason, if only the original runtime can run it.
+
+    Raises:
+        ModelFileError: missing, empty, truncated or not a model.
+        ShapeError: a dimension stays open, or a given shape does not fit.
+        EngineError: the original runtime cannot run it.
+    """
+    path = Path(path)
+    given = dict(shapes or {})
+    format_name = detect_format(path)
+    if format_name == "onnx":
+        from host.importers.onnx_importer import import_onnx
+
+        return import_onnx(path, given, seed=seed, golden_cases=golden_cases)
+    if format_name == "pt2":
+        from host.importers.torch_importer import import_pt2
+
+        return import_pt2(path, given, seed=seed, golden_cases=golden_cases)
+    from host.importers.tflite_importer import import_tflite
+
+    return import_tflite(path, given, seed=seed, golden_cases=golden_cases)

@@ -1,0 +1,95 @@
+"""Inputs for golden cases: drawn by seed, within what the model accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from host.model import TensorSpec
+
+
+@dataclass(frozen=True)
+class InputRange:
+    """What values an input may take.
+
+    Attributes:
+        spec: name, shape and type.
+        low, high: bounds of an integer input, high excluded; None where the model does not say.
+        mask: whether it marks valid positions with 1.
+    """
+
+    spec: TensorSpec
+    low: int | None = None
+    high: int | None = None
+    mask: bool = False
+
+
+@dataclass(frozen=True)
+class Style:
+    """How floating-point values are drawn; later styles are tried when earlier ones give equal or NaN outputs."""
+
+    scale: float
+    positive: bool = False
+    integer_high: int = 10
+
+
+STYLES = (
+    Style(1.0),
+    Style(4.0, integer_high=4),
+    Style(1.0, positive=True, integer_high=2),
+    Style(20.0, integer_high=100),
+    Style(0.2, positive=True, integer_high=2),
+    Style(400.0),
+)
+
+
+def looks_like_mask(name: str) -> bool:
+    """Whether an integer input of this name marks positions."""
+    return "mask" in name.lower()
+
+
+def draw(ranges: Sequence[InputRange], style: Style, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """One set of inputs."""
+    return tuple(_draw_one(entry, style, generator) for entry in ranges)
+
+
+def _draw_one(entry: InputRange, style: Style, generator: np.random.Generator) -> np.ndarray:
+    spec = entry.spec
+    dtype = np.dtype(getattr(ml_dtypes, spec.dtype)) if not hasattr(np, spec.dtype) else np.dtype(spec.dtype)
+    if entry.mask and dtype.kind in "iufb":
+        return _mask(spec.shape, generator).astype(dtype)
+    if dtype.kind == "b":
+        return np.asarray(generator.random(spec.shape) < 0.5)
+    if dtype.kind in "iu":
+        low = 0 if entry.low is None else entry.low
+        high = style.integer_high if entry.high is None else entry.high
+        return np.asarray(generator.integers(low, max(high, low + 1), spec.shape)).astype(dtype)
+    return _real(spec.shape, style, generator).astype(dtype)
+
+
+def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Ones up to a random length of at least half, zeros after it, along the last axis."""
+    if not shape:
+        return np.ones(shape)
+    length = shape[-1]
+    valid = generator.integers((length + 1) // 2, length + 1, (*shape[:-1], 1))
+    return np.asarray(np.arange(length) < valid)
+
+
+def _real(shape: tuple[int, ...], style: Style, generator: np.random.Generator) -> np.ndarray:
+    """Noise on top of a smooth field that differs between cases.
+
+    Noise alone is averaged out by a deep network's pooling, and its outputs then hardly differ.
+    """
+    values = generator.standard_normal(shape)
+    if len(shape) == 4 and min(shape[2:]) >= 8:
+        coarse = generator.standard_normal((*shape[:2], 4, 4)) * 1.5
+        rows, columns = (np.linspace(0, 3.999, size).astype(int) for size in shape[2:])
+        values += coarse[:, :, rows][:, :, :, columns]
+    elif values.size > 1:
+        values += generator.standard_normal()
+    values = values * style.scale
+    return np.asarray(np.abs(values) + 0.01 if style.positive else values)

@@ -1,0 +1,91 @@
+"""Golden cases: inputs under which the original runtime's outputs differ from case to case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from host.engines import run_reference
+from host.errors import EngineError
+from host.importers.draws import STYLES, InputRange, draw
+from host.model import GoldenCase
+
+# Outputs closer than this, relative to their largest value, would let a constant pass the verification.
+_DIFFERENCE = 1e-2
+
+
+def make_golden(
+    engine: str, path: Path, ranges: Sequence[InputRange], *, seed: int, cases: int, threads: int = 1
+) -> tuple[GoldenCase, ...]:
+    """Draw inputs and run the original on them, again with other inputs while the outputs say too little.
+
+    Args:
+        engine: the original runtime.
+        path: a file that it reads.
+        ranges: the model's inputs, in order.
+        seed: of the inputs.
+        cases: number of cases, at least 1.
+        threads: threads that the runtime may use.
+
+    Returns:
+        The cases of the first style of inputs that tells them apart, or of the one that does it best (a model
+        may have outputs that do not depend on its inputs).
+
+    Raises:
+        EngineError: the runtime cannot run the model with any of the inputs.
+    """
+    best: tuple[tuple[bool, int], tuple[GoldenCase, ...]] | None = None
+    failure: EngineError | None = None
+    for attempt, style in enumerate(STYLES):
+        generator = np.random.default_rng([seed, attempt])
+        inputs = [draw(ranges, style, generator) for _ in range(cases)]
+        try:
+            outputs = run_reference(engine, path, inputs, threads=threads)
+        except EngineError as error:
+            failure = failure or error
+            if not _open_integers(ranges):
+                break  # other inputs of the same kind will not be accepted either
+            continue
+        golden = tuple(GoldenCase(given, tuple(made)) for given, made in zip(inputs, outputs, strict=True))
+        score = _score(golden)
+        if best is None or score > best[0]:
+            best = (score, golden)
+        if score == (True, len(golden[0].outputs)):
+            break
+        if not any(entry.spec.shape != () or entry.spec.dtype for entry in ranges):
+            break  # no inputs, nothing to draw
+    if best is None:
+        raise failure or EngineError(f"{path.name}: {engine} gave no outputs")
+    return best[1]
+
+
+def _open_integers(ranges: Sequence[InputRange]) -> bool:
+    """Whether an integer input may have been out of a range that nobody stated."""
+    return any(entry.high is None and not entry.mask and "int" in entry.spec.dtype for entry in ranges)
+
+
+def _score(golden: Sequence[GoldenCase]) -> tuple[bool, int]:
+    """Whether all outputs are finite, and how many differ between every two cases."""
+    pairs = list(combinations(golden, 2))
+    differing = sum(
+        all(_differ(a.outputs[index], b.outputs[index]) for a, b in pairs) for index in range(len(golden[0].outputs))
+    )
+    return all(_finite(value) for case in golden for value in case.outputs), differing
+
+
+def _finite(values: np.ndarray) -> bool:
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+
+
+def _differ(first: np.ndarray, second: np.ndarray) -> bool:
+    if first.shape != second.shape:
+        return True
+    if first.size == 0:
+        return False
+    if first.dtype.kind in "iub":
+        return not np.array_equal(first, second)
+    a, b = np.nan_to_num(first.astype(np.float64)), np.nan_to_num(second.astype(np.float64))
+    return bool(np.abs(a - b).max() > _DIFFERENCE * np.abs(a).max())

@@ -1,0 +1,192 @@
+"""Reading an ONNX file: checked, its large weights apart from the graph.
+
+Every later step works on the graph without the large weights, so that a 440 MB model is not copied by each
+of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, helper, numpy_helper
+
+from host.errors import ModelFileError, ShapeError
+from host.importers.pins import DeclaredInput
+
+# Weights above this many elements leave the graph. Shapes, axes and the like stay, because passes read them.
+LARGE_ELEMENTS = 1024
+
+_PROTOBUF_LIMIT_BYTES = 2**31 - 2**20
+
+
+@dataclass(eq=False)
+class OnnxFile:
+    """An ONNX model taken apart.
+
+    Attributes:
+        name: file name, for messages.
+        model: the graph; large weights are missing from its initialisers.
+        weights: large weights by name.
+        inputs: what a caller has to give, in order (initialisers listed as inputs are not among them).
+        external: whether weights lie in other files.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    weights: dict[str, np.ndarray]
+    inputs: tuple[DeclaredInput, ...]
+    external: bool
+    files: tuple[Path, ...] = field(default=())
+
+    @property
+    def opset(self) -> int:
+        """Version of the standard operators that the graph is written in."""
+        return next((entry.version for entry in self.model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+
+
+def read_onnx(path: Path) -> OnnxFile:
+    """Read and check a file.
+
+    Raises:
+        ModelFileError: not an ONNX model, truncated, of an unknown opset, or with NaN weights.
+        ShapeError: an input is not a tensor.
+    """
+    model = _parse(path)
+    _check_versions(path.name, model)
+    files = [path]
+    weights: dict[str, np.ndarray] = {}
+    small: list[TensorProto] = []
+    for tensor in model.graph.initializer:
+        array = _weight(path, tensor, files)
+        if array is None or array.size <= LARGE_ELEMENTS:
+            small.append(tensor if array is None else _inline(tensor, array))
+        else:
+            weights[tensor.name] = array
+    constants = {tensor.name for tensor in model.graph.initializer}
+    skeleton = _without_initializers(model)
+    del model  # protobuf frees a message only as a whole
+    skeleton.graph.initializer.extend(small)
+    listed = [value for value in skeleton.graph.input if value.name not in constants]
+    del skeleton.graph.input[:]
+    skeleton.graph.input.extend(listed)
+    inputs = tuple(_declared(path.name, value) for value in listed)
+    return OnnxFile(path.name, skeleton, weights, inputs, len(files) > 1, tuple(files))
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except DecodeError:
+        raise ModelFileError(
+            f"{path}: not an ONNX model, or a truncated one: export or download the file again"
+        ) from None
+    if not model.HasField("graph") or not model.graph.output or not model.opset_import:
+        raise ModelFileError(f"{path}: not an ONNX model (no graph in it): export or download the file again")
+    return model
+
+
+def _check_versions(name: str, model: onnx.ModelProto) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= newest:
+            raise ModelFileError(
+                f"{name}: operator set {entry.version} is unknown (1 to {newest} are): "
+                "export the model with a supported opset_version"
+            )
+
+
+def _weight(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray | None:
+    """The values of an initialiser; None for those that are not numbers."""
+    if not tensor.name:
+        raise ModelFileError(f"{path}: a weight without a name: export the model again")
+    if tensor.data_type == TensorProto.STRING:
+        return None
+    try:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            array = _external(path, tensor, files)
+        else:
+            array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelFileError(f"{path}: weight {tensor.name!r} cannot be read ({error}): export it again") from error
+    if array.dtype.kind == "f" and array.size and np.isnan(array.min()):
+        raise ModelFileError(f"{path}: weight {tensor.name!r} holds NaN: the model cannot give useful outputs")
+    return array
+
+
+def _external(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray:
+    """Map a weight that lies in another file; nothing is read yet."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = path.parent / entries.get("location", "")
+    if not location.resolve().is_relative_to(path.parent.resolve()):
+        raise ModelFileError(f"{path}: weight {tensor.name!r} points outside the model's directory")
+    if not location.is_file():
+        raise ModelFileError(f"{path}: its weights file {location.name} is missing: put it beside the model")
+    if location not in files:
+        files.append(location)
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    shape = tuple(tensor.dims)
+    offset, size = int(entries.get("offset", 0)), int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1):
+        raise ModelFileError(f"{path}: weight {tensor.name!r} has 4-bit values in another file: store it inside")
+    if location.stat().st_size < offset + size:
+        raise ModelFileError(f"{path}: its weights file {location.name} is truncated: copy or export it again")
+    if size == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(location, dtype=dtype, mode="r", offset=offset, shape=shape)
+
+
+def _inline(tensor: TensorProto, array: np.ndarray) -> TensorProto:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return numpy_helper.from_array(np.asarray(array), tensor.name)
+    return tensor
+
+
+def _without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    skeleton = onnx.ModelProto()
+    skeleton.ir_version = model.ir_version
+    skeleton.opset_import.extend(model.opset_import)
+    skeleton.functions.extend(model.functions)
+    graph = model.graph
+    skeleton.graph.name = graph.name
+    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(skeleton.graph, name).extend(getattr(graph, name))
+    return skeleton
+
+
+def _declared(model_name: str, value: onnx.ValueInfoProto) -> DeclaredInput:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        # Sequences and optionals are for the runtime only; importers report them.
+        return DeclaredInput(value.name, (), kind or "none")
+    tensor = value.type.tensor_type
+    if tensor.elem_type == TensorProto.UNDEFINED:
+        raise ShapeError(f"{model_name}: input {value.name!r} has no declared type: export the model again")
+    dtype = "str" if tensor.elem_type == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    if not tensor.HasField("shape"):
+        return DeclaredInput(value.name, None, dtype)
+    dimensions: list[int | str] = []
+    for dimension in tensor.shape.dim:
+        known = dimension.HasField("dim_value") and dimension.dim_value >= 0
+        dimensions.append(dimension.dim_value if known else dimension.dim_param)
+    return DeclaredInput(value.name, tuple(dimensions), dtype)
+
+
+def write_pinned(source: Path, shapes: dict[str, tuple[int, ...]], target: Path) -> None:
+    """Write a copy whose input shapes are numbers and whose weights are inside where a file can hold them."""
+    model = onnx.load(source)
+    for value in model.graph.input:
+        if value.name in shapes:
+            dimensions = value.type.tensor_type.shape
+            del dimensions.dim[:]
+            for size in shapes[value.name]:
+                dimensions.dim.add().dim_value = size
+    total = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    if total < _PROTOBUF_LIMIT_BYTES:
+        onnx.save(model, target)
+    else:
+        onnx.save(model, target, save_as_external_data=True, location=f"{target.name}.data")

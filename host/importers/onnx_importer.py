@@ -1,0 +1,56 @@
+"""ONNX files to `ImportedModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tvm
+
+from host.errors import ImportFailed
+from host.importers.assemble import Conversion, content_hash, output_specs, work_file
+from host.importers.golden import make_golden
+from host.importers.onnx_convert import convert_graph
+from host.importers.onnx_file import OnnxFile, read_onnx, write_pinned
+from host.importers.onnx_operators import supported_operators
+from host.importers.onnx_ranges import input_ranges
+from host.importers.onnx_simplify import simplify
+from host.importers.pins import pin
+from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
+
+
+def import_onnx(
+    path: Path, shapes: Mapping[str, Sequence[int]], *, seed: int, golden_cases: int
+) -> ImportedModel:
+    """Read a file, make golden outputs with ONNX Runtime, and build the relax module.
+
+    Raises:
+        ModelFileError: the file is not a usable model.
+        ShapeError: a dimension is open or does not fit.
+        EngineError: ONNX Runtime cannot run the model.
+    """
+    file = read_onnx(path)
+    pinned = pin(file.name, file.inputs, shapes)
+    specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
+    digest = content_hash(file.files, pinned)
+    runnable = _runnable_file(path, file, pinned, digest)
+    simple = simplify(file, pinned, supported_operators())
+    ranges = input_ranges(simple, file.weights, specs)
+    golden = make_golden("onnxruntime", runnable, ranges, seed=seed, cases=golden_cases)
+    names = [value.name for value in file.model.graph.output]
+    signature = Signature(specs, output_specs(names, golden))
+    conversion = Conversion.attempt(lambda: convert_graph(simple, file.weights), signature)
+    return conversion.model(path.stem, "onnx", runnable, golden, digest)
+
+
+def _runnable_file(path: Path, file: OnnxFile, pinned: dict[str, tuple[int, ...]], digest: str) -> Path:
+    """The file itself if it has no open dimension and no second file, otherwise a pinned copy."""
+    declared = {entry.name: entry.dimensions for entry in file.inputs}
+    if declared == pinned and not file.external:
+        return path.resolve()
+    target = work_file(digest, f"{path.stem}.onnx")
+    if not target.is_file():
+        partial = target.with_name(f"partial-{target.name}")
+        write_pinned(path, pinned, partial)
+        partial.rename(target)
+    return target

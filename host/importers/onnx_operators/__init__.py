@@ -1,0 +1,7 @@
+"""Converters of ONNX operators to relax: TVM's own, and ours where TVM's are missing or wrong."""
+
+from __future__ import annotations
+
+from host.importers.onnx_operators.registry import Context, Converter, converter_for, supported_operators
+
+__all__ = ["Context", "Converter", "converter_for", "supported_operators"]

@@ -1,0 +1,100 @@
+"""Open dimensions: a compiled model has numbers for all of them, `--shape` gives those the file leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from host.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class DeclaredInput:
+    """An input as the file declares it.
+
+    Attributes:
+        name: the model's own name.
+        dimensions: a number, a symbol that other inputs may share, or "" for an open dimension without a name;
+            None if not even the rank is known.
+        dtype: numpy dtype name.
+    """
+
+    name: str
+    dimensions: tuple[int | str, ...] | None
+    dtype: str
+
+
+def pin(
+    model_name: str, declared: Sequence[DeclaredInput], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    """A number for every dimension of every input.
+
+    A symbol fixed by one input's shape holds for the others too, so that `--shape ids=1,128` is enough for a
+    model whose mask has the same symbols.
+
+    Args:
+        model_name: file name, for messages.
+        declared: the model's inputs, in order.
+        shapes: shapes given by the user, by input name.
+
+    Returns:
+        Shape by input name, for all inputs.
+
+    Raises:
+        ShapeError: a shape names no input, does not fit, or a dimension stays open.
+    """
+    by_name = {entry.name: entry for entry in declared}
+    for name in shapes:
+        if name not in by_name:
+            raise ShapeError(
+                f"{model_name}: --shape names {name!r}, but the inputs are {', '.join(by_name) or 'none'}"
+            )
+    symbols: dict[str, int] = {}
+    for name, shape in shapes.items():
+        _check_fit(model_name, by_name[name], tuple(shape), symbols)
+    return {
+        entry.name: tuple(shapes[entry.name]) if entry.name in shapes else _close(model_name, entry, symbols)
+        for entry in declared
+    }
+
+
+def _check_fit(model_name: str, entry: DeclaredInput, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
+    """Compare a given shape with the declared one and note what its symbols mean."""
+    text = ",".join(map(str, shape))
+    if any(size < 0 for size in shape):
+        raise ShapeError(f"{model_name}: --shape {entry.name}={text} has a negative dimension: use positive numbers")
+    if entry.dimensions is None:
+        return
+    wanted = ",".join(str(size) if size != "" else "?" for size in entry.dimensions)
+    if len(shape) != len(entry.dimensions):
+        raise ShapeError(
+            f"{model_name}: --shape {entry.name}={text} has {len(shape)} dimensions, "
+            f"the model wants {len(entry.dimensions)}: {entry.name}={wanted}"
+        )
+    for given, size in zip(shape, entry.dimensions, strict=True):
+        if isinstance(size, int) and size != given:
+            raise ShapeError(
+                f"{model_name}: --shape {entry.name}={text} does not fit, the model fixes {entry.name}={wanted}"
+            )
+        if isinstance(size, str) and size and symbols.setdefault(size, given) != given:
+            raise ShapeError(
+                f"{model_name}: --shape {entry.name}={text} makes dimension {size!r} {given}, "
+                f"but another input makes it {symbols[size]}"
+            )
+
+
+def _close(model_name: str, entry: DeclaredInput, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of an input that the user gave none for."""
+    if entry.dimensions is None:
+        raise ShapeError(
+            f"{model_name}: input {entry.name!r} has no declared shape: give one with --shape {entry.name}=N,..."
+        )
+    shape = [symbols.get(size, size) if isinstance(size, str) else size for size in entry.dimensions]
+    if all(isinstance(size, int) for size in shape):
+        return tuple(int(size) for size in shape)
+    open_ones = ", ".join(repr(size) if size else f"number {i}" for i, size in enumerate(shape) if isinstance(size, str))
+    example = ",".join(str(size) if isinstance(size, int) else "N" for size in shape)
+    raise ShapeError(
+        f"{model_name}: input {entry.name!r} has an open dimension ({open_ones}): "
+        f"give its size with --shape {entry.name}={example}"
+    )
