@@ -15,7 +15,7 @@ from tvm import relax
 
 from host.build.cache import KernelCache
 from host.build.default_schedule import default_schedule
-from host.build.kernel import KernelObject, compile_kernel
+from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
 from host.build.target import architecture_of
 from host.errors import BuildError
@@ -131,8 +131,7 @@ def lower_to_executable(
         rest = code_generator(builder, module)
         executable = tvm.get_global_func("relax.VMLink")(builder, target, None, [], {})
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-        reason = str(error).strip().splitlines()
-        raise BuildError(f"the model's graph does not compile: {reason[0] if reason else error}") from error
+        raise BuildError(f"the model's graph does not compile: {first_line(error)}") from error
     functions = {
         variable.name_hint: function
         for variable, function in rest.functions.items()
