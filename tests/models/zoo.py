@@ -39,21 +39,45 @@ class TensorOutputs(nn.Module):
 
     Args:
         model: the wrapped model.
-        argument_names: keyword arguments of `model` that the inputs are passed as.
         output_names: attributes of the result to return, in order.
     """
 
-    def __init__(self, model: nn.Module, argument_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
+    def __init__(self, model: nn.Module, output_names: tuple[str, ...]) -> None:
         super().__init__()
         self.model = model
-        self.argument_names = argument_names
         self.selected = output_names
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Run the wrapped model."""
-        result = self.model(**dict(zip(self.argument_names, inputs, strict=True)), return_dict=True)
+    def run(self, **inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The selected outputs."""
+        result = self.model(**inputs, return_dict=True)
         outputs = tuple(getattr(result, name) for name in self.selected)
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+class ImageModel(TensorOutputs):
+    """Takes an image."""
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Image (N, 3, H, W) to the selected outputs."""
+        return self.run(pixel_values=pixel_values)
+
+
+class TokenModel(TensorOutputs):
+    """Takes token numbers."""
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Tokens (N, T) int64 to the selected outputs."""
+        return self.run(input_ids=input_ids)
+
+
+class SentencePairModel(TensorOutputs):
+    """Takes what BERT takes."""
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Tokens, mask and sentence numbers, each (N, T) int64, to the selected outputs."""
+        return self.run(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
 
 
 def randomise_batch_norm(module: nn.Module) -> nn.Module:
@@ -110,7 +134,7 @@ def _vision(class_name: str, config_name: str, **options: object) -> Callable[[]
         import transformers
 
         config = getattr(transformers, config_name)(**options)
-        return TensorOutputs(getattr(transformers, class_name)(config), ("pixel_values",), ("logits",))
+        return ImageModel(getattr(transformers, class_name)(config), ("logits",))
 
     return build
 
@@ -120,7 +144,7 @@ def _bert(**options: object) -> Callable[[], nn.Module]:
         from transformers import BertConfig, BertModel
 
         model = BertModel(BertConfig(attn_implementation="eager", **options))
-        return TensorOutputs(model, _BERT_INPUTS, _BERT_OUTPUTS)
+        return SentencePairModel(model, _BERT_OUTPUTS)
 
     return build
 
@@ -129,7 +153,7 @@ def _gpt2() -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = GPT2LMHeadModel(GPT2Config(use_cache=False, attn_implementation="eager"))
-    return TensorOutputs(model, ("input_ids",), ("logits",))
+    return TokenModel(model, ("logits",))
 
 
 _BERT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -1,0 +1,150 @@
+"""`torch.export` archives and torch modules to `ImportedModel`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tvm  # before torch: importing it takes longer the more modules are loaded
+
+from host.importers.assemble import Conversion, content_hash, output_specs, work_file  # isort: split
+
+import torch
+from torch.export.graph_signature import InputKind, TensorArgument
+
+from host.errors import ImportFailed, ModelFileError, ShapeError
+from host.importers.draws import InputRange
+from host.importers.golden import make_golden
+from host.importers.pins import DeclaredInput, pin
+from host.importers.torch_convert import convert_program
+from host.importers.torch_ranges import input_ranges
+from host.model import ImportedModel, Signature, TensorSpec
+
+
+def import_pt2(
+    path: Path, shapes: Mapping[str, Sequence[int]], *, seed: int, golden_cases: int
+) -> ImportedModel:
+    """Read an archive, make golden outputs with torch, and build the relax module.
+
+    Raises:
+        ModelFileError: the file is not a usable archive.
+        ShapeError: a dimension is open or does not fit.
+        EngineError: torch cannot run the model.
+    """
+    program = _read(path)
+    _check_weights(path, program)
+    declared = _declared(program)
+    pinned = pin(path.name, declared, shapes)
+    digest = content_hash([path], pinned)
+    runnable = path.resolve()
+    if any(entry.dimensions != pinned[entry.name] for entry in declared):
+        runnable = work_file(digest, f"{path.stem}.pt2")
+        program = _specialise(path, program, pinned, runnable)
+    specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in declared)
+    ranges: list[InputRange] = input_ranges(program, specs)
+    golden = make_golden("torch", runnable, ranges, seed=seed, cases=golden_cases)
+    names = [name or f"output_{index}" for index, name in enumerate(map(str, program.graph_signature.user_outputs))]
+    signature = Signature(specs, output_specs(names, golden))
+    conversion = Conversion.attempt(lambda: convert_program(program), signature)
+    return conversion.model(path.stem, "pt2", runnable, golden, digest)
+
+
+def from_module(
+    module: torch.nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    name: str = "",
+    seed: int = 0,
+    golden_cases: int = 3,
+) -> ImportedModel:
+    """Export a torch module and import it.
+
+    Args:
+        module: in evaluation mode.
+        example_inputs: positional inputs of the shapes that it will run with.
+        name: of the model; the module's class name by default.
+        seed: of the golden inputs.
+        golden_cases: number of golden cases.
+
+    Raises:
+        ImportFailed: `torch.export` cannot capture the module.
+        EngineError: torch cannot run the exported program.
+    """
+    title = name or type(module).__name__
+    with tempfile.TemporaryDirectory(prefix="edgetlm-export-") as directory:
+        exported = Path(directory, f"{title}.pt2")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of torch's own code
+                torch.export.save(torch.export.export(module, tuple(example_inputs)), exported)
+        except Exception as error:  # torch.export raises a wide tree of its own
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ImportFailed(f"{title}: torch.export cannot capture the module: {reason}") from error
+        kept = work_file(content_hash([exported], {}), exported.name)
+        partial = kept.with_name(f"partial-{kept.name}")
+        partial.write_bytes(exported.read_bytes())
+        partial.rename(kept)
+    return import_pt2(kept, {}, seed=seed, golden_cases=golden_cases)
+
+
+def _read(path: Path) -> torch.export.ExportedProgram:
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            return torch.export.load(path)
+    except Exception as error:  # whatever torch meets in a damaged archive
+        raise ModelFileError(
+            f"{path}: not an archive of torch.export, or a truncated one: save the model again"
+        ) from error
+
+
+def _check_weights(path: Path, program: torch.export.ExportedProgram) -> None:
+    for name, tensor in program.state_dict.items():
+        if tensor.is_floating_point() and tensor.numel() and bool(torch.isnan(tensor.min())):
+            raise ModelFileError(f"{path}: weight {name!r} holds NaN: the model cannot give useful outputs")
+
+
+def _declared(program: torch.export.ExportedProgram) -> list[DeclaredInput]:
+    """User inputs that are tensors, in order."""
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    declared = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT or not isinstance(spec.arg, TensorArgument):
+            continue
+        value = placeholders[spec.arg.name].meta["val"]
+        sizes = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+        declared.append(DeclaredInput(spec.arg.name, sizes, str(value.dtype).removeprefix("torch.")))
+    return declared
+
+
+def _specialise(
+    path: Path, program: torch.export.ExportedProgram, shapes: Mapping[str, tuple[int, ...]], target: Path
+) -> torch.export.ExportedProgram:
+    """The program exported again with numbers for its open dimensions, and kept in `target`."""
+    placeholders = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in shapes}
+    flat = [
+        torch.ones(shapes[spec.arg.name], dtype=placeholders[spec.arg.name].dtype)
+        if spec.arg.name in shapes
+        else spec.arg.value
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    arguments, keywords = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            static = torch.export.export(program.module(), arguments, keywords)
+    except Exception as error:  # guards of the export, or an operator that the sizes do not fit
+        text = ", ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ShapeError(f"{path.name}: the model does not accept --shape {text}: {reason}") from error
+    partial = target.with_name(f"partial-{target.name}")
+    torch.export.save(static, partial)
+    partial.rename(target)
+    return static
+
+

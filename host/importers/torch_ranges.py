@@ -1,0 +1,64 @@
+"""What integer inputs of an exported torch program may be."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from host.importers.draws import InputRange, looks_like_mask
+from host.model import TensorSpec
+
+_PASSING = {
+    "to", "_to_copy", "view", "reshape", "unsqueeze", "squeeze", "expand", "clone", "alias", "slice", "contiguous",
+    "flatten", "permute", "transpose", "select", "detach",
+}  # fmt: skip
+_TABLES = {"embedding": (0, 1), "index_select": (0, 2), "gather": (0, 2), "index": (0, 1)}
+
+
+def input_ranges(program: torch.export.ExportedProgram, specs: tuple[TensorSpec, ...]) -> list[InputRange]:
+    """The values that each input may take, as far as the program tells."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    return [_range(spec, nodes[spec.name]) for spec in specs]
+
+
+def _range(spec: TensorSpec, node: fx.Node) -> InputRange:
+    if "int" not in spec.dtype:
+        return InputRange(spec, mask=spec.dtype == "float32" and looks_like_mask(spec.name))
+    bounds = _bounds(node, set())
+    if bounds:
+        return InputRange(spec, 0, min(bounds))
+    return InputRange(spec, mask=looks_like_mask(spec.name) or _compared_or_cast(node))
+
+
+def _bounds(node: fx.Node, seen: set[fx.Node]) -> list[int]:
+    """Sizes of the tables that the values of a node index."""
+    bounds: list[int] = []
+    if node in seen:
+        return bounds
+    seen.add(node)
+    for user in node.users:
+        name = _name(user)
+        if name in _TABLES and len(user.args) > _TABLES[name][1]:
+            table, index = (user.args[position] for position in _TABLES[name])
+            if index is node and isinstance(table, fx.Node):
+                axis = int(user.args[1]) if name in ("index_select", "gather") else 0
+                bounds.append(int(table.meta["val"].shape[axis]))
+            elif name == "index" and isinstance(index, list | tuple) and node in index and isinstance(table, fx.Node):
+                bounds.append(int(table.meta["val"].shape[list(index).index(node)]))
+        elif name in _PASSING and user.args and user.args[0] is node:
+            bounds += _bounds(user, seen)
+    return bounds
+
+
+def _compared_or_cast(node: fx.Node) -> bool:
+    """Whether an integer input is at once made a truth value, as an unnamed attention mask is."""
+    users = [user for user in node.users if not _name(user).startswith("_assert")]
+    return bool(users) and all(
+        _name(user) in ("to", "_to_copy") and torch.bool in (*user.args, *user.kwargs.values()) for user in users
+    )
+
+
+def _name(node: fx.Node) -> str:
+    """`embedding` for `aten.embedding.default`."""
+    target = node.target
+    return target._schema.name.split("::")[-1] if isinstance(target, torch._ops.OpOverload) else str(target)
