@@ -6,7 +6,11 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from host.engines import run_reference
 from host.errors import ModelFileError
+from host.importers.golden import GoldenOptions, Reference
 from host.model import ImportedModel
 
 _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
@@ -41,7 +45,12 @@ def detect_format(path: Path) -> str:
 
 
 def load(
-    path: Path, shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0, golden_cases: int = 3
+    path: Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    seed: int = 0,
+    golden_cases: int = 3,
+    samples: Sequence[Sequence[np.ndarray]] | None = None,
+    reference: Reference = run_reference,
 ) -> ImportedModel:
     """Read a model file.
 
@@ -50,6 +59,8 @@ def load(
         shapes: shape by input name, for inputs whose dimensions the file leaves open.
         seed: of the golden inputs.
         golden_cases: number of golden cases.
+        samples: inputs to use for golden cases instead of drawn ones, one sequence of arrays per case.
+        reference: runs a model file in its original runtime.
 
     Returns:
         The model; its `module` is None, with a reason, if only the original runtime can run it.
@@ -61,15 +72,16 @@ def load(
     """
     path = Path(path)
     given = dict(shapes or {})
+    options = GoldenOptions(seed, golden_cases, samples, reference)
     format_name = detect_format(path)
     if format_name == "onnx":
         from host.importers.onnx_importer import import_onnx
 
-        return import_onnx(path, given, seed=seed, golden_cases=golden_cases)
+        return import_onnx(path, given, options)
     if format_name == "pt2":
         from host.importers.torch_importer import import_pt2
 
-        return import_pt2(path, given, seed=seed, golden_cases=golden_cases)
+        return import_pt2(path, given, options)
     from host.importers.tflite_importer import import_tflite
 
-    return import_tflite(path, given, seed=seed, golden_cases=golden_cases)
+    return import_tflite(path, given, options)

@@ -41,13 +41,20 @@ def convert_graph(model: onnx.ModelProto, weights: dict[str, np.ndarray]) -> tvm
     for name in list(weights):
         values[name] = _constant(weights.pop(name), name)
     builder = relax.BlockBuilder()
+    failure: ImportFailed | None = None
     with builder.function("main", params=parameters):
         with builder.dataflow():
-            for node in graph.node:
-                _convert_node(builder, node, opset, values)
-            outputs = [_output(values, value.name) for value in graph.output]
+            try:
+                for node in graph.node:
+                    _convert_node(builder, node, opset, values)
+                outputs = [_output(builder, values, value.name) for value in graph.output]
+            except ImportFailed as error:
+                # The function is closed all the same: a builder left open complains on stderr.
+                failure, outputs = error, [relax.const(0.0, "float32")]
             result = builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
         builder.emit_func_output(result)
+    if failure is not None:
+        raise failure
     module = builder.get()
     module["main"] = module["main"].with_attr("num_input", len(parameters))
     return module
@@ -63,7 +70,7 @@ def _parameter(value: onnx.ValueInfoProto, names: Names) -> relax.Var:
 
 def _constant(array: np.ndarray, name: str) -> tvm.ir.GenericConst:
     _dtype(array.dtype, name)
-    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(array)))
+    return relax.const(tvm.runtime.tensor(np.require(array, requirements="C")))
 
 
 def _dtype(dtype: np.dtype, name: str) -> str:
@@ -77,7 +84,7 @@ def _convert_node(builder: relax.BlockBuilder, node: NodeProto, opset: int, valu
     converter = converter_for(operator)
     attributes: Mapping[str, Any] = {entry.name: _attribute(entry) for entry in node.attribute}
     arguments = [values[name] if name else None for name in node.input]
-    context = Context(builder, opset, len(node.output), values)
+    context = Context(builder, operator, opset, len(node.output), values)
     try:
         result = converter(context, arguments, attributes)
         results = _unpack(builder, result, len(node.output))
@@ -114,10 +121,10 @@ def _bind(builder: relax.BlockBuilder, value: Any) -> Any:
     return builder.emit(value)
 
 
-def _output(values: dict[str, Any], name: str) -> Any:
+def _output(builder: relax.BlockBuilder, values: dict[str, Any], name: str) -> Any:
     value = values[name]
     if isinstance(value.ty, relax.ShapeType):
-        return relax.op.shape_to_tensor(value)
+        return builder.emit(relax.op.shape_to_tensor(value))
     if not isinstance(value.ty, relax.TensorType):
         raise ImportFailed(f"output {name!r} is not a tensor")
     return value

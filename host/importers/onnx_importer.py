@@ -9,7 +9,7 @@ import tvm
 
 from host.errors import ImportFailed
 from host.importers.assemble import Conversion, content_hash, output_specs, work_file
-from host.importers.golden import make_golden
+from host.importers.golden import GoldenOptions, make_golden
 from host.importers.onnx_convert import convert_graph
 from host.importers.onnx_file import OnnxFile, read_onnx, write_pinned
 from host.importers.onnx_operators import supported_operators
@@ -20,7 +20,7 @@ from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
 
 
 def import_onnx(
-    path: Path, shapes: Mapping[str, Sequence[int]], *, seed: int, golden_cases: int
+    path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions
 ) -> ImportedModel:
     """Read a file, make golden outputs with ONNX Runtime, and build the relax module.
 
@@ -36,7 +36,7 @@ def import_onnx(
     runnable = _runnable_file(path, file, pinned, digest)
     simple = simplify(file, pinned, supported_operators())
     ranges = input_ranges(simple, file.weights, specs)
-    golden = make_golden("onnxruntime", runnable, ranges, seed=seed, cases=golden_cases)
+    golden = make_golden("onnxruntime", runnable, ranges, options)
     names = [value.name for value in file.model.graph.output]
     signature = Signature(specs, output_specs(names, golden))
     conversion = Conversion.attempt(lambda: convert_graph(simple, file.weights), signature)

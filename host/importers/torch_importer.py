@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 
 from host.errors import ImportFailed, ModelFileError, ShapeError
 from host.importers.draws import InputRange
-from host.importers.golden import make_golden
+from host.importers.golden import GoldenOptions, make_golden
 from host.importers.pins import DeclaredInput, pin
 from host.importers.torch_convert import convert_program
 from host.importers.torch_ranges import input_ranges
@@ -26,7 +26,7 @@ from host.model import ImportedModel, Signature, TensorSpec
 
 
 def import_pt2(
-    path: Path, shapes: Mapping[str, Sequence[int]], *, seed: int, golden_cases: int
+    path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions
 ) -> ImportedModel:
     """Read an archive, make golden outputs with torch, and build the relax module.
 
@@ -46,7 +46,7 @@ def import_pt2(
         program = _specialise(path, program, pinned, runnable)
     specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in declared)
     ranges: list[InputRange] = input_ranges(program, specs)
-    golden = make_golden("torch", runnable, ranges, seed=seed, cases=golden_cases)
+    golden = make_golden("torch", runnable, ranges, options)
     names = [name or f"output_{index}" for index, name in enumerate(map(str, program.graph_signature.user_outputs))]
     signature = Signature(specs, output_specs(names, golden))
     conversion = Conversion.attempt(lambda: convert_program(program), signature)
@@ -88,7 +88,7 @@ def from_module(
         partial = kept.with_name(f"partial-{kept.name}")
         partial.write_bytes(exported.read_bytes())
         partial.rename(kept)
-    return import_pt2(kept, {}, seed=seed, golden_cases=golden_cases)
+    return import_pt2(kept, {}, GoldenOptions(seed, golden_cases))
 
 
 def _read(path: Path) -> torch.export.ExportedProgram:

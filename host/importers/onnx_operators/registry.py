@@ -4,45 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from host.errors import ImportFailed
+from host.importers.onnx_operators import indexing
+from host.importers.onnx_operators.context import Context, Converter
 
-Expression = Any  # relax.Expr, or a tuple of them for several outputs
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a converter may use.
-
-    Attributes:
-        builder: emits intermediate expressions.
-        opset: version of the standard operators.
-        outputs: number of outputs that the node names.
-        values: all values converted so far, by name.
-    """
-
-    builder: relax.BlockBuilder
-    opset: int
-    outputs: int
-    values: Mapping[str, Any]
+_FAMILIES = (indexing,)
 
 
-Converter = Callable[[Context, Sequence[Any], Mapping[str, Any]], Expression]
+@cache
+def _own() -> Mapping[str, Converter]:
+    return {name: converter for family in _FAMILIES for name, converter in family.CONVERTERS.items()}
 
 
-def _own_converters() -> dict[str, Converter]:
-    return {}
+@cache
+def _stock() -> Mapping[str, Any]:
+    return dict(onnx_frontend._get_convert_map())
 
 
 def supported_operators() -> frozenset[str]:
     """Standard operators that have a converter."""
-    return frozenset(_own_converters()) | frozenset(onnx_frontend._get_convert_map())
+    return frozenset(_own()) | frozenset(_stock())
 
 
 def converter_for(operator: str) -> Converter:
@@ -51,19 +38,16 @@ def converter_for(operator: str) -> Converter:
     Raises:
         ImportFailed: there is none.
     """
-    own = _own_converters().get(operator)
-    if own is not None:
-        return own
-    stock = onnx_frontend._get_convert_map().get(operator)
-    if stock is None:
+    if operator in _own():
+        return _own()[operator]
+    if operator not in _stock():
         raise ImportFailed(f"operator {operator} has no conversion", operator)
+    return _convert_with_tvm
 
-    def convert(context: Context, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Expression:
-        arguments = onnx_frontend.onnx_input(inputs)
-        extended = dict(attributes)
-        extended["tvm_custom"] = {"name": operator, "num_outputs": context.outputs}
-        function = stock.get_converter(context.opset)
-        with contextlib.redirect_stdout(io.StringIO()):  # TVM prints what it then raises
-            return function(context.builder, arguments, extended, [dict(context.values), {}])
 
-    return convert
+def _convert_with_tvm(context: Context, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    arguments = onnx_frontend.onnx_input(inputs)
+    extended = dict(attributes) | {"tvm_custom": {"name": context.operator, "num_outputs": context.outputs}}
+    function = _stock()[context.operator].get_converter(context.opset)
+    with contextlib.redirect_stdout(io.StringIO()):  # TVM prints what it then raises
+        return function(context.builder, arguments, extended, [dict(context.values), {}])

@@ -1,0 +1,95 @@
+"""What a converter of an ONNX operator gets and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from host.errors import ImportFailed
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a converter may use.
+
+    Attributes:
+        builder: emits intermediate expressions.
+        operator: name of the operator.
+        opset: version of the standard operators.
+        outputs: number of outputs that the node names.
+        values: all values converted so far, by name.
+    """
+
+    builder: relax.BlockBuilder
+    operator: str
+    opset: int
+    outputs: int
+    values: Mapping[str, Any]
+
+    def emit(self, expression: relax.Expr) -> relax.Var:
+        """Bind an expression to a variable."""
+        return self.builder.emit(expression)
+
+    def fail(self, reason: str) -> ImportFailed:
+        """The error for a form of this operator that cannot be expressed."""
+        return ImportFailed(f"operator {self.operator}: {reason}", self.operator)
+
+
+Attributes = Mapping[str, Any]
+Inputs = Sequence[Any]  # relax expressions, None for inputs left out
+Converter = Callable[[Context, Inputs, Attributes], Any]
+
+
+def get(inputs: Inputs, index: int) -> Any:
+    """An input, None if it is left out."""
+    return inputs[index] if index < len(inputs) else None
+
+
+def constant_value(expression: Any) -> np.ndarray | None:
+    """The values of a constant, None for anything else."""
+    return expression.value.numpy() if isinstance(expression, tvm.ir.GenericConst) else None
+
+
+def known(context: Context, inputs: Inputs, index: int, what: str) -> np.ndarray | None:
+    """The values of an input that must be constant; None if it is left out.
+
+    Raises:
+        ImportFailed: it depends on the model's inputs.
+    """
+    expression = get(inputs, index)
+    if expression is None:
+        return None
+    value = constant_value(expression)
+    if value is None:
+        raise context.fail(f"{what} depends on the model's inputs")
+    return value
+
+
+def shape_of(context: Context, expression: Any) -> tuple[int, ...]:
+    """The shape of a tensor.
+
+    Raises:
+        ImportFailed: it is not known.
+    """
+    kind = expression.ty
+    if not isinstance(kind, relax.TensorType) or kind.shape is None:
+        raise context.fail("the shape of an input is unknown")
+    sizes = [getattr(size, "value", size) for size in kind.shape.values]
+    if not all(isinstance(size, int) for size in sizes):
+        raise context.fail("the shape of an input depends on values")
+    return tuple(sizes)
+
+
+def dtype_of(expression: Any) -> str:
+    """numpy dtype name of a tensor."""
+    return str(expression.ty.dtype)
+
+
+def scalar(value: float | bool, dtype: str) -> relax.Expr:
+    """A constant without dimensions."""
+    return relax.const(value, dtype)

@@ -1,0 +1,114 @@
+"""One node test after another: ONNX Runtime, then import, compile, run and compare.
+
+Reads names from stdin and answers one JSON line each on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from onnx.backend.test.case.test_case import TestCase
+from tvm import relax
+
+from host.errors import EdgeError
+from host.importers import load
+from host.model import ImportedModel
+
+
+def _tensors(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, np.ndarray) for value in values)
+
+
+def _close(made: Sequence[np.ndarray], wanted: Sequence[Any], case: TestCase) -> str:
+    """Why outputs differ from the expected ones, "" if they do not."""
+    for index, (have, want) in enumerate(zip(made, wanted, strict=True)):
+        if have.shape != want.shape or have.dtype != want.dtype:
+            return f"output {index} is {have.dtype}{have.shape}, expected {want.dtype}{want.shape}"
+        if want.dtype.kind in "OSU":
+            if have.tolist() != want.tolist():
+                return f"output {index} has other texts"
+            continue
+        a, b = have.astype(np.float64), want.astype(np.float64)
+        if not np.allclose(a, b, rtol=case.rtol, atol=max(case.atol, 1e-7), equal_nan=True):
+            return f"output {index} differs by {np.nanmax(np.abs(a - b)):.3g}"
+    return ""
+
+
+def _run_onnxruntime(path: Path, inputs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    return [session.run(None, dict(zip(names, arrays, strict=True))) for arrays in inputs]
+
+
+def _compile_and_run(model: ImportedModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    executable = tvm.compile(model.module, tvm.target.Target("llvm"))
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    return [value.numpy() for value in ([result] if hasattr(result, "numpy") else result)]
+
+
+def _evaluate(case: TestCase, directory: Path) -> dict[str, Any]:
+    path = directory / f"{case.name}.onnx"
+    path.write_bytes(case.model.SerializeToString())
+    inputs = [data[0] for data in case.data_sets]
+    try:
+        peer = _run_onnxruntime(path, inputs)
+    except Exception as error:  # whatever ONNX Runtime raises: the case is not counted
+        return {"outcome": "excluded", "detail": str(error)[:200]}
+    for made, data in zip(peer, case.data_sets, strict=True):
+        if not _tensors(data[1]):
+            continue  # sequences and optionals: it ran, that is enough to count the case
+        difference = _close(made, data[1], case)
+        if difference:
+            return {"outcome": "excluded", "detail": f"ONNX Runtime: {difference}"}
+    reference = lambda engine, file, samples: peer  # noqa: E731
+    model = load(path, samples=inputs, reference=reference)
+    if model.module is None:
+        return {"outcome": "reason", "operator": model.operator, "detail": model.reason}
+    for data in case.data_sets:
+        difference = _close(_compile_and_run(model, data[0]), data[1], case)
+        if difference:
+            return {"outcome": "wrong", "detail": difference}
+    return {"outcome": "passed"}
+
+
+def main() -> int:
+    """Answer names until stdin ends."""
+    warnings.simplefilter("ignore")
+    from onnx.backend.test.loader import load_model_tests
+
+    cases = {case.name: case for case in load_model_tests(kind="node")}
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    answers.write(json.dumps(list(cases)) + "\n")
+    answers.flush()
+    with tempfile.TemporaryDirectory(prefix="edgetlm-nodes-") as directory:
+        for line in sys.stdin:
+            name = line.strip()
+            try:
+                result = _evaluate(cases[name], Path(directory))
+            except EdgeError as error:
+                result = {"outcome": "error", "detail": f"{type(error).__name__}: {error}"}
+            except Exception as error:  # the table counts it; a case must not end the others
+                text = " ".join(str(error).split())
+                result = {"outcome": "error", "detail": f"{type(error).__name__}: {text[-300:]}"}
+            answers.write(json.dumps({"name": name} | result) + "\n")
+            answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
