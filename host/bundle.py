@@ -31,12 +31,13 @@ from host.model import GoldenCase, Signature, TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMA = "edgetlm-bundle/1"
+SCHEMA = "edgetlm.bundle/1"
 ALIGNMENT = 64
 _CHUNK_BYTES = 1 << 20
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
-BACKENDS = ("tvm", "onnxruntime", "litert")
+Backend = Literal["tvm", "onnxruntime", "litert"]
+BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
 _MODEL_SUFFIX = {"onnxruntime": ".onnx", "litert": ".tflite"}
 
 
@@ -104,12 +105,12 @@ class Manifest(_Part):
 
     bundle_schema: str = Field(default=SCHEMA, alias="schema")
     name: str
-    backend: Literal["tvm", "onnxruntime", "litert"]
+    backend: Backend
     content_hash: str
     files: dict[str, str]
     signature: SignaturePart
-    model: Origin
-    model_file: str
+    origin: Origin
+    model: str
     entry: str = "main"
     parameters: tuple[Parameter, ...] = ()
     kernels: tuple[Kernel, ...] = ()
@@ -134,9 +135,9 @@ class Draft(_Part):
     """What the writer of a bundle knows beyond its files; see `Manifest` for the fields."""
 
     name: str
-    backend: Literal["tvm", "onnxruntime", "litert"]
+    backend: Backend
     signature: SignaturePart
-    model: Origin
+    origin: Origin
     kernels: tuple[Kernel, ...] = ()
     threads: int = 1
     target: dict[str, Any] = Field(default_factory=dict)
@@ -251,6 +252,11 @@ def unpacked(path: Path, scratch: Path) -> Path:
     return target
 
 
+def runnable(directory: Path, manifest: Manifest) -> Path:
+    """What an engine's session loads: the directory for tvm, the model file for the others."""
+    return directory if manifest.backend == "tvm" else directory / manifest.model
+
+
 def pack(directory: Path, archive: Path) -> None:
     """Write a bundle directory as a zip, whole or not at all."""
     partial = archive.with_name(f".{archive.name}.part")
@@ -289,7 +295,7 @@ def _write_parameters(path: Path, parameters: Iterable[np.ndarray]) -> tuple[Par
             table.append(
                 Parameter(offset=file.tell(), nbytes=whole.nbytes, shape=array.shape, dtype=str(array.dtype))
             )
-            file.write(memoryview(whole.reshape(-1).view(np.uint8)))
+            file.write(whole.reshape(-1).view(np.uint8).data)
         file.flush()
         os.fsync(file.fileno())
     return tuple(table)
@@ -316,7 +322,7 @@ def _seal(directory: Path, draft: Draft, model_file: str, table: tuple[Parameter
         **draft.model_dump(),
         content_hash=hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
         files=files,
-        model_file=model_file,
+        model=model_file,
         parameters=table,
     )
     _write_manifest(directory, manifest)
@@ -349,7 +355,7 @@ def _read_manifest(path: Path, text: bytes) -> Manifest:
     except (ValueError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise BundleError(f"{path}: manifest.json is damaged ({reason}): make the bundle again") from error
-    for name in [*manifest.files, manifest.model_file]:
+    for name in [*manifest.files, manifest.model]:
         if len(PurePosixPath(name).parts) != 1 or name in (".", ".."):
             raise BundleError(f"{path}: manifest.json names the file {name!r} outside the bundle")
     return manifest

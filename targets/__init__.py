@@ -8,7 +8,15 @@ import pkgutil
 from targets.board import Board, MachineDescription
 from targets.hardware import HardwareModel, MemoryLevel
 
-__all__ = ["Board", "HardwareModel", "MachineDescription", "MemoryLevel", "board_for", "board_names"]
+__all__ = [
+    "Board",
+    "HardwareModel",
+    "MachineDescription",
+    "MemoryLevel",
+    "board_for",
+    "board_names",
+    "declared",
+]
 
 _NOT_BOARDS = {"board", "hardware"}
 
@@ -26,3 +34,11 @@ def board_for(description: MachineDescription, restrict: str = "") -> Board | No
             board: Board = module.resolve(description, restrict)
             return board
     return None
+
+
+def declared() -> dict[str, MachineDescription]:
+    """Typical machines by the name that can be compiled for without having one."""
+    found: dict[str, MachineDescription] = {}
+    for name in board_names():
+        found.update(importlib.import_module(f"targets.{name}").DECLARED)
+    return dict(sorted(found.items()))

@@ -12,6 +12,22 @@ TITLE = "x86-64 machine"
 _AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 
+# Typical machines of each microarchitecture level of the x86-64 psABI: 4 cores at 3 GHz.
+_AVX2 = ("avx", "avx2", "bmi1", "bmi2", "fma")
+DECLARED = {
+    f"{NAME}-{level}": MachineDescription(
+        machine="x86_64",
+        cpu_name=f"{TITLE}, level {level}",
+        cores=4,
+        features=features,
+        cache_bytes={"L1": 32 << 10, "L2": 512 << 10, "L3": 8 << 20},
+        frequency_hz=3.0e9,
+        memory_bytes=8 << 30,
+    )
+    for level, features in (("v2", ()), ("v3", _AVX2), ("v4", (*_AVX2, *sorted(_AVX512))))
+}
+
+
 def matches(description: MachineDescription) -> bool:
     """Whether `description` is a machine that this file describes."""
     return description.machine in ("x86_64", "amd64")

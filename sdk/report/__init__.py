@@ -1,0 +1,1 @@
+"""Results as files: the HTML report and the JSON figures."""

@@ -1,0 +1,36 @@
+"""Seconds by stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from host.deployment.options import Progress
+
+
+class StageClock:
+    """Counts the seconds of each stage and tells a `Progress` when one begins.
+
+    Args:
+        progress: where stages are told.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self._begin = time.perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count what is done inside as stage `name`; the same name adds up."""
+        self.progress.stage(name)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds by stage so far, and "total" since the start."""
+        return self._seconds | {"total": time.perf_counter() - self._begin}

@@ -1,0 +1,211 @@
+"""The way of a model, start to end: file, library, device, verdict, choice, installed bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host import bundle
+from host.deployment import contest as contests
+from host.deployment import figures
+from host.deployment.clock import StageClock
+from host.deployment.compile import one_line
+from host.deployment.contest import Contest, Entrant
+from host.deployment.making import Maker, check_file, kernels_part, read_model, versions
+from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
+from host.deployment.profiles import profile_for, profile_of
+from host.deployment.result import Choice, DeployResult, TaskOutcome
+from host.deployment.staging import Staging
+from host.engines import ENGINES, engine_for_format
+from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
+from host.model import DeviceProfile, ImportedModel
+from targets import declared
+
+if TYPE_CHECKING:
+    from host.transport.device import Device
+
+
+def default_bundle(options: CompileOptions) -> Path:
+    """Where a bundle lies if nobody says."""
+    return Path("edgetlm-out") / (options.name or options.model.stem) / "bundle"
+
+
+def deploy(options: DeployOptions, progress: Progress | None = None) -> DeployResult:
+    """Bring a model file to a device: the bundle is verified, measured, installed and active.
+
+    Nothing is installed and no bundle is left where any step fails.
+
+    Raises:
+        UserError: the request cannot be: file, shape, device, backend, destination.
+        ImportFailed, LoweringError, BuildError: with `--backend tvm`, the compiler cannot do it.
+        EngineError: no engine of the device can run the model.
+        VerifyError: outputs differ from the golden ones.
+        DeviceError: the device went away or is full.
+    """
+    options.check()
+    check_file(options.model)
+    from host.transport import connect
+
+    clock = StageClock(progress or Silence())
+    with Staging(options.bundle or default_bundle(options)) as staging:
+        with clock.stage("connect"):
+            device = connect(options.device)
+        with device:
+            return _Deployment(options, clock, staging, device).run()
+
+
+def compile_bundle(
+    options: CompileOptions, target: str, output: Path, progress: Progress | None = None
+) -> bundle.Manifest:
+    """Compile a model for a target; nothing runs on a device, so nothing is verified.
+
+    Args:
+        options: how.
+        target: a name of `targets.declared()`, or "local" for this machine.
+        output: directory or `.zip` of the bundle.
+        progress: where stages are told.
+
+    Raises:
+        UserError: the request cannot be.
+        ImportFailed, LoweringError, BuildError: with `--backend tvm`, the compiler cannot do it.
+        EngineError: nothing that a bundle can hold reads this format.
+    """
+    options.check()
+    check_file(options.model)
+    clock = StageClock(progress or Silence())
+    with Staging(output) as staging:
+        profile = _target_profile(target, options.threads)
+        maker = Maker(options, profile, staging.folder, clock)
+        model = read_model(options, clock)
+        tasks, fallback = compile_or_fall_back(maker, model)
+        if fallback:
+            engine = engine_for_format(model.format).name
+            backend = engine if options.backend == "auto" else options.backend
+            if backend not in bundle.BACKENDS or model.format not in ENGINES[backend].formats:
+                raise EngineError(f"no bundle can hold a {model.format} model for {backend}: {fallback}")
+            directory = maker.engine(model, backend, fallback)
+        else:
+            directory = maker.directory("tvm")
+        manifest = bundle.update(directory, bundle.load(directory), kernels=kernels_part(tasks))
+        staging.commit(staging.prepare(directory))
+    return manifest
+
+
+def compile_or_fall_back(maker: Maker, model: ImportedModel) -> tuple[tuple[TaskOutcome, ...], str]:
+    """Write our bundle; returns its tasks, or why there is none.
+
+    Raises:
+        ImportFailed, LoweringError, BuildError: it cannot be compiled and only we were asked.
+    """
+    if maker.options.backend not in ("auto", "tvm"):
+        return (), f"--backend {maker.options.backend} was asked for"
+    try:
+        return maker.compiled(model), ""
+    except (ImportFailed, LoweringError, BuildError) as error:
+        if maker.options.backend == "tvm":
+            raise
+        reason = one_line(error)
+        maker.clock.progress.note(f"tvm cannot compile it, so its own runtime is tried: {reason}")
+        return (), reason
+
+
+def _target_profile(target: str, threads: int) -> DeviceProfile:
+    from host.transport import connect
+
+    if target == "local":
+        with connect(target) as device:
+            return profile_of(device, threads)
+    machines = declared()
+    if target not in machines:
+        raise UserError(f"no target {target!r}: use local, {', '.join(machines)}")
+    return profile_for(machines[target], target, threads)
+
+
+@dataclass
+class _Deployment:
+    """One deployment under way."""
+
+    options: DeployOptions
+    clock: StageClock
+    staging: Staging
+    device: Device
+
+    def run(self) -> DeployResult:
+        profile = profile_of(self.device, self.options.threads)
+        maker = Maker(self.options, profile, self.staging.folder, self.clock)
+        model = read_model(self.options, self.clock)
+        tasks, fallback = compile_or_fall_back(maker, model)
+        # The relax module is as large as the weights and nothing below needs it.
+        model = replace(model, module=None)
+        entrants = self._entrants(model, maker, compiled=not fallback)
+        contest = contests.hold(
+            self.device, entrants, model.signature, model.golden, self.options, profile.threads, self.clock
+        )
+        choice = contests.choose(contest, self.options, fallback)
+        tasks = contest.timed(tasks)
+        directory = maker.directory("tvm")
+        if choice.backend != "tvm":
+            directory = maker.engine(model, choice.backend, fallback)
+        self._record(directory, choice, contest, tasks, profile.threads)
+        self._install(directory, model.name)
+        return DeployResult(
+            name=model.name,
+            bundle=self.staging.destination,
+            device=self.options.device,
+            machine=self.device.describe(),
+            threads=profile.threads,
+            signature=model.signature,
+            choice=choice,
+            contenders=contest.contenders,
+            tasks=tasks,
+            fallback=fallback,
+            seconds=self.clock.seconds(),
+            versions={**versions(), **profile.software},
+            command=self.options.command,
+            installed=self.options.install,
+        )
+
+    def _entrants(self, model: ImportedModel, maker: Maker, compiled: bool) -> list[Entrant]:
+        """Ours, the original runtime, and the peers that can read the model or a file given for them."""
+        entrants = [Entrant("tvm", maker.directory("tvm"), installable=True)] if compiled else []
+        original = engine_for_format(model.format).name
+        asked = [original] if self.options.peers is None else list(self.options.peers)
+        needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
+        if needed not in asked and (not compiled or needed != original):
+            asked.append(needed)
+        for engine in asked:
+            if engine not in ENGINES or engine == "tvm":
+                known = ", ".join(name for name in ENGINES if name != "tvm")
+                raise UserError(f"no peer {engine!r}: use {known}")
+            if model.format in ENGINES[engine].formats:
+                installable = engine in bundle.BACKENDS and engine == original
+                entrants.append(Entrant(engine, model.path, installable))
+            elif engine in self.options.peer_files:
+                entrants.append(Entrant(engine, self.options.peer_files[engine], installable=False))
+            else:
+                self.clock.progress.note(f"{engine} does not read {model.format} files and is left out")
+        return entrants
+
+    def _record(
+        self, directory: Path, choice: Choice, contest: Contest, tasks: Sequence[TaskOutcome], threads: int
+    ) -> None:
+        """Write the measured figures into the chosen bundle's manifest."""
+        measured = {
+            "device": self.options.device,
+            "threads": threads,
+            "choice": choice.why,
+            "contenders": {name: figures.contender(one) for name, one in contest.contenders.items()},
+        }
+        kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
+        bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
+
+    def _install(self, directory: Path, name: str) -> None:
+        """Put the bundle on the device, then in its place on the host."""
+        prepared = self.staging.prepare(directory)
+        if self.options.install:
+            with self.clock.stage("install"):
+                self.device.install(directory, name)
+                self.device.activate(name)
+        self.staging.commit(prepared)

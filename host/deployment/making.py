@@ -1,0 +1,139 @@
+"""Bundles out of an imported model: ours, or the model file with the engine that runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from host import bundle
+from host.deployment import compile as compiling
+from host.deployment.clock import StageClock
+from host.deployment.options import CompileOptions
+from host.deployment.result import TaskOutcome
+from host.errors import ImportFailed, ModelFileError
+from host.model import DeviceProfile, ImportedModel
+
+_VERSIONED = ("edgetlm", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "ai-edge-litert", "torch", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Versions on the host, by package."""
+    found = {"python": sys.version.split()[0]}
+    for package in _VERSIONED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def check_file(path: Path) -> None:
+    """Refuse a model file that is not there before anything slow starts.
+
+    Raises:
+        ModelFileError: no such file, or not a file.
+    """
+    if not path.exists():
+        raise ModelFileError(f"{path}: no such file")
+    if not path.is_file():
+        raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2 or TFLite file")
+
+
+def read_model(options: CompileOptions, clock: StageClock) -> ImportedModel:
+    """Import the model file under the name that it is to have.
+
+    Raises:
+        UserError: not a model, or its shapes do not fit.
+        EngineError: not even its own runtime can run it.
+    """
+    from host.importers import load
+
+    with clock.stage("import"):
+        model = load(options.model, dict(options.shapes), options.seed)
+    return replace(model, name=options.name) if options.name else model
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes bundles of one model for one device.
+
+    Attributes:
+        options: how.
+        profile: the device.
+        folder: where bundles and scratch files go.
+        clock: counts the stages.
+    """
+
+    options: CompileOptions
+    profile: DeviceProfile
+    folder: Path
+    clock: StageClock
+
+    def directory(self, backend: str) -> Path:
+        """Where a backend's bundle grows."""
+        return self.folder / backend
+
+    def compiled(self, model: ImportedModel) -> tuple[TaskOutcome, ...]:
+        """Write the bundle of the compiled model and return who made each kernel.
+
+        Raises:
+            ImportFailed: the compiler cannot express the model.
+            LoweringError: it has no lowering on this target.
+            BuildError: a kernel does not compile.
+            DeviceFull: no space left.
+        """
+        if model.module is None:
+            raise ImportFailed(model.reason, model.operator)
+        lowered = compiling.lower_model(model, self.profile, self.clock)
+        chosen, reasons = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
+        library = self.folder / "lib.so"
+        made = compiling.build(lowered, self.profile, chosen, reasons, library, self.clock)
+        with self.clock.stage("compile"):
+            draft = self._draft(model, "tvm")
+            bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden)
+        return made.tasks
+
+    def engine(self, model: ImportedModel, backend: bundle.Backend, reason: str) -> Path:
+        """Write the bundle of the model file itself and return its directory.
+
+        Raises:
+            DeviceFull: no space left.
+        """
+        directory = self.directory(backend)
+        bundle.write_engine(directory, self._draft(model, backend, reason), model.path, model.golden)
+        return directory
+
+    def _draft(self, model: ImportedModel, backend: bundle.Backend, reason: str = "") -> bundle.Draft:
+        return bundle.Draft(
+            name=model.name,
+            backend=backend,
+            signature=bundle.signature_part(model.signature),
+            origin=bundle.Origin(
+                name=self.options.model.name, format=model.format, content_hash=model.content_hash
+            ),
+            threads=self.profile.threads,
+            target=dict(self.profile.board.tvm_target),
+            versions={**versions(), **self.profile.software},
+            command=self.options.command,
+            reason=reason,
+        )
+
+
+def kernels_part(tasks: Sequence[TaskOutcome]) -> tuple[bundle.Kernel, ...]:
+    """The manifest's form of the tasks."""
+    return tuple(
+        bundle.Kernel(
+            name=task.name,
+            task=task.workload_hash,
+            weight=task.weight,
+            source=task.source,
+            rule=task.rule,
+            decisions=dict(task.decisions),
+            from_database=task.from_database,
+            latency_us=task.latency_us,
+        )
+        for task in tasks
+    )

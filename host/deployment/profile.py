@@ -1,0 +1,105 @@
+"""`sdk profile`: figures of a model or a bundle on a device, with nothing installed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from host import bundle
+from host.deployment import contest as contests
+from host.deployment.clock import StageClock
+from host.deployment.contest import Entrant
+from host.deployment.deploy import deploy
+from host.deployment.making import versions
+from host.deployment.options import DeployOptions, Progress, Silence
+from host.deployment.profiles import profile_of
+from host.deployment.result import Choice, DeployResult, TaskOutcome
+from host.errors import ModelFileError
+
+
+def profile(
+    model: Path,
+    device: str = "local",
+    threads: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> DeployResult:
+    """Measure a model file, ours and its peers, or a bundle.
+
+    Args:
+        model: model file, bundle directory or bundle zip.
+        device: name of the device.
+        threads: threads for the model; 0 takes the bundle's own, or all cores of the device.
+        shapes: shapes of inputs with open dimensions, by name.
+        seed: of every random choice.
+        progress: where stages are told.
+
+    Raises:
+        EdgeError: as `deploy`.
+    """
+    if not model.exists():
+        raise ModelFileError(f"{model}: no such file")
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        if model.is_dir() or model.suffix == ".zip":
+            return _profile_bundle(model, Path(folder), device, threads, progress)
+        options = DeployOptions(
+            model=model,
+            device=device,
+            threads=threads,
+            shapes=dict(shapes or {}),
+            seed=seed,
+            bundle=Path(folder) / "bundle",
+            install=False,
+        )
+        return deploy(options, progress)
+
+
+def _profile_bundle(
+    path: Path, scratch: Path, device_name: str, threads: int, progress: Progress | None
+) -> DeployResult:
+    from host.transport import connect
+
+    clock = StageClock(progress or Silence())
+    directory = bundle.unpacked(path, scratch)
+    manifest = bundle.load(directory)
+    signature = manifest.typed_signature()
+    options = DeployOptions(model=path, device=device_name, install=False)
+    with connect(device_name) as device:
+        used = profile_of(device, threads or manifest.threads)
+        entrant = Entrant(manifest.backend, bundle.runnable(directory, manifest), installable=True)
+        golden = bundle.golden_cases(directory, manifest)
+        contest = contests.hold(device, [entrant], signature, golden, options, used.threads, clock)
+        contests.require_verified(contest, manifest.backend)
+        return DeployResult(
+            name=manifest.name,
+            bundle=path,
+            device=device_name,
+            machine=device.describe(),
+            threads=used.threads,
+            signature=signature,
+            choice=Choice(manifest.backend, "the bundle's backend"),
+            contenders=contest.contenders,
+            tasks=contest.timed(_outcomes(manifest)),
+            fallback=manifest.reason,
+            seconds=clock.seconds(),
+            versions={**versions(), **used.software},
+            command=manifest.command,
+            installed=False,
+        )
+
+
+def _outcomes(manifest: bundle.Manifest) -> tuple[TaskOutcome, ...]:
+    return tuple(
+        TaskOutcome(
+            name=kernel.name,
+            workload_hash=kernel.task,
+            weight=kernel.weight,
+            source=kernel.source,
+            rule=kernel.rule,
+            decisions=kernel.decisions,
+            from_database=kernel.from_database,
+        )
+        for kernel in manifest.kernels
+    )

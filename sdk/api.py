@@ -1,0 +1,231 @@
+"""The Python API; the command line is made of it.
+
+Heavy packages are imported inside the calls, so that `sdk --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from host.errors import ModelFileError, UserError
+from sdk.model import Deployment, Model
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from host.bundle import Manifest
+    from host.deployment import DeployResult, Progress
+    from host.transport.device import Device
+
+PathLike = str | Path
+
+
+def deploy(
+    model: PathLike | torch.nn.Module,
+    *,
+    device: str = "local",
+    example_inputs: Sequence[Any] = (),
+    backend: str = "auto",
+    objective: str = "latency",
+    trials: int = 0,
+    threads: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    name: str = "",
+    bundle: PathLike | None = None,
+    report: PathLike | None = None,
+    peers: Sequence[str] | None = None,
+    peer_files: Mapping[str, Path] | None = None,
+    command: str = "",
+    progress: Progress | None = None,
+) -> Deployment:
+    """Compile a model for a device, verify and measure it there beside its peers, install, activate.
+
+    Args:
+        model: ONNX, `.pt2` or TFLite file, or a torch module with `example_inputs`.
+        device: name of the device.
+        example_inputs: tensors for a torch module; their shapes are the model's.
+        backend: "auto" takes whichever verified engine is faster, else "tvm", "onnxruntime", "litert".
+        objective: "latency" or "energy": what "auto" goes by.
+        trials: kernels to measure in all; 0 measures only the finished model.
+        threads: threads for the model; 0 takes all cores of the device.
+        shapes: shapes of inputs with open dimensions, by name.
+        seed: of every random choice.
+        name: the model's name on the device; the file's without suffix if "".
+        bundle: directory or `.zip` of the bundle; `edgetlm-out/NAME/bundle` if None.
+        report: the HTML report; `edgetlm-out/NAME/report.html` if None.
+        peers: engines to measure beside ours; the format's own runtime if None.
+        peer_files: the same model for engines that do not read this format.
+        command: the command line to show in bundle and report.
+        progress: where stages are told.
+
+    Returns:
+        Every figure, and where bundle and report lie.
+
+    Raises:
+        EdgeError: one of host.errors; the message is one line that says what to do.
+    """
+    from host.deployment import DeployOptions
+    from host.deployment import deploy as run_deployment
+    from sdk.report.html import write_report
+
+    with _as_file(model, example_inputs, name) as path:
+        options = DeployOptions(
+            model=path,
+            name=name,
+            backend=backend,
+            shapes=dict(shapes or {}),
+            threads=threads,
+            seed=seed,
+            trials=trials,
+            command=command or f"sdk.deploy({str(model)!r}, device={device!r})",
+            device=device,
+            objective=objective,
+            bundle=Path(bundle) if bundle is not None else None,
+            peers=tuple(peers) if peers is not None else None,
+            peer_files=dict(peer_files or {}),
+        )
+        result = run_deployment(options, progress)
+    target = Path(report) if report is not None else Path("edgetlm-out") / result.name / "report.html"
+    write_report(result, target)
+    return Deployment(result, target)
+
+
+def compile(
+    model: PathLike | torch.nn.Module,
+    *,
+    output: PathLike,
+    target: str = "local",
+    example_inputs: Sequence[Any] = (),
+    backend: str = "auto",
+    threads: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    name: str = "",
+    command: str = "",
+    progress: Progress | None = None,
+) -> Manifest:
+    """Compile a model to a bundle; nothing runs, so nothing is verified or measured.
+
+    Args:
+        model: see `deploy`.
+        output: directory or `.zip` of the bundle.
+        target: what to compile for: a name of `sdk targets`, or "local" for this machine.
+        example_inputs: see `deploy`.
+        backend: see `deploy`; "auto" falls back to the original runtime only where ours cannot compile.
+        threads: see `deploy`.
+        shapes: see `deploy`.
+        seed: see `deploy`.
+        name: see `deploy`.
+        command: see `deploy`.
+        progress: see `deploy`.
+
+    Returns:
+        The manifest of the bundle.
+
+    Raises:
+        EdgeError: one of host.errors.
+    """
+    from host.deployment import CompileOptions, compile_bundle
+
+    with _as_file(model, example_inputs, name) as path:
+        options = CompileOptions(
+            model=path,
+            name=name,
+            backend=backend,
+            shapes=dict(shapes or {}),
+            threads=threads,
+            seed=seed,
+            command=command or f"sdk.compile({str(model)!r}, target={target!r})",
+        )
+        return compile_bundle(options, target, Path(output), progress)
+
+
+def connect(device: str = "local") -> Device:
+    """Connect to a device; use it in a `with` block.
+
+    Raises:
+        UnknownDeviceError: no device has this name.
+        DeviceError: it does not answer.
+    """
+    from host.transport import connect as run_connect
+
+    return run_connect(device)
+
+
+def load(bundle: PathLike, *, device: str = "local") -> Model:
+    """Load a bundle on a device for running; use it in a `with` block.
+
+    Raises:
+        ModelFileError: there is no bundle.
+        BundleError: it is damaged.
+        EngineError: the device cannot run it.
+    """
+    return Model(Path(bundle), device)
+
+
+def profile(
+    model: PathLike,
+    *,
+    device: str = "local",
+    threads: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> DeployResult:
+    """Measure a model file (ours and its peers) or a bundle on a device; nothing is installed.
+
+    Raises:
+        EdgeError: one of host.errors.
+    """
+    from host.deployment.profile import profile as run_profile
+
+    return run_profile(Path(model), device, threads, dict(shapes or {}), seed, progress)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Arrays by name from a `.npz` file.
+
+    Raises:
+        ModelFileError: missing or no such file.
+    """
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file") from None
+    except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelFileError(f"{path} is no .npz file of plain arrays: write it with numpy.savez") from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name as a `.npz` file.
+
+    Raises:
+        DeviceFull: no space left.
+    """
+    import numpy as np
+
+    from host.bundle import writing
+
+    with writing(path), path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **dict(arrays))
+
+
+def _as_file(model: Any, example_inputs: Sequence[Any], name: str) -> Any:
+    """A context in which the model is a file."""
+    from contextlib import nullcontext
+
+    if isinstance(model, str | Path):
+        if example_inputs:
+            raise UserError("example_inputs go with a torch module, not with a file; use shapes")
+        return nullcontext(Path(model))
+    from sdk.module_file import exported
+
+    return exported(model, tuple(example_inputs), name or type(model).__name__.lower())

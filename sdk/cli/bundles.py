@@ -1,0 +1,38 @@
+"""`sdk bundles` and `sdk rollback`: what is installed on a device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sdk.cli.options import DeviceName, Verbose
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command()(bundles)
+    app.command()(rollback)
+
+
+def bundles(device: DeviceName = "local", verbose: Verbose = False) -> None:
+    """List the models installed on a device."""
+    from sdk import api
+    from sdk.cli import printing
+
+    with api.connect(device) as board:
+        printing.print_bundles(board.bundles())
+
+
+def rollback(
+    model: Annotated[str, typer.Argument(help="Name of the model on the device.")],
+    device: DeviceName = "local",
+    verbose: Verbose = False,
+) -> None:
+    """Activate the version of a model that was active before."""
+    from sdk import api
+    from sdk.cli.console import print_line
+
+    with api.connect(device) as board:
+        version = board.rollback(model)
+    print_line(f"{model} on {device} runs version {str(version)[:12]} again")

@@ -1,0 +1,20 @@
+"""`sdk env`: what is installed, what was found on this machine, and why something is missing."""
+
+from __future__ import annotations
+
+import typer
+
+from sdk.cli.options import Verbose
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command()(env)
+
+
+def env(verbose: Verbose = False) -> None:
+    """Show versions, engines, sensors and devices, and the reason for whatever is missing."""
+    from sdk import inventory
+    from sdk.cli import printing
+
+    printing.print_env(inventory.environment())

@@ -1,0 +1,76 @@
+"""The command `sdk`: parse, call the API, print. One file per group of commands.
+
+Exit codes: 0 done, 1 something failed, 2 the command was wrong, 130 interrupted.
+Errors are one line on stderr; `--verbose` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+
+import typer
+from typer.exceptions import TyperException
+
+from host.errors import EdgeError
+from sdk.cli import bundles, compile_model, deploy, devices, env, profile, run
+from sdk.cli.options import State
+
+_INTERRUPTED = 130
+
+
+def build_app() -> typer.Typer:
+    """The whole command line."""
+    app = typer.Typer(
+        name="sdk",
+        help="Compile a model for a device, measure it there beside its peers, and deploy it.",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for group in (deploy, compile_model, profile, run, bundles, devices, env):
+        group.register(app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; nothing escapes but the code."""
+    state = State()
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = build_app()(
+            list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False, obj=state
+        )
+    except TyperException as error:
+        return _fail(error.format_message(), error.exit_code, state, hint=" (sdk --help shows what there is)")
+    except EdgeError as error:
+        return _fail(str(error), error.exit_code, state)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted; nothing was installed", _INTERRUPTED, state)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{place}{error.strerror or error}", 1, state)
+    except MemoryError:
+        return _fail("not enough memory: close other programs or use a smaller model", 1, state)
+    except ImportError as error:
+        return _fail(f"{error}: install the host's packages with pip install 'edgetlm[host]'", 1, state)
+    except Exception as error:  # noqa: BLE001 - the last line of defence of a command line
+        text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
+        return _fail(text, 1, state)
+    return code if isinstance(code, int) else 0
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    # As an exception, so that every `finally` on the way out ends sessions and removes scratch files.
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int, state: State, hint: str = "") -> int:
+    if state.verbose:
+        traceback.print_exc()
+    print(f"error: {' '.join(message.split())}{hint}", file=sys.stderr)
+    return code

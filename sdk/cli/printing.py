@@ -1,0 +1,132 @@
+"""Results as text for people."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from host.bundle import writing
+from host.deployment import Contender, DeployResult
+from host.model import Energy, Measurement
+from sdk.cli.console import print_line
+from sdk.model import Deployment
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write figures to a file, whole or not at all.
+
+    Raises:
+        DeviceFull: no space left.
+    """
+    partial = path.with_name(f".{path.name}.part")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_text(json.dumps(content, indent=1) + "\n")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def print_deployment(deployment: Deployment) -> None:
+    """What `sdk deploy` ends with."""
+    result = deployment.result
+    verdict = result.verification
+    print_line("")
+    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    print_line(f"backend   {result.choice.backend} ({result.choice.why})")
+    print_line(f"verified  largest relative error {verdict.max_rel_err:.1e}, allowed {verdict.tolerance:.0e}")
+    print_latencies(result)
+    print_line(f"energy    {energy_text(result.measurement.energy)}")
+    if result.tasks:
+        print_line(f"kernels   {kernels_text(result)}")
+    print_line(f"bundle    {result.bundle}{' (installed and active)' if result.installed else ''}")
+    print_line(f"report    {deployment.report}")
+
+
+def print_latencies(result: DeployResult) -> None:
+    """One line per contender, the installed one first."""
+    order = [result.choice.backend, *result.peers]
+    for index, name in enumerate(order):
+        print_line(
+            f"{'latency' if index == 0 else '':<9} {name:<12} {contender_text(result.contenders[name])}"
+        )
+
+
+def contender_text(one: Contender) -> str:
+    """Figures of one engine, or why there are none."""
+    if one.measurement is None:
+        if one.verification is not None and not one.verification.passed:
+            return f"not measured: {one.verification.message}"
+        return f"not measured: {one.reason}"
+    return latency_text(one.measurement)
+
+
+def latency_text(measurement: Measurement) -> str:
+    """Median with its spread."""
+    return (
+        f"{measurement.median_s * 1e3:.3f} ms "
+        f"(10% {measurement.p10_s * 1e3:.3f}, 90% {measurement.p90_s * 1e3:.3f}, n {measurement.n})"
+    )
+
+
+def energy_text(energy: Energy) -> str:
+    """Millijoules of one run, or why there are none."""
+    if energy.gross_j is None:
+        return f"unavailable: {energy.source}"
+    return f"{energy.gross_j * 1e3:.2f} mJ a run ({energy.kind} by {energy.source}, {energy.boundary})"
+
+
+def kernels_text(result: DeployResult) -> str:
+    """How many kernels each source made, and the default schedules' share of the time."""
+    counts = Counter(task.source for task in result.tasks)
+    parts = [f"{count} {source}" for source, count in sorted(counts.items())]
+    text = ", ".join(parts)
+    defaults = [task.name for task in result.tasks if task.source == "default"]
+    if defaults:
+        text += f"; on a default schedule {result.default_share:.1%} of the time: {', '.join(defaults)}"
+    return text
+
+
+def print_profile(result: DeployResult) -> None:
+    """What `sdk profile` ends with."""
+    print_line("")
+    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    for name, one in result.contenders.items():
+        print_line(f"{name:<12} {contender_text(one)}")
+        if one.measurement is not None:
+            print_line(f"{'':<12} energy {energy_text(one.measurement.energy)}")
+    if result.tasks:
+        print_line(f"kernels      {kernels_text(result)}")
+
+
+def print_bundles(installed: Sequence[Mapping[str, Any]]) -> None:
+    """The table of `sdk bundles`."""
+    if not installed:
+        print_line("no model is installed")
+    for one in installed:
+        mark = "active" if one["active"] else ""
+        print_line(f"{one['name']:<24} {str(one['version'])[:12]:<13} {one['backend']:<12} {mark}".rstrip())
+
+
+def print_devices(devices: Sequence[tuple[str, str]]) -> None:
+    """The table of `sdk devices list`."""
+    for name, text in devices:
+        print_line(f"{name:<12} {text}")
+
+
+def print_targets(targets: Mapping[str, str]) -> None:
+    """The table of `sdk targets`."""
+    for name, text in targets.items():
+        print_line(f"{name:<12} {text}")
+
+
+def print_env(sections: Mapping[str, Mapping[str, str]]) -> None:
+    """What `sdk env` shows: one block per section."""
+    for section, entries in sections.items():
+        print_line(section)
+        for name, text in entries.items():
+            print_line(f"  {name:<16} {text}")

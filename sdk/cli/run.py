@@ -1,0 +1,39 @@
+"""`sdk run`: one inference of a bundle on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sdk.cli.options import DeviceName, Verbose
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command()(run)
+
+
+def run(
+    bundle: Annotated[Path, typer.Argument(help="Bundle directory or zip.")],
+    inputs: Annotated[Path, typer.Option("--input", help="Arrays by input name, a .npz file.")],
+    outputs: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where outputs go, a .npz file.")
+    ] = None,
+    device: DeviceName = "local",
+    verbose: Verbose = False,
+) -> None:
+    """Run a bundle once on a device and show or save its outputs."""
+    from sdk import api
+    from sdk.cli.console import print_line
+
+    arrays = api.read_arrays(inputs)
+    with api.load(bundle, device=device) as model:
+        values = model.run(arrays)
+    if outputs is not None:
+        api.write_arrays(outputs, values)
+    for name, value in values.items():
+        flat = ", ".join(f"{number:.6g}" for number in value.reshape(-1)[:8])
+        dots = ", ..." if value.size > 8 else ""
+        print_line(f"{name}  {value.dtype}{list(value.shape)}  [{flat}{dots}]")

@@ -1,0 +1,63 @@
+"""What there is: devices, targets, versions, engines, sensors, and the reason for whatever is missing."""
+
+from __future__ import annotations
+
+import sys
+
+
+def devices() -> list[tuple[str, str]]:
+    """Names of the devices with what each is, or why it does not answer."""
+    from host.errors import DeviceError
+    from host.transport import connect, device_names
+
+    found = []
+    for name in device_names():
+        try:
+            with connect(name) as device:
+                description = device.describe()
+        except DeviceError as error:
+            found.append((name, f"does not answer: {error}"))
+            continue
+        memory = description.memory_bytes / 2**30
+        found.append((name, f"{description.cpu_name}, {description.cores} cores, {memory:.0f} GiB"))
+    return found
+
+
+def targets() -> dict[str, str]:
+    """Names that `sdk compile --target` takes, with what each is."""
+    from targets import board_for, declared
+
+    found = {"local": "this machine"}
+    for name, description in declared().items():
+        board = board_for(description)
+        if board is not None:
+            hardware = board.hardware
+            found[name] = (
+                f"{description.cpu_name}: {hardware.vector_bits}-bit vectors, {hardware.cores} cores"
+            )
+    return found
+
+
+def environment() -> dict[str, dict[str, str]]:
+    """Versions, engines, and what this machine's agent found, with reasons for what is missing."""
+    from host.deployment import versions
+    from host.engines import ENGINES, unavailable
+    from host.transport import connect
+
+    engines = {name: unavailable(name) or f"available ({engine.title})" for name, engine in ENGINES.items()}
+    with connect("local") as device:
+        description = device.describe()
+        state = device.state()
+    machine = {
+        "processor": description.cpu_name,
+        "cores": str(description.cores),
+        "memory": f"{description.memory_bytes / 2**30:.1f} GiB",
+        "caches": ", ".join(f"{k} {v >> 10} KiB" for k, v in description.cache_bytes.items()),
+    }
+    return {
+        "host": {"edgetlm": "", **versions(), "interpreter": sys.executable},
+        "engines": engines,
+        "local": machine | {name: str(value) for name, value in state.items()},
+        "agent": dict(description.software),
+        "devices": dict(devices()),
+    }

@@ -1,0 +1,113 @@
+"""What the API returns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from host.errors import ShapeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from host.deployment import DeployResult
+    from host.model import Signature
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A finished deployment.
+
+    Attributes:
+        result: every figure.
+        report: the HTML file.
+    """
+
+    result: DeployResult
+    report: Path
+
+    @property
+    def bundle(self) -> Path:
+        """Where the bundle lies."""
+        return self.result.bundle
+
+
+class Model:
+    """A bundle loaded in a session of its own on a device.
+
+    Args:
+        path: bundle directory or zip.
+        device: name of the device.
+
+    Raises:
+        ModelFileError: there is no bundle.
+        BundleError: it is damaged.
+        EngineError: the device cannot run it.
+    """
+
+    def __init__(self, path: Path, device: str) -> None:
+        from host import bundle
+        from host.transport import connect
+
+        with ExitStack() as stack:
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-"))
+            directory = bundle.unpacked(path, Path(scratch))
+            manifest = bundle.load(directory)
+            self.signature: Signature = manifest.typed_signature()
+            board = stack.enter_context(connect(device))
+            self._session = stack.enter_context(
+                board.open_session(manifest.backend, threads=manifest.threads)
+            )
+            self._session.load(bundle.runnable(directory, manifest))
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session."""
+        self._stack.close()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """One inference.
+
+        Args:
+            inputs: arrays by input name, with the signature's shapes and types.
+
+        Returns:
+            Outputs by name.
+
+        Raises:
+            ShapeError: an input is missing, unknown, or does not fit.
+            DeviceError: the device or its session went away.
+        """
+        unknown = sorted(set(inputs) - {spec.name for spec in self.signature.inputs})
+        if unknown:
+            raise ShapeError(f"the model has no input {unknown[0]!r}: it takes {self._names()}")
+        outputs = self._session.run([self._checked(spec.name, inputs) for spec in self.signature.inputs])
+        return {spec.name: value for spec, value in zip(self.signature.outputs, outputs, strict=True)}
+
+    def _names(self) -> str:
+        return ", ".join(spec.name for spec in self.signature.inputs)
+
+    def _checked(self, name: str, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        spec = next(spec for spec in self.signature.inputs if spec.name == name)
+        if name not in inputs:
+            raise ShapeError(f"input {name!r} is missing: the model takes {self._names()}")
+        value = inputs[name]
+        if value.shape != spec.shape or str(value.dtype) != spec.dtype:
+            raise ShapeError(
+                f"input {name!r} is {value.dtype}{list(value.shape)}, the model takes "
+                f"{spec.dtype}{list(spec.shape)}"
+            )
+        return value

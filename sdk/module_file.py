@@ -1,0 +1,35 @@
+"""A torch module as a file, for the time of one call."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from host.errors import ImportFailed, UserError
+
+
+@contextmanager
+def exported(module: Any, example_inputs: tuple[Any, ...], name: str) -> Iterator[Path]:
+    """Export `module` to a `.pt2` file that is gone afterwards.
+
+    Raises:
+        UserError: not a torch module, or no example inputs.
+        ImportFailed: torch cannot export it.
+    """
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise UserError(f"a {type(module).__name__} is no model: give a path or a torch.nn.Module")
+    if not example_inputs:
+        raise UserError("a torch module needs example_inputs: a tensor for each input")
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        path = Path(folder) / f"{name}.pt2"
+        try:
+            torch.export.save(torch.export.export(module.eval(), example_inputs), path)
+        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+            first = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ImportFailed(f"torch cannot export the module: {first}") from error
+        yield path

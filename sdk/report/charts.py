@@ -1,0 +1,165 @@
+"""Charts of a deployment as plain figure descriptions for the chart library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from host.deployment import DeployResult, TaskOutcome
+
+# Okabe and Ito's palette, which people with colour blindness tell apart.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+_SOURCE_COLOURS = {
+    "gensor": "#0072b2",
+    "tlm": "#009e73",
+    "tree": "#56b4e9",
+    "evolutionary": "#cc79a7",
+    "random": "#e69f00",
+    "default": "#d55e00",
+}
+_MOST_KERNELS = 40
+
+Chart = dict[str, Any]
+
+
+def latency_chart(result: DeployResult) -> Chart | None:
+    """Every sample of every engine as a box with its points."""
+    traces = [
+        {
+            "type": "box",
+            "name": name,
+            "x": [time * 1e3 for time in times],
+            "orientation": "h",
+            "boxpoints": "all",
+            "jitter": 0.5,
+            "pointpos": 0,
+            "marker": {"size": 3, "opacity": 0.5},
+            "line": {"width": 1.5},
+            "fillcolor": "rgba(0,0,0,0)",
+        }
+        for name, times in _samples(result).items()
+    ]
+    return _chart(traces, "milliseconds a run", height=110 + 70 * len(traces)) if traces else None
+
+
+def rounds_chart(result: DeployResult) -> Chart | None:
+    """The samples in the order they were taken: a drifting machine shows here."""
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "x": list(range(1, len(times) + 1)),
+            "y": [time * 1e3 for time in times],
+            "line": {"width": 1.2},
+        }
+        for name, times in _samples(result).items()
+    ]
+    return _chart(traces, "sample", "milliseconds a run", height=300, legend=True) if traces else None
+
+
+def kernel_chart(result: DeployResult) -> Chart | None:
+    """Time per kernel, coloured by who made it; the longest first."""
+    timed = sorted(
+        (task for task in result.tasks if task.latency_us is not None), key=_microseconds, reverse=True
+    )
+    if not timed:
+        return None
+    shown, rest = timed[:_MOST_KERNELS], timed[_MOST_KERNELS:]
+    traces = []
+    for source in sorted({task.source for task in shown}):
+        mine = [task for task in shown if task.source == source]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": source,
+                "y": [task.name for task in mine],
+                "x": [_microseconds(task) for task in mine],
+                "text": [f"{task.weight} x {task.latency_us:.1f} us" for task in mine],
+                "marker": {"color": _SOURCE_COLOURS.get(source, "#999999")},
+            }
+        )
+    order = [task.name for task in reversed(shown)]
+    if rest:
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": f"{len(rest)} more",
+                "y": ["(all others)"],
+                "x": [sum(_microseconds(task) for task in rest)],
+                "marker": {"color": "#999999"},
+            }
+        )
+        order.insert(0, "(all others)")
+    chart = _chart(traces, "microseconds in one run of the model", height=120 + 22 * len(order), legend=True)
+    chart["layout"]["yaxis"] |= {"categoryorder": "array", "categoryarray": order, "tickfont": {"size": 10}}
+    chart["layout"]["barmode"] = "stack"
+    return chart
+
+
+def energy_chart(result: DeployResult) -> Chart | None:
+    """Joules per run where they are known; None where no contender has them."""
+    known = {
+        name: one.measurement.energy.gross_j * 1e3
+        for name, one in result.contenders.items()
+        if one.measurement is not None and one.measurement.energy.gross_j is not None
+    }
+    if not known:
+        return None
+    return _bars(known, "millijoules a run")
+
+
+def stage_chart(result: DeployResult) -> Chart | None:
+    """Where the time of the deployment went."""
+    return _bars({name: value for name, value in result.seconds.items() if name != "total"}, "seconds")
+
+
+def _samples(result: DeployResult) -> dict[str, Sequence[float]]:
+    return {
+        name: one.measurement.times_s
+        for name, one in result.contenders.items()
+        if one.measurement is not None
+    }
+
+
+def _microseconds(task: TaskOutcome) -> float:
+    return task.weight * (task.latency_us or 0.0)
+
+
+def _bars(values: Mapping[str, float], title: str) -> Chart:
+    names = list(values)
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": names,
+        "x": [values[name] for name in names],
+        "text": [f"{values[name]:.3g}" for name in names],
+        "showlegend": False,
+    }
+    chart = _chart([trace], title, height=110 + 26 * len(names))
+    chart["layout"]["yaxis"]["autorange"] = "reversed"
+    return chart
+
+
+def _chart(
+    traces: list[Chart], x_title: str, y_title: str = "", *, height: int, legend: bool = False
+) -> Chart:
+    axis = {"automargin": True, "gridcolor": "rgba(128,128,128,0.25)", "zeroline": False}
+    return {
+        "data": traces,
+        "layout": {
+            "height": height,
+            "margin": {"l": 10, "r": 20, "t": 10, "b": 45},
+            "xaxis": axis | {"title": {"text": x_title}, "rangemode": "tozero"},
+            "yaxis": axis | {"title": {"text": y_title}},
+            "colorway": list(_COLOURS),
+            "showlegend": legend,
+            "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"family": "system-ui, sans-serif", "size": 12},
+        },
+    }

@@ -1,0 +1,45 @@
+"""The JSON forms of results. Readers depend on them: they only grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from host.deployment import DeployResult, figures
+
+
+def deploy_json(result: DeployResult) -> dict[str, Any]:
+    """What `sdk deploy --json` writes."""
+    return {
+        "schema": "edgetlm.deploy/1",
+        "name": result.name,
+        "bundle": str(result.bundle),
+        "device": result.device,
+        "backend": result.choice.backend,
+        "choice": {
+            "why": result.choice.why,
+            "ratio": None
+            if result.choice.ratio is None
+            else dict(zip(("value", "low", "high"), result.choice.ratio, strict=True)),
+        },
+        "latency_ms": figures.latency_ms(result.measurement),
+        "energy_mj": figures.energy_mj(result.measurement.energy),
+        "verify": figures.verify(result.verification),
+        "peers": {name: figures.contender(one) for name, one in result.peers.items()},
+        "tasks": [figures.task(task) for task in result.tasks],
+        "default_share": result.default_share,
+        "fallback": result.fallback,
+        "installed": result.installed,
+        "threads": result.threads,
+        "machine": {
+            "cpu": result.machine.cpu_name,
+            "machine": result.machine.machine,
+            "cores": result.machine.cores,
+        },
+        "state": {
+            "before": result.measurement.state_before,
+            "after": result.measurement.state_after,
+        },
+        "seconds": dict(result.seconds),
+        "versions": dict(result.versions),
+        "command": result.command,
+    }

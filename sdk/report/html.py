@@ -1,0 +1,98 @@
+"""The report: one HTML file that needs nothing else, drawn by the embedded chart library."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from host.bundle import writing
+from host.errors import EdgeError
+from sdk.report.charts import energy_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
+
+if TYPE_CHECKING:
+    from host.deployment import DeployResult
+
+
+def write_report(result: DeployResult, path: Path) -> None:
+    """Write the report of a deployment, whole or not at all.
+
+    Raises:
+        DeviceFull: no space left.
+        EdgeError: the chart library is not installed.
+    """
+    html = render(result)
+    partial = path.with_name(f".{path.name}.part")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_text(html, encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def render(result: DeployResult) -> str:
+    """The report as text."""
+    charts = {
+        "latency": latency_chart(result),
+        "rounds": rounds_chart(result),
+        "kernels": kernel_chart(result),
+        "energy": energy_chart(result),
+        "stages": stage_chart(result),
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sdk.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("report.html.j2").render(
+        result=result,
+        rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
+        charts={name: _script_json(chart) for name, chart in charts.items() if chart is not None},
+        library=chart_library(),
+    )
+
+
+def chart_library() -> str:
+    """Source of the chart library, out of the plotly package.
+
+    Raises:
+        EdgeError: plotly is not installed.
+    """
+    spec = importlib.util.find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise EdgeError("the report needs the package plotly: install edgetlm[host]")
+    return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+
+
+def _script_json(chart: dict[str, Any]) -> str:
+    """JSON that is safe inside a script element."""
+    return json.dumps(chart).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _row(result: DeployResult, name: str) -> dict[str, Any]:
+    """One line of the table of engines."""
+    one = result.contenders[name]
+    ours = result.measurement.median_s
+    row: dict[str, Any] = {
+        "engine": name,
+        "reason": one.reason,
+        "verify": one.verification,
+        "measured": False,
+    }
+    if one.verification is not None and not one.verification.passed:
+        row["reason"] = one.verification.message
+    if one.measurement is None:
+        return row
+    measurement = one.measurement
+    return row | {
+        "measured": True,
+        "median": measurement.median_s * 1e3,
+        "p10": measurement.p10_s * 1e3,
+        "p90": measurement.p90_s * 1e3,
+        "n": measurement.n,
+        "ratio": measurement.median_s / ours,
+        "energy": measurement.energy,
+    }
