@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from host.deployment import Contender, DeployOptions, Verification
+from host.deployment.contest import Contest, choose
+from host.errors import EngineError, MeasureError, VerifyError
+from host.model import Energy
+from tests.unit.deployment.samples import measurement
+
+PASSED = Verification(1e-6, 1e-3, True)
+FAILED = Verification(0.5, 1e-3, False, "output 'y' differs by 0.5")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A comparison with known ratios of the peer's time over ours."""
+
+    ratios: dict[str, Ratio]
+
+    def ratio(self, numerator: str, denominator: str) -> Ratio:
+        assert denominator == "tvm"
+        return self.ratios[numerator]
+
+
+def contest(ratio: Ratio, ours: Verification = PASSED, energy: tuple[Energy, Energy] | None = None) -> Contest:
+    energies = energy or (measurement(1.0).energy,) * 2
+    contenders = {
+        "tvm": Contender("tvm", measurement(2.0, energy=energies[0]) if ours.passed else None, ours),
+        "onnxruntime": Contender("onnxruntime", measurement(3.0, energy=energies[1]), PASSED),
+    }
+    return Contest(contenders, Paired({"onnxruntime": ratio}))  # type: ignore[arg-type]
+
+
+def options(backend: str = "auto", objective: str = "latency") -> DeployOptions:
+    return DeployOptions(Path("net.onnx"), backend=backend, objective=objective)
+
+
+def joules(value: float) -> Energy:
+    return Energy("measured", value, value / 2, "rapl", "package")
+
+
+def test_ours_is_taken_where_the_bound_shows_that_it_is_faster() -> None:
+    choice = choose(contest(Ratio(1.2, 1.1, 1.3)), options(), "")
+    assert choice.backend == "tvm"
+    assert choice.ratio == (1.2, 1.1, 1.3)
+    assert "1.10 to 1.30" in choice.why
+
+
+def test_the_peer_is_taken_where_it_is_faster() -> None:
+    choice = choose(contest(Ratio(0.8, 0.7, 0.9)), options(), "")
+    assert choice.backend == "onnxruntime"
+    assert "onnxruntime is faster" in choice.why
+
+
+def test_without_a_shown_difference_the_library_stays() -> None:
+    choice = choose(contest(Ratio(1.05, 0.98, 1.1)), options(), "")
+    assert choice.backend == "onnxruntime"
+    assert "no difference shown" in choice.why
+
+
+def test_a_backend_that_was_asked_for_is_taken_though_slower() -> None:
+    assert choose(contest(Ratio(0.5, 0.4, 0.6)), options("tvm"), "").backend == "tvm"
+
+
+def test_wrong_outputs_are_never_installed() -> None:
+    wrong = contest(Ratio(9, 9, 9), ours=FAILED)
+    choice = choose(wrong, options(), "")
+    assert choice.backend == "onnxruntime"
+    assert "tvm gives wrong outputs: output 'y' differs by 0.5" in choice.why
+    with pytest.raises(VerifyError, match=r"output 'y' differs by 0\.5"):
+        choose(wrong, options("tvm"), "")
+
+
+def test_a_fallback_names_its_reason() -> None:
+    only = Contest({"onnxruntime": Contender("onnxruntime", measurement(3.0), PASSED)}, None)
+    choice = choose(only, options(), "operator Foo is unknown")
+    assert choice.backend == "onnxruntime"
+    assert "operator Foo is unknown" in choice.why
+
+
+def test_a_peer_in_another_format_is_never_installed() -> None:
+    both = Contest({"torch": Contender("torch", measurement(3.0), PASSED)}, None)
+    with pytest.raises(EngineError, match="no engine of the device"):
+        choose(both, options(), "operator Foo is unknown")
+
+
+def test_no_engine_at_all_is_one_clear_error() -> None:
+    none = Contest({"onnxruntime": Contender("onnxruntime", None, None, "operator Foo is unknown")}, None)
+    with pytest.raises(EngineError, match=r"no engine of the device can run the model: onnxruntime: operator Foo"):
+        choose(none, options(), "tvm has no Foo")
+
+
+def test_energy_decides_where_it_was_asked_for() -> None:
+    frugal = contest(Ratio(1.5, 1.4, 1.6), energy=(joules(3.0), joules(2.0)))
+    assert choose(frugal, options(objective="energy"), "").backend == "onnxruntime"
+    with pytest.raises(MeasureError, match="no energy figure"):
+        choose(contest(Ratio(1.5, 1.4, 1.6)), options(objective="energy"), "")

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from host.deployment.verify import KernelValue, first_difference, relative_error, verify
+from host.model import GoldenCase, Signature, TensorSpec
+
+SIGNATURE = Signature(
+    (TensorSpec("x", (2,), "float32"),),
+    (TensorSpec("logits", (2,), "float32"), TensorSpec("label", (), "int64")),
+)
+
+
+def case(scale: float) -> GoldenCase:
+    outputs = (np.array([scale, -scale / 2], np.float32), np.array(3))
+    return GoldenCase((np.array([scale, 1], np.float32),), outputs)
+
+
+class Device:
+    """Gives the golden outputs, changed by a function of case and outputs."""
+
+    def __init__(self, change: object = None) -> None:
+        self.change = change
+        self.calls = 0
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs = [np.array(value) for value in case(float(inputs[0][0])).outputs]
+        self.calls += 1
+        return self.change(self.calls, outputs) if callable(self.change) else outputs
+
+
+def test_relative_error_is_measured_against_the_largest_golden_value() -> None:
+    golden = np.array([4.0, 0.001])
+    assert relative_error(np.array([4.0, 0.003]), golden) == pytest.approx(0.0005)
+    assert relative_error(golden, golden) == 0.0
+    assert relative_error(np.array([0.5]), np.array([0.0])) == 0.5
+    assert relative_error(np.zeros((0,)), np.zeros((0,))) == 0.0
+
+
+def test_values_that_are_no_numbers_must_be_the_same_ones() -> None:
+    golden = np.array([1.0, math.nan, math.inf])
+    assert relative_error(golden.copy(), golden) == 0.0
+    assert relative_error(np.array([1.0, math.nan, -math.inf]), golden) == math.inf
+    assert relative_error(np.array([math.nan, math.nan, math.inf]), golden) == math.inf
+    assert relative_error(np.array([1.0, 2.0, math.inf]), golden) == math.inf
+
+
+def test_right_outputs_pass() -> None:
+    device = Device()
+    verdict, _ = verify(device, SIGNATURE, [case(1), case(2), case(3)])
+    assert verdict.passed
+    assert verdict.max_rel_err == 0.0
+    assert device.calls == 3
+
+
+def test_the_message_names_output_amount_and_case() -> None:
+    def change(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.01), outputs[1]] if call == 2 else outputs
+
+    verdict, worst = verify(Device(change), SIGNATURE, [case(1), case(2), case(3)])
+    assert not verdict.passed
+    assert worst == 1
+    assert "'logits' differs by 0.01" in verdict.message
+    assert "case 2" in verdict.message
+
+
+def test_small_deviations_within_the_tolerance_pass() -> None:
+    verdict, _ = verify(Device(lambda _, o: [o[0] * np.float32(1.0005), o[1]]), SIGNATURE, [case(1)])
+    assert verdict.passed
+    assert verdict.max_rel_err == pytest.approx(5e-4, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _, o: [o[0][:1], o[1]], "shape (1,) instead of (2,)"),
+        (lambda _, o: [o[0].astype(np.float64), o[1]], "type float64 instead of float32"),
+        (lambda _, o: [o[0], o[1] + 1], "'label' differs by 0.33"),
+        (lambda _, o: o[:1], "1 outputs instead of 2"),
+        (lambda _, o: [o[0] * np.float32(math.nan), o[1]], "'logits' differs by inf"),
+    ],
+)
+def test_whatever_else_is_wrong_fails(change: object, words: str) -> None:
+    verdict, _ = verify(Device(change), SIGNATURE, [case(1)])
+    assert not verdict.passed
+    assert words in verdict.message
+
+
+def test_the_first_kernel_at_which_the_values_part_is_named() -> None:
+    good = np.ones(4, np.float32)
+    reference = [KernelValue(name, (good,)) for name in ("conv", "pool", "dense")]
+    ours = [reference[0], KernelValue("pool", (good * 1.5,)), KernelValue("dense", (good * 9,))]
+    assert "first at kernel pool (call 2, off by 0.5)" in first_difference(ours, reference)
+    assert "lowering" in first_difference(reference, reference)
+    assert "call 1 is pool" in first_difference([ours[1]], reference)

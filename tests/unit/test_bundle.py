@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from host import bundle
+from host.errors import BundleError, ModelFileError
+from host.model import GoldenCase, Signature, TensorSpec
+
+SIGNATURE = Signature((TensorSpec("x", (2, 3), "float32"),), (TensorSpec("y", (2,), "int64"),))
+PARAMETERS = (
+    np.arange(5, dtype=np.float32),
+    np.array(7, dtype=np.int64),
+    np.zeros((0, 3), dtype=np.float32),
+    np.arange(12, dtype=np.float16).reshape(3, 4).T,
+)
+GOLDEN = tuple(
+    GoldenCase((np.full((2, 3), case, np.float32),), (np.array([case, -case]),)) for case in range(3)
+)
+
+
+def draft(backend: bundle.Backend = "tvm") -> bundle.Draft:
+    return bundle.Draft(
+        name="net",
+        backend=backend,
+        signature=bundle.signature_part(SIGNATURE),
+        origin=bundle.Origin(name="net.onnx", format="onnx", content_hash="0" * 64),
+        command="sdk deploy net.onnx",
+    )
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    library = tmp_path / "some.so"
+    library.write_bytes(b"not really a library")
+    bundle.write_tvm(tmp_path / "bundle", draft(), library, iter(PARAMETERS), GOLDEN)
+    return tmp_path / "bundle"
+
+
+def test_parameters_can_be_mapped_from_the_file(made: Path) -> None:
+    manifest = bundle.load(made)
+    raw = (made / "params.bin").read_bytes()
+    assert len(manifest.parameters) == len(PARAMETERS)
+    for entry, array in zip(manifest.parameters, PARAMETERS, strict=True):
+        assert entry.offset % bundle.ALIGNMENT == 0
+        stored = np.frombuffer(raw, entry.dtype, array.size, entry.offset).reshape(entry.shape)
+        np.testing.assert_array_equal(stored, array)
+
+
+def test_golden_cases_come_back(made: Path) -> None:
+    manifest = bundle.load(made)
+    cases = bundle.golden_cases(made, manifest)
+    assert manifest.typed_signature() == SIGNATURE
+    assert len(cases) == len(GOLDEN)
+    for read, written in zip(cases, GOLDEN, strict=True):
+        np.testing.assert_array_equal(read.inputs[0], written.inputs[0])
+        np.testing.assert_array_equal(read.outputs[0], written.outputs[0])
+
+
+@pytest.mark.parametrize("name", ["lib.so", "params.bin", "golden.npz"])
+def test_a_changed_file_is_found(made: Path, name: str) -> None:
+    content = bytearray((made / name).read_bytes())
+    content[-1] ^= 1
+    (made / name).write_bytes(bytes(content))
+    with pytest.raises(BundleError, match=f"{name} does not match the hash"):
+        bundle.load(made)
+
+
+def test_a_missing_file_is_found(made: Path) -> None:
+    (made / "params.bin").unlink()
+    with pytest.raises(BundleError, match=r"lacks params\.bin"):
+        bundle.load(made)
+
+
+@pytest.mark.parametrize("name", ["../lib.so", "/etc/passwd", "sub/lib.so", ".."])
+def test_a_manifest_cannot_name_files_outside(made: Path, name: str) -> None:
+    raw = json.loads((made / "manifest.json").read_text())
+    raw["files"][name] = "0" * 64
+    (made / "manifest.json").write_text(json.dumps(raw))
+    with pytest.raises(BundleError, match="outside the bundle"):
+        bundle.load(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": "edgetlm.bundle/9"}', "has bundle schema 'edgetlm.bundle/9'"),
+        ('{"schema": "edgetlm.bundle/1"}', "manifest.json is damaged"),
+        ("{", "manifest.json is damaged"),
+        ("[]", "has bundle schema None"),
+    ],
+)
+def test_a_foreign_manifest_is_refused_in_one_line(made: Path, text: str, message: str) -> None:
+    (made / "manifest.json").write_text(text)
+    with pytest.raises(BundleError, match=message) as refusal:
+        bundle.load(made)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_is_no_bundle_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    for name in ("text", "empty", "absent"):
+        with pytest.raises(ModelFileError):
+            bundle.load(tmp_path / name)
+
+
+def test_a_zip_holds_the_same_bundle(made: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "net.zip"
+    bundle.pack(made, archive)
+    assert bundle.load(archive) == bundle.load(made)
+    unpacked = bundle.unpacked(archive, tmp_path / "scratch")
+    assert bundle.load(unpacked) == bundle.load(made)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+
+
+def test_a_damaged_zip_is_found(made: Path, tmp_path: Path) -> None:
+    (made / "lib.so").write_bytes(b"another")
+    archive = tmp_path / "net.zip"
+    with zipfile.ZipFile(archive, "w") as out:
+        for file in made.iterdir():
+            out.write(file, file.name)
+    with pytest.raises(BundleError, match=r"lib\.so does not match"):
+        bundle.load(archive)
+
+
+def test_the_content_hash_covers_the_model_and_not_the_figures(made: Path, tmp_path: Path) -> None:
+    before = bundle.load(made)
+    after = bundle.update(made, before, measured={"latency_ms": 3})
+    assert bundle.load(made).measured == {"latency_ms": 3}
+    assert after.content_hash == before.content_hash
+    other = tmp_path / "other.so"
+    other.write_bytes(b"another library")
+    changed = bundle.write_tvm(tmp_path / "b2", draft(), other, PARAMETERS, GOLDEN)
+    assert changed.content_hash != before.content_hash
+
+
+def test_an_engine_bundle_holds_the_model_file(tmp_path: Path) -> None:
+    model = tmp_path / "pinned"
+    model.write_bytes(b"onnx bytes")
+    manifest = bundle.write_engine(tmp_path / "bundle", draft("onnxruntime"), model, GOLDEN)
+    assert bundle.load(tmp_path / "bundle") == manifest
+    assert bundle.runnable(tmp_path / "bundle", manifest).read_bytes() == b"onnx bytes"
+    assert manifest.parameters == ()
+
+
+def test_writing_does_not_hold_all_parameters_at_once(tmp_path: Path) -> None:
+    program = f"""
+import resource
+import numpy as np
+from pathlib import Path
+from host import bundle
+from tests.unit.test_bundle import GOLDEN, draft
+Path({str(tmp_path / "lib")!r}).write_bytes(b"x")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+parameters = (np.full(4 << 20, i, np.float32) for i in range(12))
+bundle.write_tvm(Path({str(tmp_path / "bundle")!r}), draft(), Path({str(tmp_path / "lib")!r}), parameters, GOLDEN)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    # 12 arrays of 16 MiB each: two may be alive while one follows the other.
+    assert int(done.stdout) < 64 << 10
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+    library = tmp_path / "some.so"
+    library.write_bytes(b"x")
+    program = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+from pathlib import Path
+import numpy as np
+from host import bundle
+from host.errors import DeviceFull
+from tests.unit.test_bundle import GOLDEN, draft
+try:
+    bundle.write_tvm(Path({str(tmp_path / "b")!r}), draft(), Path({str(library)!r}), [np.zeros(1 << 20)], GOLDEN)
+except DeviceFull as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("no space left while writing")
