@@ -1,0 +1,1 @@
+"""Measuring on a device: kernels, models side by side."""

@@ -1,0 +1,142 @@
+"""TVM: bundles of the tvm backend, by the same runtime that an application uses."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, Sequence, Tuple
+
+from device_agent import ffi, runtime
+from device_agent.engines import check_count, fails
+from device_agent.wire import AgentError, TensorData, tensor_bytes
+
+# Calls of the machine's own that compute nothing that a model's author would recognise.
+_BUILTIN = "vm.builtin."
+
+
+class TvmEngine:
+    """One loaded bundle."""
+
+    def __init__(self) -> None:
+        self._model: Any = None
+        self._result: Any = None
+
+    def load(self, path: str, threads: int) -> Dict[str, Any]:
+        """See Engine; `path` is the bundle's directory."""
+        try:
+            self._model = runtime.Model(path, threads)
+        except (RuntimeError, OSError) as error:  # tvm_ffi's errors derive from RuntimeError
+            raise fails("tvm cannot load", path, error) from error
+        if self._model.machine is None:
+            raise AgentError(
+                "bad_request", "%s is a bundle of backend %s, not tvm" % (path, self._model.backend)
+            )
+        signature = self._model.signature
+        return {
+            "inputs": [info._asdict() for info in signature.inputs],
+            "outputs": [info._asdict() for info in signature.outputs],
+        }
+
+    def bind(self, inputs: Sequence[TensorData]) -> None:
+        """See Engine."""
+        infos = self._model.signature.inputs
+        check_count(len(inputs), len(infos))
+        for info, tensor, given in zip(infos, self._model.machine.inputs, inputs):
+            if tuple(given.shape) != info.shape or given.dtype != info.dtype:
+                found = "%s%s" % (given.dtype, list(given.shape))
+                raise AgentError(
+                    "bad_request",
+                    "input %s is %s, the model takes %s%s" % (info.name, found, info.dtype, list(info.shape)),
+                )
+            ffi.copy_from_buffer(tensor, given.data)
+
+    def invoke(self) -> None:
+        """See Engine."""
+        self._result = self._model.machine.invoke()
+
+    def outputs(self) -> List[TensorData]:
+        """See Engine."""
+        return [_data(tensor) for tensor in runtime.tensors_of(self._result)]
+
+    def profile(self, runs: int) -> List[Dict[str, Any]]:
+        """Time of each kernel in place, with the caches as the model leaves them.
+
+        Args:
+            runs: inferences to average over, after one that is not counted.
+
+        Returns:
+            One entry a kernel: `name`, `calls` in one inference, `seconds` of one inference.
+        """
+        total: Dict[str, List[float]] = {}
+        started = [0.0]
+
+        def callback(_function: Any, name: str, before: bool, *_: Any) -> None:
+            if before:
+                started[0] = time.perf_counter()
+                return
+            entry = total.setdefault(name, [0.0, 0.0])
+            entry[0] += time.perf_counter() - started[0]
+            entry[1] += 1
+
+        invoke = self._model.machine.instrumented(callback)
+        invoke()
+        total.clear()
+        for _ in range(runs):
+            invoke()
+        return [
+            {"name": name, "seconds": seconds / runs, "calls": int(calls / runs)}
+            for name, (seconds, calls) in total.items()
+        ]
+
+    def intermediates(
+        self, start: int, max_bytes: int
+    ) -> Tuple[List[Dict[str, Any]], List[TensorData], bool]:
+        """Outputs of kernels in one inference, in the order of their calls.
+
+        A kernel writes into its last arguments; how many is not recorded, so those of its tensors whose
+        content a call changes, and the last one in any case, count as its outputs.
+
+        Args:
+            start: index of the first call to return.
+            max_bytes: stop after the call with which this is reached.
+
+        Returns:
+            For each call its `index`, `name` and number of `tensors`; the tensors; whether it was the end.
+        """
+        calls: List[Dict[str, Any]] = []
+        tensors: List[TensorData] = []
+        state: Dict[str, Any] = {"index": 0, "bytes": 0, "more": False, "before": []}
+
+        def callback(_function: Any, name: str, before: bool, _result: Any, *arguments: Any) -> None:
+            if name.startswith(_BUILTIN):
+                return
+            index = state["index"]
+            state["index"] += 0 if before else 1
+            if index < start:
+                return
+            if state["bytes"] >= max_bytes:
+                state["more"] = True
+                return
+            written = [a for a in arguments if hasattr(a, "shape") and hasattr(a, "dtype")]
+            contents = [_data(tensor) for tensor in written[-3:]]
+            if before:
+                state["before"] = contents
+                return
+            pairs = list(zip(state["before"], contents))
+            kept = [new for i, (old, new) in enumerate(pairs) if old.data != new.data or i == len(pairs) - 1]
+            calls.append({"index": index, "name": name, "tensors": len(kept)})
+            tensors.extend(kept)
+            state["bytes"] += sum(len(tensor.data) for tensor in kept)
+
+        self._model.machine.instrumented(callback)()
+        return calls, tensors, not state["more"]
+
+
+def _data(tensor: Any) -> TensorData:
+    shape, dtype = tuple(int(d) for d in tensor.shape), str(tensor.dtype)
+    return TensorData(shape, dtype, ffi.to_bytes(tensor, tensor_bytes(shape, dtype)))
+
+
+def create() -> TvmEngine:
+    """A new engine."""
+    ffi.load_runtime()
+    return TvmEngine()

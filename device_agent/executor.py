@@ -1,0 +1,305 @@
+"""The process of one session: it runs models and kernels and may crash without harm to the daemon.
+
+Started by the daemon as `python -m device_agent.executor` with a JSON specification on stdin: `engine`,
+`threads`, `key`, `workdir`, `parent_pid`. It answers one JSON line on stdout (`port`, or `error`) and after
+that tells the daemon in short lines when it begins (`B channel limit`) and ends (`I channel`) to work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hmac
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from device_agent import engines, power, wire
+from device_agent.machine import Machine
+from device_agent.measure import Meter, plan_of
+from device_agent.wire import AgentError, Header, TensorData
+
+_PR_SET_PDEATHSIG = 1
+_HANDSHAKE_S = 10.0
+# See device_agent.rpc_server, which is imported by sessions of TVM only.
+_RPC_MAGIC = b"\x71\xf2\x0f\x00"
+Reply = Tuple[Header, List[wire.Buffer]]
+
+
+class Status:
+    """Tells the daemon when work begins and ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._busy: Dict[str, bool] = {}
+
+    def announce(self, fields: Dict[str, Any]) -> None:
+        """The first line: where the executor listens, or why it cannot."""
+        os.write(self._descriptor, (json.dumps(fields) + "\n").encode())
+
+    def set(self, channel: str, busy: bool, limit_s: float = 0.0) -> None:
+        """Work on a channel begins or ends; a limit of 0 means the session's."""
+        with self._lock:
+            if self._busy.get(channel, False) != busy:
+                self._busy[channel] = busy
+                line = "B %s %g\n" % (channel, limit_s) if busy else "I %s\n" % channel
+                os.write(self._descriptor, line.encode())
+
+
+class Commands:
+    """What the host can ask of a session, one method a command.
+
+    Args:
+        engine: of `device_agent.engines`.
+        meter: measures calls.
+        threads: for the engine.
+    """
+
+    def __init__(self, engine: Any, meter: Meter, threads: int) -> None:
+        self._engine = engine
+        self._meter = meter
+        self._threads = threads
+        self._loaded = False
+        self._bound = False
+
+    def dispatch(self, header: Header, blob: bytearray) -> Reply:
+        """Runs one command.
+
+        Raises:
+            AgentError: what the host is told.
+        """
+        method: Optional[Callable[[Header, bytearray], Reply]] = {
+            "load": self.load,
+            "inputs": self.inputs,
+            "run": self.run,
+            "measure": self.measure,
+            "profile": self.profile,
+            "intermediates": self.intermediates,
+        }.get(str(header.get("command")))
+        if method is None:
+            raise AgentError("bad_request", "unknown command %s of a session" % header.get("command"))
+        return method(header, blob)
+
+    def load(self, header: Header, _blob: bytearray) -> Reply:
+        """Loads the model at `path`."""
+        path = str(header["path"])
+        if not os.path.exists(path):
+            raise AgentError("bad_request", "%s is not on the device" % path)
+        self._loaded = self._bound = False
+        signature = self._engine.load(path, self._threads)
+        self._loaded = True
+        return {"signature": signature}, []
+
+    def inputs(self, header: Header, blob: bytearray) -> Reply:
+        """Sets the inputs of the following runs."""
+        self._need_model()
+        self._engine.bind(wire.split_tensors(header["tensors"], blob))
+        self._bound = True
+        return {}, []
+
+    def run(self, header: Header, blob: bytearray) -> Reply:
+        """One inference, of the `tensors` sent or of the inputs set before."""
+        if "tensors" in header:
+            self.inputs(header, blob)
+        self._need_inputs()
+        self._engine.invoke()
+        return _tensor_reply({}, self._engine.outputs())
+
+    def measure(self, header: Header, _blob: bytearray) -> Reply:
+        """Times and energy of inferences, by the `plan` of `device_agent.measure`."""
+        self._need_inputs()
+        return self._meter.measure(self._engine.invoke, plan_of(header.get("plan", {}))), []
+
+    def profile(self, header: Header, _blob: bytearray) -> Reply:
+        """Time of each kernel in place."""
+        self._need_inputs()
+        self._only_tvm("profile")
+        return {"kernels": self._engine.profile(max(1, int(header.get("runs", 10))))}, []
+
+    def intermediates(self, header: Header, _blob: bytearray) -> Reply:
+        """Outputs of the kernels from call `start` on, until `max_bytes`."""
+        self._need_inputs()
+        self._only_tvm("intermediates")
+        start, limit = int(header.get("start", 0)), int(header.get("max_bytes", 64 << 20))
+        calls, tensors, complete = self._engine.intermediates(start, limit)
+        return _tensor_reply({"calls": calls, "complete": complete}, tensors)
+
+    def _need_model(self) -> None:
+        if not self._loaded:
+            raise AgentError("bad_request", "no model is loaded in this session; load one first")
+
+    def _need_inputs(self) -> None:
+        self._need_model()
+        if not self._bound:
+            raise AgentError("bad_request", "no inputs are set in this session; send some first")
+
+    def _only_tvm(self, command: str) -> None:
+        if not hasattr(self._engine, command):
+            raise AgentError("bad_request", "%s is possible with the tvm engine only" % command)
+
+
+def _tensor_reply(fields: Header, tensors: List[TensorData]) -> Reply:
+    return dict(fields, tensors=wire.describe_tensors(tensors)), [tensor.data for tensor in tensors]
+
+
+class Executor:
+    """The listener and its two kinds of client.
+
+    Frames are served by the main thread, because TVM keeps a thread pool for each calling thread; RPC has a
+    thread of its own. Each kind has one client at a time.
+    """
+
+    def __init__(self, specification: Dict[str, Any], status: Status) -> None:
+        self._key = str(specification["key"])
+        self._workdir = str(specification["workdir"])
+        self._rpc = str(specification["engine"]) == "tvm"
+        self._status = status
+        self._waiting: queue.Queue[socket.socket] = queue.Queue()
+        self._frames_taken = threading.Lock()
+        self._rpc_taken = threading.Lock()
+        threads = int(specification["threads"])
+        machine = Machine()
+        engine = engines.create(str(specification["engine"]))
+        self._commands = Commands(engine, Meter(machine, power.choose(), threads), threads)
+        if self._rpc:
+            self._register_rpc(machine, threads)
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(8)
+
+    def _register_rpc(self, machine: Machine, threads: int) -> None:
+        # Imported for this engine only: the others need no TVM on the board.
+        from device_agent import kernels, rpc_server
+
+        rpc_server.register(self._workdir, kernels.KernelMeter(machine, threads))
+
+    def run(self) -> None:
+        """Serves until the process is killed."""
+        self._status.announce({"port": self._listener.getsockname()[1]})
+        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        while True:
+            connection = self._waiting.get()
+            try:
+                self._serve_frames(connection)
+            except (OSError, wire.Closed):
+                pass  # the client went away; the daemon decides what becomes of the session
+            finally:
+                connection.close()
+                self._frames_taken.release()
+
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        keep = False
+        try:
+            connection.settimeout(_HANDSHAKE_S)
+            start = bytes(wire.receive_exact(connection, 4))
+            if start == _RPC_MAGIC and self._rpc:
+                self._greet_rpc(connection)
+            else:
+                keep = self._greet_frames(connection, start)
+        except (OSError, wire.Closed):
+            pass  # whoever knocked did not stay
+        finally:
+            if not keep:
+                connection.close()
+
+    def _greet_frames(self, connection: socket.socket, start: bytes) -> bool:
+        try:
+            header = wire.receive_header(connection, start)
+            check_hello(header, self._key)
+            if not self._frames_taken.acquire(blocking=False):
+                raise AgentError("busy", "another client is connected to this session")
+        except AgentError as error:
+            wire.send(connection, wire.error_reply(error))
+            return False
+        wire.send(connection, {"ok": True, "schema": wire.SCHEMA})
+        connection.settimeout(None)
+        self._waiting.put(connection)
+        return True
+
+    def _greet_rpc(self, connection: socket.socket) -> None:
+        from device_agent import rpc_server
+
+        taken = self._rpc_taken.acquire(blocking=False)
+        try:
+            if rpc_server.accept(connection, self._key, not taken):
+                connection.settimeout(None)
+                rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
+        finally:
+            if taken:
+                self._rpc_taken.release()
+
+    def _serve_frames(self, connection: socket.socket) -> None:
+        while True:
+            header = wire.receive_header(connection)
+            blob = wire.receive_exact(connection, int(header.get("blob_bytes", 0)))
+            self._status.set("frames", True, float(header.get("time_limit_s", 0.0)))
+            try:
+                fields, blobs = answer(self._commands, header, blob)
+            finally:
+                self._status.set("frames", False)
+            wire.send(connection, fields, blobs)
+
+
+def check_hello(header: Header, secret: str) -> None:
+    """Checks the first request of a connection.
+
+    Raises:
+        AgentError: another protocol, or the wrong secret.
+    """
+    if header.get("command") != "hello" or header.get("schema") != wire.SCHEMA:
+        raise AgentError("bad_request", "protocol %s expected, got %s" % (wire.SCHEMA, header.get("schema")))
+    if not hmac.compare_digest(str(header.get("secret", "")).encode(), secret.encode()):
+        raise AgentError("denied", "wrong secret")
+
+
+def answer(commands: Commands, header: Header, blob: bytearray) -> Reply:
+    """The reply to one request, errors included: a session survives any error of a model."""
+    try:
+        fields, blobs = commands.dispatch(header, blob)
+    except AgentError as error:
+        return wire.error_reply(error), []
+    except MemoryError:
+        return wire.error_reply(AgentError("engine", "out of memory in %s" % header.get("command"))), []
+    except (KeyError, TypeError, ValueError) as error:
+        return wire.error_reply(AgentError("bad_request", "%s: %r" % (header.get("command"), error))), []
+    except Exception as error:  # noqa: BLE001 - a model's code may raise anything
+        return wire.error_reply(AgentError("engine", "%s failed: %s" % (header.get("command"), error))), []
+    return dict(fields, ok=True), blobs
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Has the kernel kill this process when its parent ends, however that ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def main() -> int:
+    """Runs the executor; see the module."""
+    # Libraries print to stdout; the daemon's pipe is kept from them.
+    status = Status(os.dup(1))
+    os.dup2(2, 1)
+    specification = json.loads(sys.stdin.readline())
+    die_with_parent(int(specification["parent_pid"]))
+    try:
+        executor = Executor(specification, status)
+    except AgentError as error:
+        status.announce(wire.error_reply(error))
+        return 1
+    executor.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Times of single kernels, as the RPC function "edgetlm.measure"."""
+
+from __future__ import annotations
+
+import array
+import json
+import math
+import random
+import struct
+import time
+from typing import Any, Dict, List, Sequence
+
+from device_agent import ffi
+from device_agent.machine import Machine
+from device_agent.wire import tensor_bytes
+
+_KERNEL = "edgetlm.kernel"
+_PATTERN_ELEMENTS = 4096
+_FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
+
+
+def _pattern(dtype: str, seed: int) -> bytes:
+    # Normal numbers for floats: zeros and denormals would change times and power. Integers are indices
+    # as often as not, and only 0 is in range of every table.
+    if dtype in _FLOATS:
+        generator = random.Random(seed)
+        values = [generator.gauss(0.0, 1.0) for _ in range(_PATTERN_ELEMENTS)]
+        if dtype == "float16":
+            return struct.pack("<%de" % _PATTERN_ELEMENTS, *values)
+        return array.array(_FLOATS[dtype], values).tobytes()
+    return bytes(_PATTERN_ELEMENTS)
+
+
+def random_tensor(shape: Sequence[int], dtype: str, seed: int) -> Any:
+    """A tensor of seeded normal numbers (of a repeated pattern); integers and booleans are 0."""
+    tensor = ffi.empty(shape, dtype)
+    size = tensor_bytes(shape, dtype)
+    pattern = _pattern(dtype, seed)
+    ffi.copy_from_buffer(tensor, (pattern * (size // len(pattern) + 1))[:size])
+    return tensor
+
+
+class KernelMeter:
+    """Measures functions of loaded modules.
+
+    Args:
+        machine: whose state is recorded.
+        threads: threads that kernels use, for the record.
+    """
+
+    def __init__(self, machine: Machine, threads: int) -> None:
+        self._machine = machine
+        self._threads = threads
+        self._runtime = ffi.load_runtime()
+        self._evaluator = self._runtime.get_global_func("runtime.RPCTimeEvaluator")
+
+    def measure(self, module: Any, name: str, specification: str, *arguments: Any) -> str:
+        """Times one function.
+
+        Args:
+            module: the module that holds it.
+            name: of the function.
+            specification: JSON of `repeat` (samples), `number` (calls in a sample, at least),
+                `min_repeat_ms` (length of a sample, at least), `max_s` (stop early, one sample is always
+                taken), `flush_bytes` (cache to clear before each sample, whose length is then one call), `seed`, and
+                `arguments` ([shape, dtype] each) where no tensors are given.
+            arguments: tensors to call it with.
+
+        Returns:
+            JSON of `times_s` (seconds of one call, a sample each), `state_before`, `state_after`, `threads`.
+        """
+        plan: Dict[str, Any] = json.loads(specification)
+        seed = int(plan.get("seed", 0))
+        tensors = list(arguments) or [
+            random_tensor(shape, dtype, seed + index)
+            for index, (shape, dtype) in enumerate(plan["arguments"])
+        ]
+        before = self._machine.state()
+        times = self._times(module, name, plan, tensors)
+        result = {
+            "times_s": times,
+            "state_before": before,
+            "state_after": self._machine.state(),
+            "threads": self._threads,
+        }
+        return json.dumps(result)
+
+    def _times(self, module: Any, name: str, plan: Dict[str, Any], tensors: List[Any]) -> List[float]:
+        # Kernels of a whole model lie in a module that its library imports.
+        function = module.get_function(name, query_imports=True)
+        begin = time.perf_counter()
+        function(*tensors)
+        first = time.perf_counter() - begin
+        limit = float(plan.get("max_s", 10.0))
+        if first >= limit:
+            return [first]
+        begin = time.perf_counter()
+        function(*tensors)
+        once = max(time.perf_counter() - begin, 1e-9)
+        flush = int(plan.get("flush_bytes", 0))
+        shortest = 0.0 if flush else float(plan.get("min_repeat_ms", 0)) * 1e-3
+        number = max(int(plan.get("number", 1)), math.ceil(shortest / once))
+        repeat = max(1, min(int(plan.get("repeat", 5)), int((limit - first) / (number * once))))
+        # The evaluator takes a module's own functions or global ones.
+        self._runtime.register_global_func(_KERNEL, function, override=True)
+        try:
+            evaluator = self._evaluator(None, _KERNEL, 1, 0, number, repeat, 0, 100, 0, 1, flush, "")
+            raw = bytes(evaluator(*tensors))
+        finally:
+            self._runtime.remove_global_func(_KERNEL)
+        return list(struct.unpack("<%dd" % (len(raw) // 8), raw))

@@ -1,0 +1,148 @@
+"""What this machine is and how it is doing, from /proc and /sys."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+# Packages whose version decides what a session can do or how fast it is.
+_PACKAGES = {
+    "apache_tvm": "tvm",
+    "apache_tvm_ffi": "tvm_ffi",
+    "onnxruntime": "onnxruntime",
+    "ai_edge_litert": "litert",
+    "tflite_runtime": "tflite_runtime",
+    "torch": "torch",
+    "openvino": "openvino",
+    "numpy": "numpy",
+}
+_SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Machine:
+    """The machine that the agent runs on.
+
+    Args:
+        root: prefix of all system paths.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        self._root = root
+
+    def describe(self) -> Dict[str, Any]:
+        """The fields of the host's MachineDescription."""
+        return {
+            "machine": os.uname().machine,
+            "cpu_name": self._cpuinfo("model name") or self._cpuinfo("uarch") or os.uname().machine,
+            "cores": len(os.sched_getaffinity(0)),
+            "features": (self._cpuinfo("flags") or self._cpuinfo("Features") or self._cpuinfo("isa")).split(),
+            "cache_bytes": self._caches(),
+            "frequency_hz": self._frequency_hz(),
+            "memory_bytes": self._memory_bytes(),
+            "device_tree_model": (self._read("proc/device-tree/model") or "").strip("\0 \n"),
+            "software": software(),
+        }
+
+    def state(self) -> Dict[str, Any]:
+        """Clocks, load, temperatures and throttling at this moment; what cannot be read is left out."""
+        load = (self._read("proc/loadavg") or "").split()
+        state: Dict[str, Any] = {"time_s": time.time(), "clocks_hz": self._clocks_hz()}
+        if load:
+            state["load_1min"] = float(load[0])
+        governors = {name: text for name, text in self._policies("scaling_governor").items() if text}
+        if governors:
+            state["governors"] = governors
+        temperatures = self._temperatures_c()
+        if temperatures:
+            state["temperatures_c"] = temperatures
+        throttled = self._throttle_counts()
+        if throttled is not None:
+            state["throttle_count"] = throttled
+        return state
+
+    def _read(self, path: str) -> Optional[str]:
+        try:
+            with open(os.path.join(self._root, path), encoding="utf-8", errors="replace") as file:
+                return file.read().strip()
+        except OSError:
+            return None
+
+    def _list(self, path: str, pattern: str) -> List[str]:
+        try:
+            names = os.listdir(os.path.join(self._root, path))
+        except OSError:
+            return []
+        return [os.path.join(path, name) for name in sorted(names) if re.match(pattern, name)]
+
+    def _cpuinfo(self, key: str) -> str:
+        match = re.search(r"^%s\s*:\s*(.*)$" % re.escape(key), self._read("proc/cpuinfo") or "", re.MULTILINE)
+        return match.group(1).strip() if match else ""
+
+    def _caches(self) -> Dict[str, int]:
+        caches = {}
+        for index in self._list("sys/devices/system/cpu/cpu0/cache", r"index\d+$"):
+            level, kind, size = (self._read("%s/%s" % (index, name)) for name in ("level", "type", "size"))
+            match = re.match(r"(\d+)([KMG]?)$", size or "")
+            if level and match and kind in ("Data", "Unified"):
+                caches["L" + level] = int(match.group(1)) * _SIZE_UNITS.get(match.group(2), 1)
+        if caches:
+            return caches
+        # Some virtual machines hide sysfs' cache folders but not the C library's table.
+        table = {"L1": "SC_LEVEL1_DCACHE_SIZE", "L2": "SC_LEVEL2_CACHE_SIZE", "L3": "SC_LEVEL3_CACHE_SIZE"}
+        known = {level: os.sysconf(name) for level, name in table.items() if name in os.sysconf_names}
+        return {level: size for level, size in known.items() if size > 0}
+
+    def _policies(self, name: str) -> Dict[str, Optional[str]]:
+        folders = self._list("sys/devices/system/cpu/cpufreq", r"policy\d+$")
+        return {os.path.basename(folder): self._read("%s/%s" % (folder, name)) for folder in folders}
+
+    def _clocks_hz(self) -> List[float]:
+        clocks = [float(text) * 1e3 for text in self._policies("scaling_cur_freq").values() if text]
+        if clocks:
+            return clocks
+        found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", self._read("proc/cpuinfo") or "", re.MULTILINE)
+        return [float(text) * 1e6 for text in found]
+
+    def _frequency_hz(self) -> float:
+        limits = [float(text) * 1e3 for text in self._policies("cpuinfo_max_freq").values() if text]
+        return max(limits or self._clocks_hz() or [0.0])
+
+    def _memory_bytes(self) -> int:
+        match = re.search(r"^MemTotal:\s*(\d+) kB", self._read("proc/meminfo") or "", re.MULTILINE)
+        return int(match.group(1)) * 1024 if match else 0
+
+    def _temperatures_c(self) -> Dict[str, float]:
+        result = {}
+        for zone in self._list("sys/class/thermal", r"thermal_zone\d+$"):
+            text = self._read("%s/temp" % zone)
+            if text and re.match(r"-?\d+$", text):
+                name = self._read("%s/type" % zone) or "zone"
+                result["%s.%s" % (os.path.basename(zone), name)] = int(text) / 1000.0
+        return result
+
+    def _throttle_counts(self) -> Optional[int]:
+        folders = self._list("sys/devices/system/cpu", r"cpu\d+$")
+        texts = [self._read("%s/thermal_throttle/core_throttle_count" % folder) for folder in folders]
+        counts = [int(text) for text in texts if text and text.isdigit()]
+        return sum(counts) if counts else None
+
+
+def software() -> Dict[str, str]:
+    """Versions of the runtimes that are installed, from the names of their metadata folders.
+
+    importlib.metadata would do the same for five times the daemon's memory.
+    """
+    versions = {"python": "%d.%d.%d" % sys.version_info[:3]}
+    for path in sys.path:
+        try:
+            names = os.listdir(path or ".")
+        except OSError:
+            continue
+        for name in names:
+            match = re.match(r"([A-Za-z0-9_.]+)-([^-]+)\.dist-info$", name)
+            if match and match.group(1).lower() in _PACKAGES:
+                versions.setdefault(_PACKAGES[match.group(1).lower()], match.group(2))
+    return versions

@@ -1,0 +1,30 @@
+"""The sensor of a machine that has none: callers need no special case, and nobody gets a 0."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+
+class NoSensor:
+    """Never available; carries the reason."""
+
+    period_s = 1.0
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def probe(self) -> Optional[str]:
+        """Why there is nothing to read."""
+        return self._reason
+
+    def read(self) -> List[int]:
+        """Never gives a value.
+
+        Raises:
+            OSError: always, with the reason.
+        """
+        raise OSError(self._reason)
+
+    def describe(self) -> Dict[str, Any]:
+        """Nothing to describe."""
+        return {"source": "none", "quantity": "none", "rails": [], "boundary": ""}

@@ -1,0 +1,101 @@
+"""TVM RPC for the host: handshake with a secret key, then the runtime's own server loop.
+
+The first four bytes of a connection tell RPC from frames: 0xff271 in little-endian order can be no length
+of a frame's header. Wire format of the handshake: tvm/src/runtime/rpc/rpc_socket_impl.cc.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import struct
+from typing import Any, Callable
+
+from device_agent import ffi
+from device_agent.kernels import KernelMeter
+from device_agent.wire import AgentError, receive_exact
+
+MAGIC = 0xFF271
+_MAX_KEY_BYTES = 4096
+_DUPLICATE, _MISMATCH = MAGIC + 1, MAGIC + 2
+
+
+def accept(connection: socket.socket, key: str, busy: bool) -> bool:
+    """Answers the rest of a handshake whose magic was read.
+
+    Args:
+        connection: the client.
+        key: the session's secret.
+        busy: another client is served already.
+
+    Returns:
+        Whether the client may be served.
+    """
+    (length,) = struct.unpack("<i", receive_exact(connection, 4))
+    if not 0 < length <= _MAX_KEY_BYTES:
+        return False
+    given = bytes(receive_exact(connection, length)).decode("utf-8", "replace").split(" ")[0]
+    if not hmac.compare_digest(given.encode(), ("client:" + key).encode()):
+        connection.sendall(struct.pack("<i", _MISMATCH))
+        return False
+    if busy:
+        connection.sendall(struct.pack("<i", _DUPLICATE))
+        return False
+    answer = b"server:edgetlm"
+    connection.sendall(struct.pack("<ii", MAGIC, len(answer)) + answer)
+    return True
+
+
+def register(workdir: str, meter: KernelMeter) -> None:
+    """Registers what the runtime's server calls, and "edgetlm.measure".
+
+    Args:
+        workdir: folder that uploads go to and modules are loaded from; no other can be named.
+        meter: measures kernels.
+    """
+    runtime = ffi.load_runtime()
+
+    def work_path(name: str) -> str:
+        path = os.path.realpath(os.path.join(workdir, str(name)))
+        if os.path.dirname(path) != os.path.realpath(workdir):
+            raise AgentError("denied", "%s lies outside the session's folder" % name)
+        return path
+
+    def load_module(name: str) -> Any:
+        # Not kept alive: a search loads thousands of kernels, and none of them creates objects.
+        return runtime.load_module(work_path(name), keep_module_alive=False)
+
+    for name, function in (
+        ("tvm.rpc.server.workpath", work_path),
+        ("tvm.rpc.server.load_module", load_module),
+        ("edgetlm.measure", meter.measure),
+    ):
+        runtime.register_global_func(name, function, override=True)
+
+
+def serve(connection: socket.socket, set_busy: Callable[[bool], None]) -> None:
+    """Serves RPC until the client closes.
+
+    Args:
+        connection: after the handshake.
+        set_busy: told True when a request has come and False when the server waits for the next.
+    """
+
+    def receive(count: int) -> bytes:
+        set_busy(False)
+        try:
+            data = connection.recv(min(count, 1 << 20))
+        except OSError:
+            data = b""
+        set_busy(bool(data))
+        return data
+
+    def transmit(data: Any) -> int:
+        connection.sendall(data)
+        return len(data)
+
+    try:
+        ffi.load_runtime().get_global_func("rpc.ServerLoop")(transmit, receive)
+    finally:
+        set_busy(False)

@@ -1,0 +1,164 @@
+"""The wire protocol: a length, a JSON header, then raw bytes. The host has its own half of it.
+
+One frame is a 4-byte big-endian header length, the header as JSON, and `blob_bytes` raw bytes (a header
+field, 0 where absent). A request has `command`; a reply has `ok` and either its fields or `error`
+(`kind`, `message`). The first request on any connection is `hello` with the schema and a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Union
+
+SCHEMA = "edgetlm/1"
+MAX_HEADER_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 20
+
+Buffer = Union[bytes, bytearray, memoryview]
+Header = Dict[str, Any]
+
+ITEM_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+}
+
+
+class Closed(Exception):
+    """The peer closed the connection."""
+
+
+class AgentError(Exception):
+    """A failure that the host is told about.
+
+    Attributes:
+        kind: what the host maps to one of its own errors ("bad_request", "denied", "busy",
+            "no_session", "session_lost", "device_full", "bundle", "engine", "measure", "internal").
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class TensorData(NamedTuple):
+    """One tensor as it travels: row-major bytes."""
+
+    shape: Tuple[int, ...]
+    dtype: str
+    data: Buffer
+
+
+def send(connection: socket.socket, header: Header, blobs: Sequence[Buffer] = ()) -> None:
+    """Sends one frame; `blob_bytes` is filled in."""
+    views = [memoryview(blob).cast("B") for blob in blobs if memoryview(blob).nbytes]
+    complete = dict(header, blob_bytes=sum(view.nbytes for view in views))
+    text = json.dumps(complete).encode()
+    connection.sendall(struct.pack(">I", len(text)) + text)
+    for view in views:
+        connection.sendall(view)
+
+
+def receive_exact(connection: socket.socket, count: int) -> bytearray:
+    """Reads exactly `count` bytes.
+
+    Raises:
+        Closed: the peer closed before all of them came.
+    """
+    data = bytearray(count)
+    view = memoryview(data)
+    position = 0
+    while position < count:
+        got = connection.recv_into(view[position:], count - position)
+        if got == 0:
+            raise Closed("connection closed after %d of %d bytes" % (position, count))
+        position += got
+    return data
+
+
+def receive_header(connection: socket.socket, prefix: bytes = b"") -> Header:
+    """Reads a frame's header; its blob is left on the connection.
+
+    Args:
+        connection: the socket.
+        prefix: first bytes of the frame that were read already (at most 4).
+
+    Raises:
+        Closed: the peer is gone.
+        AgentError: what came is not a frame.
+    """
+    start = prefix + bytes(receive_exact(connection, 4 - len(prefix)))
+    (length,) = struct.unpack(">I", start)
+    if length > MAX_HEADER_BYTES:
+        raise AgentError("bad_request", "frame header of %d bytes is not of protocol %s" % (length, SCHEMA))
+    try:
+        header = json.loads(bytes(receive_exact(connection, length)).decode())
+    except ValueError as error:
+        raise AgentError("bad_request", "frame header is not JSON: %s" % error) from error
+    if not isinstance(header, dict) or not isinstance(header.get("blob_bytes", 0), int):
+        raise AgentError("bad_request", "frame header is not an object of protocol %s" % SCHEMA)
+    return header
+
+
+def discard_blob(connection: socket.socket, count: int) -> None:
+    """Reads and drops `count` bytes, so that the next frame starts where it should."""
+    while count > 0:
+        count -= len(receive_exact(connection, min(count, CHUNK_BYTES)))
+
+
+def error_reply(error: AgentError) -> Header:
+    """The reply that tells the host of a failure."""
+    return {"ok": False, "error": {"kind": error.kind, "message": " ".join(str(error).split())}}
+
+
+def describe_tensors(tensors: Sequence[TensorData]) -> List[Dict[str, Any]]:
+    """The header's description of tensors whose bytes follow one another in the blob."""
+    return [{"shape": list(t.shape), "dtype": t.dtype} for t in tensors]
+
+
+def split_tensors(descriptions: Sequence[Dict[str, Any]], blob: Buffer) -> List[TensorData]:
+    """Tensors out of a blob.
+
+    Raises:
+        AgentError: the blob is not as long as the descriptions say, or a dtype is unknown.
+    """
+    view = memoryview(blob)
+    tensors = []
+    position = 0
+    for description in descriptions:
+        shape = tuple(int(d) for d in description["shape"])
+        dtype = str(description["dtype"])
+        size = tensor_bytes(shape, dtype)
+        tensors.append(TensorData(shape, dtype, view[position : position + size]))
+        position += size
+    if position != view.nbytes:
+        raise AgentError("bad_request", "tensors of %d bytes in a blob of %d" % (position, view.nbytes))
+    return tensors
+
+
+def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
+    """Size in bytes of a tensor.
+
+    Raises:
+        AgentError: the dtype cannot travel.
+    """
+    if dtype not in ITEM_BYTES:
+        raise AgentError(
+            "bad_request", "dtype %s cannot be sent; use one of %s" % (dtype, ", ".join(ITEM_BYTES))
+        )
+    size = ITEM_BYTES[dtype]
+    for dimension in shape:
+        size *= dimension
+    return size

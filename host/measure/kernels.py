@@ -1,0 +1,130 @@
+"""Times of single kernels on a device, through TVM RPC."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from host.errors import MeasureError, SessionLost
+from host.model import Measurement
+from host.transport.session import measurement_of
+
+if TYPE_CHECKING:
+    from host.transport.session import Session
+
+_REMOTE_ERROR = "Error caught from RPC call"
+
+ArgumentSpec = tuple[Sequence[int], str]
+
+
+class KernelRunner:
+    """Measures kernels in one session, over one RPC connection; a context manager.
+
+    A kernel that crashes, hangs or eats memory costs its own measurement (SessionLost): the next one finds a
+    new executor.
+
+    Args:
+        session: of the engine tvm.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._remote: Any = None
+        self._measure: Any = None
+
+    def measure(
+        self,
+        library: Path,
+        function: str,
+        arguments: Sequence[ArgumentSpec],
+        repeat: int = 5,
+        number: int = 1,
+        min_repeat_ms: float = 20.0,
+        max_s: float = 10.0,
+        flush_bytes: int = 0,
+        seed: int = 0,
+    ) -> Measurement:
+        """Time one kernel with random arguments, made on the device.
+
+        Args:
+            library: shared library, on the host.
+            function: name of the kernel in it.
+            arguments: shape and dtype of each.
+            repeat: samples.
+            number: calls in a sample, at least.
+            min_repeat_ms: length of a sample, at least, in milliseconds.
+            max_s: stop early after this long; one sample is always taken.
+            flush_bytes: clear so much cache before each sample, which is one call then; 0 keeps the
+                caches warm.
+            seed: of the arguments.
+
+        Raises:
+            MeasureError: the kernel cannot be loaded or refuses its arguments.
+            SessionLost: it crashed, hung or used too much memory.
+        """
+        specification = {
+            "repeat": repeat,
+            "number": number,
+            "min_repeat_ms": min_repeat_ms,
+            "max_s": max_s,
+            "flush_bytes": flush_bytes,
+            "seed": seed,
+            "arguments": [[list(shape), dtype] for shape, dtype in arguments],
+        }
+        try:
+            text = self._call(library, function, json.dumps(specification))
+        except Exception as error:  # tvm_ffi raises any registered class, by name
+            raise self._failure(function, error) from error
+        return measurement_of(json.loads(text))
+
+    def _call(self, library: Path, function: str, specification: str) -> str:
+        if self._remote is None:
+            self._remote = self._session.rpc()
+            self._measure = self._remote.get_function("edgetlm.measure")
+        data = library.read_bytes()
+        name = f"{hashlib.sha256(data).hexdigest()[:16]}.so"
+        self._remote.upload(bytearray(data), name)
+        module = self._remote.load_module(name)
+        # The library is mapped by now; searches must not fill the device.
+        self._remote.remove(name)
+        return str(self._measure(module, function, specification))
+
+    def _failure(self, function: str, error: Exception) -> Exception:
+        if isinstance(error, SessionLost):
+            return error
+        # The server reports what a function raised; any other error means that the connection broke.
+        lost = self._session.lost_reason(0.0 if _REMOTE_ERROR in str(error) else 2.0)
+        if lost is not None:
+            self._remote = self._measure = None
+            return SessionLost(f"kernel {function}: {lost}")
+        reason = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return MeasureError(f"kernel {function} cannot be measured: {reason[-1] if reason else error!r}")
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._remote = self._measure = None
+
+    def __enter__(self) -> KernelRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def measure_kernel(
+    session: Session, library: Path, function: str, arguments: Sequence[ArgumentSpec], **plan: Any
+) -> Measurement:
+    """Time one kernel over a connection of its own; see `KernelRunner.measure`.
+
+    Raises:
+        MeasureError: the kernel cannot be loaded or refuses its arguments.
+        SessionLost: it crashed, hung or used too much memory.
+    """
+    with KernelRunner(session) as runner:
+        return runner.measure(library, function, arguments, **plan)

@@ -1,0 +1,202 @@
+"""Contenders side by side: interleaved rounds, all others stopped meanwhile, ratios with their bounds.
+
+A machine drifts (clocks, temperature, neighbours) by more than good engines differ. Within one round all
+contenders meet the same conditions, so the ratio of a round holds where absolute times do not; idle thread
+pools that spin would take the cores of whoever is measured, so their processes are stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from host.errors import EngineError, MeasureError, SessionLost
+from host.model import Energy, Measurement
+
+if TYPE_CHECKING:
+    from host.transport.session import Session
+
+# With fewer, not even the span from least to greatest covers the median in 95% of cases (1 - 2 / 2^n).
+MIN_ROUNDS = 6
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one contender takes as another, with the 95% bounds.
+
+    Attributes:
+        value: median over rounds.
+        low, high: bootstrap percentile bounds (2.5% and 97.5%) of that median.
+        rounds: rounds it rests on.
+    """
+
+    value: float
+    low: float
+    high: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class PairedResult:
+    """What a comparison gave.
+
+    Attributes:
+        measurements: all samples of each contender, by name.
+        rounds_s: median seconds of each round, by name; rounds correspond.
+        failed: contenders that did not come through, with the reason.
+    """
+
+    measurements: Mapping[str, Measurement]
+    rounds_s: Mapping[str, tuple[float, ...]]
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    def ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
+        """Time of `numerator` over time of `denominator`.
+
+        Args:
+            numerator: a contender.
+            denominator: another.
+            seed: of the resampling.
+
+        Raises:
+            MeasureError: one of them has no measurement.
+        """
+        for name in (numerator, denominator):
+            if name not in self.rounds_s:
+                raise MeasureError(f"{name} was not measured: {self.failed.get(name, 'it took no part')}")
+        logs = np.log(np.asarray(self.rounds_s[numerator]) / np.asarray(self.rounds_s[denominator]))
+        low, high = _bootstrap_median(logs, seed)
+        return Ratio(math.exp(float(np.median(logs))), math.exp(low), math.exp(high), len(logs))
+
+
+def _bootstrap_median(values: np.ndarray, seed: int) -> tuple[float, float]:
+    drawn = np.random.default_rng(seed).integers(0, len(values), (_RESAMPLES, len(values)))
+    medians = np.median(values[drawn], axis=1)
+    low, high = np.percentile(medians, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def compare(
+    contenders: Mapping[str, Session],
+    inputs: Sequence[np.ndarray] | Mapping[str, Sequence[np.ndarray]],
+    rounds: int = 10,
+    round_s: float = 0.3,
+    round_repeats: int = 3,
+    warmup_s: float = 0.5,
+    energy: bool = True,
+    seed: int = 0,
+) -> PairedResult:
+    """Measure contenders in interleaved rounds; each has its model loaded already.
+
+    Args:
+        contenders: sessions by name.
+        inputs: for all of them, or by contender where their formats differ.
+        rounds: at least `MIN_ROUNDS`; the order within each is drawn.
+        round_s: seconds of samples of each contender in a round, at least.
+        round_repeats: samples in a round, at least.
+        warmup_s: before the first round, each; later rounds warm up for a tenth of it.
+        energy: measure energy too, after the rounds, where the device has a sensor.
+        seed: of the order.
+
+    Returns:
+        Measurements; a contender that fails on the way is in `failed`, and the others go on.
+
+    Raises:
+        MeasureError: too few rounds, or no contender came through.
+        DeviceError: the device went away.
+    """
+    if rounds < MIN_ROUNDS:
+        raise MeasureError(f"{rounds} rounds cannot give a 95% bound; take {MIN_ROUNDS} at least")
+    race = _Race(dict(contenders))
+    order = np.random.default_rng(seed)
+    try:
+        for name, session in contenders.items():
+            own = inputs[name] if isinstance(inputs, Mapping) else inputs
+            race.attempt(name, lambda s=session, i=own: s.set_inputs(i))
+            race.attempt(name, session.pause)
+        for index in range(rounds):
+            warm = warmup_s if index == 0 else warmup_s / 10
+            for name in order.permutation(sorted(race.running)):
+                race.measure(str(name), warm, round_s, round_repeats)
+        if energy:
+            for name in sorted(race.running):
+                race.measure_energy(name)
+    finally:
+        race.release()
+    return race.result(rounds)
+
+
+class _Race:
+    """The contenders that still run, and what they have shown."""
+
+    def __init__(self, contenders: dict[str, Session]) -> None:
+        self.running = contenders
+        self._all = dict(contenders)
+        self._parts: dict[str, list[Measurement]] = {name: [] for name in contenders}
+        self._energy: dict[str, Energy] = {}
+        self._failed: dict[str, str] = {}
+
+    def attempt(self, name: str, action: object) -> None:
+        """Does something with a contender, which drops out if it fails."""
+        if name not in self.running:
+            return
+        try:
+            action()  # type: ignore[operator]
+        except (EngineError, SessionLost) as error:
+            self._failed[name] = str(error)
+            del self.running[name]
+
+    def measure(self, name: str, warmup_s: float, round_s: float, repeats: int) -> None:
+        """One round of one contender."""
+        session = self._all[name]
+
+        def work() -> None:
+            session.resume()
+            plan = {"warmup_s": warmup_s, "warmup_runs": 1, "min_time_s": round_s, "min_repeats": repeats}
+            part = session.measure(energy=False, **plan)
+            session.pause()
+            self._parts[name].append(part)
+
+        self.attempt(name, work)
+
+    def measure_energy(self, name: str) -> None:
+        """An energy window of one contender; immediate where the device has no sensor."""
+        session = self._all[name]
+
+        def work() -> None:
+            session.resume()
+            part = session.measure(energy=True, warmup_s=0.0, warmup_runs=1, min_time_s=0.0, min_repeats=1)
+            session.pause()
+            self._energy[name] = part.energy
+
+        self.attempt(name, work)
+
+    def release(self) -> None:
+        """Lets all contenders run again."""
+        for name in list(self.running):
+            self.attempt(name, self._all[name].resume)
+
+    def result(self, rounds: int) -> PairedResult:
+        """What came of it."""
+        whole = {name: parts for name, parts in self._parts.items() if name in self.running}
+        if not whole or any(len(parts) != rounds for parts in whole.values()):
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self._failed.items())
+            raise MeasureError(f"no contender came through the comparison ({reasons}); measure again")
+        return PairedResult(
+            measurements={name: self._merged(name, parts) for name, parts in whole.items()},
+            rounds_s={name: tuple(part.median_s for part in parts) for name, parts in whole.items()},
+            failed=self._failed,
+        )
+
+    def _merged(self, name: str, parts: Sequence[Measurement]) -> Measurement:
+        return replace(
+            parts[0],
+            times_s=tuple(time for part in parts for time in part.times_s),
+            state_after=parts[-1].state_after,
+            energy=self._energy.get(name, parts[0].energy),
+        )

@@ -1,0 +1,235 @@
+"""A device as the host sees it: what it is, how it is doing, its sessions and its bundles."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from host.errors import BundleError, DeviceError
+from host.transport.session import Session
+from host.transport.wire import Connection, Disconnected
+from targets import MachineDescription
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_HASH_CHUNK_BYTES = 1 << 20
+
+
+class Device:
+    """A connected device; a context manager. Several threads may use it.
+
+    Args:
+        name: the user's name for it.
+        connection: to its agent.
+        shares_files: paths of the host are valid on the device, so models need not be sent to be run.
+        on_close: ends whatever the transport started.
+        why_gone: what the transport knows of an agent that went away.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connection: Connection,
+        shares_files: bool,
+        on_close: Callable[[], None],
+        why_gone: Callable[[], str],
+    ) -> None:
+        self.name = name
+        self.shares_files = shares_files
+        self._connection = connection
+        self._on_close = on_close
+        self._why_gone = why_gone
+        self._lock = threading.Lock()
+        self._sessions: list[Session] = []
+        self._installed: dict[str, str] = {}
+        self._closed = False
+        # The agent went away: its sessions are gone with it and need not be closed.
+        self._broken = False
+
+    def describe(self) -> MachineDescription:
+        """What the machine is.
+
+        Raises:
+            DeviceError: it went away.
+        """
+        reply = self.request("describe")
+        known = {field.name for field in fields(MachineDescription)}
+        values = {name: value for name, value in reply.items() if name in known}
+        return MachineDescription(**{**values, "features": tuple(values["features"])})
+
+    def state(self) -> dict[str, Any]:
+        """Clocks, load, temperatures and throttling at this moment."""
+        reply = self.request("state")
+        return {name: value for name, value in reply.items() if name not in ("ok", "blob_bytes")}
+
+    def sensor(self) -> dict[str, Any]:
+        """The power sensor: `source`, `rails`, `boundary`, and `unavailable` with the reason or None."""
+        reply = self.request("sensor")
+        return {name: value for name, value in reply.items() if name not in ("ok", "blob_bytes")}
+
+    def open_session(
+        self,
+        engine: str,
+        threads: int = 1,
+        time_limit_s: float = 120.0,
+        memory_limit_bytes: int = 0,
+        python: str | None = None,
+    ) -> Session:
+        """Open a session: a process on the device for one engine.
+
+        Args:
+            engine: "tvm", "onnxruntime", "litert", "torch" or "openvino".
+            threads: that the engine uses.
+            time_limit_s: longest time for one command; the executor is killed and replaced after it.
+            memory_limit_bytes: largest resident memory, 0 for no limit.
+            python: another interpreter on the device, for an engine in an environment of its own.
+
+        Raises:
+            EngineError: the engine is not installed there.
+            DeviceError: the device went away or is in use.
+        """
+        contact = self.request(
+            "session.open",
+            engine=engine,
+            threads=threads,
+            time_limit_s=time_limit_s,
+            memory_limit_bytes=memory_limit_bytes,
+            python=python,
+        )
+        session = Session(self, engine, threads, contact)
+        self._sessions.append(session)
+        return session
+
+    def upload(self, path: Path) -> str:
+        """Send a file unless the device has it; returns its SHA-256.
+
+        Raises:
+            DeviceFull: no space there.
+        """
+        digest = _file_hash(path)
+        if not self.request("file.has", sha256=digest)["has"]:
+            with self._lock:
+                self._need_open()
+                try:
+                    self._connection.send_file({"command": "file.put", "sha256": digest}, path)
+                except Disconnected as error:
+                    raise self._gone(error) from error
+        return digest
+
+    def install(self, bundle: Path, name: str) -> str:
+        """Install a bundle's directory under a name, without activating it.
+
+        Returns:
+            The version.
+
+        Raises:
+            BundleError: it is incomplete or damaged.
+            DeviceFull: no space on the device.
+        """
+        if not (bundle / "manifest.json").is_file():
+            raise BundleError(f"{bundle} holds no manifest.json: it is not a bundle")
+        hashes = {file.name: self.upload(file) for file in sorted(bundle.iterdir()) if file.is_file()}
+        version = str(self.request("bundle.install", name=name, files=hashes)["version"])
+        self._installed[name] = version
+        return version
+
+    def activate(self, name: str, version: str | None = None) -> None:
+        """Make a version the active one; by default the one that was installed last by this object.
+
+        Raises:
+            BundleError: there is no such version.
+        """
+        version = version or self._installed.get(name)
+        if version is None:
+            raise BundleError(f"{self.name}: no version of {name} given and none installed just now")
+        self.request("bundle.activate", name=name, version=version)
+
+    def bundles(self) -> list[dict[str, Any]]:
+        """All installed versions: `name`, `version`, `active`, `path`, `backend` and `manifest`."""
+        return list(self.request("bundle.list")["bundles"])
+
+    def bundle_path(self, name: str) -> str:
+        """Folder of a bundle's active version on the device.
+
+        Raises:
+            BundleError: no such bundle, or none of its versions is active.
+        """
+        return str(self.request("bundle.path", name=name)["path"])
+
+    def rollback(self, name: str) -> str:
+        """Make the version active that was so before; returns it.
+
+        Raises:
+            BundleError: no such bundle, or no earlier version.
+        """
+        return str(self.request("bundle.rollback", name=name)["version"])
+
+    def remove(self, name: str) -> None:
+        """Remove a bundle with all its versions.
+
+        Raises:
+            BundleError: no such bundle.
+        """
+        self.request("bundle.remove", name=name)
+
+    def request(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """One command of the agent.
+
+        Raises:
+            DeviceError: the agent went away, or refused.
+        """
+        with self._lock:
+            self._need_open()
+            try:
+                return self._connection.request({"command": command, **arguments})[0]
+            except Disconnected as error:
+                raise self._gone(error) from error
+
+    def release(self, session: Session, name: str) -> None:
+        """End a session on the device; called by the session."""
+        if session in self._sessions:
+            self._sessions.remove(session)
+        if self._closed or self._broken:
+            return
+        self.request("session.close", session=name)
+
+    def _need_open(self) -> None:
+        if self._closed:
+            raise DeviceError(f"{self.name}: the connection is closed; connect again")
+
+    def _gone(self, error: BaseException) -> DeviceError:
+        self._broken = True
+        return DeviceError(
+            f"{self.name}: the device agent went away ({self._why_gone() or error}); connect again"
+        )
+
+    def close(self) -> None:
+        """End all sessions and the connection."""
+        if self._closed:
+            return
+        self._closed = True
+        for session in list(self._sessions):
+            session.close()
+        self._connection.close()
+        self._on_close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _file_hash(path: Path) -> str:
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_HASH_CHUNK_BYTES):
+            hasher.update(chunk)
+    return hasher.hexdigest()

@@ -1,0 +1,122 @@
+"""This machine as a device: its agent is started as a child, and ends with the host whatever happens."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from pathlib import Path
+
+from host.errors import DeviceError, EdgeError
+from host.transport.device import Device
+from host.transport.wire import Connection
+
+_START_S = 30.0
+_STOP_S = 10.0
+
+
+def default_store() -> Path:
+    """Folder of this machine's bundles: EDGETLM_STORE, or below XDG_DATA_HOME."""
+    if "EDGETLM_STORE" in os.environ:
+        return Path(os.environ["EDGETLM_STORE"])
+    base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "edgetlm" / "device"
+
+
+class _Agent:
+    """The child process and its private folder."""
+
+    def __init__(self, store: Path, log: Path | None) -> None:
+        spec = importlib.util.find_spec("device_agent")
+        if spec is None or not spec.submodule_search_locations:
+            raise DeviceError("local: the package device_agent is not installed; install edgetlm whole")
+        self.folder = Path(tempfile.mkdtemp(prefix="edgetlm-"))
+        self.log = log or self.folder / "agent.log"
+        self.token = secrets.token_hex(32)
+        token_file = self.folder / "token"
+        token_file.touch(mode=0o600)
+        token_file.write_text(self.token)
+        # The link is all that the agent finds of ours, and the folder all that it could find by accident.
+        code = self.folder / "agent"
+        code.mkdir()
+        (code / "device_agent").symlink_to(Path(next(iter(spec.submodule_search_locations))).resolve())
+        command = [sys.executable, "-m", "device_agent", "serve", "--token-file", str(token_file)]
+        command += ["--store", str(store.absolute()), "--parent-pid", str(os.getpid())]
+        with self.log.open("ab") as log_file:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log_file,
+                cwd=code,
+                # Ctrl-C is the host's to handle: it closes the device, which ends the agent in order.
+                start_new_session=True,
+            )
+        self.port = self._await_port()
+        token_file.unlink()
+
+    def _await_port(self) -> int:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            ready = selector.select(_START_S)
+        line = self.process.stdout.readline() if ready else b""
+        if not line:
+            reason = self.last_words() or f"said nothing for {_START_S:.0f} s"
+            self.stop()
+            raise DeviceError(f"local: the device agent did not start: {reason}")
+        return int(json.loads(line)["port"])
+
+    def last_words(self) -> str:
+        """The last line that the agent wrote, with how it ended if it did."""
+        code = self.process.poll()
+        lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        ended = (
+            []
+            if code is None
+            else [f"it ended by signal {-code}" if code < 0 else f"it ended with code {code}"]
+        )
+        return "; ".join([*ended, *lines[-1:]])
+
+    def stop(self) -> None:
+        """End the agent, which ends its executors, and remove the folder."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def connect_local(store_dir: Path | None = None, log: Path | None = None, share_files: bool = True) -> Device:
+    """Start this machine's agent and connect to it.
+
+    Args:
+        store_dir: folder of its bundles; `default_store` by default.
+        log: where the agent's messages go; a temporary file by default.
+        share_files: let sessions read models where they lie; otherwise they are sent as to a board.
+
+    Raises:
+        DeviceError: the agent does not start.
+        DeviceFull: no space for its folders.
+    """
+    agent = _Agent(store_dir or default_store(), log)
+    try:
+        connection = Connection(agent.port, agent.token, "local")
+    except EdgeError:
+        agent.stop()
+        raise
+    # Called by `close`, when the connection is dropped, and at the interpreter's exit, whichever is first.
+    stop = weakref.finalize(connection, agent.stop)
+    return Device("local", connection, share_files, stop, agent.last_words)

@@ -1,0 +1,280 @@
+"""One session on a device: a model or kernels in a process of their own there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from host.errors import DeviceError, EngineError, MeasureError, SessionLost
+from host.model import Energy, Measurement
+from host.transport.wire import Connection, Disconnected, pack, unpack
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from host.transport.device import Device
+
+_CHUNK_BYTES = 64 << 20
+# A process that crashes closes its connections first, and may write a core dump before it is gone.
+_DYING_S = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class KernelOutputs:
+    """What one kernel call left in its output buffers.
+
+    Attributes:
+        index: of the call in one inference.
+        kernel: name of the function.
+        values: its outputs.
+    """
+
+    index: int
+    kernel: str
+    values: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Time of one kernel in place, within the whole model.
+
+    Attributes:
+        calls: in one inference.
+        seconds: of all these calls in one inference.
+    """
+
+    calls: int
+    seconds: float
+
+
+class Session:
+    """Made by `Device.open_session`; a context manager.
+
+    When the executor crashes, hangs past its time limit or exceeds its memory limit, the command under way
+    raises SessionLost, and the next one finds a new executor, in which the model has to be loaded again.
+
+    Attributes:
+        engine: its name.
+        threads: that it may use.
+    """
+
+    def __init__(self, device: Device, engine: str, threads: int, contact: Mapping[str, Any]) -> None:
+        self.engine = engine
+        self.threads = threads
+        self._device = device
+        self._name = str(contact["session"])
+        self._contact = dict(contact)
+        self._connection: Connection | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present executor on the device."""
+        return int(self._contact["pid"])
+
+    def load(self, path: Path | str) -> dict[str, Any]:
+        """Load a model: a bundle's directory for tvm, a model file for other engines.
+
+        Returns:
+            The signature as the engine knows it: `inputs` and `outputs` with `name`, `shape`, `dtype`.
+
+        Raises:
+            EngineError: the engine cannot load it.
+            BundleError: the bundle is damaged.
+            SessionLost: the executor died of it.
+        """
+        path = Path(path).absolute()
+        if not path.exists():
+            raise EngineError(f"{path} does not exist; compile or export the model first")
+        where = str(path) if self._device.shares_files else self._place(path)
+        reply, _ = self._command({"command": "load", "path": where})
+        return dict(reply["signature"] or {})
+
+    def _place(self, path: Path) -> str:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        hashes = {file.name: self._device.upload(file) for file in files}
+        folder = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()[:16]
+        reply = self._device.request("session.place", session=self._name, folder=folder, files=hashes)
+        return str(reply["path"]) if path.is_dir() else f"{reply['path']}/{path.name}"
+
+    def set_inputs(self, inputs: Sequence[np.ndarray]) -> None:
+        """Set the inputs of the following measurements, in the model's order.
+
+        Raises:
+            DeviceError: they do not fit the model.
+        """
+        descriptions, blobs = pack(inputs)
+        self._command({"command": "inputs", "tensors": descriptions}, blobs)
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """One inference.
+
+        Args:
+            inputs: in the model's order.
+
+        Raises:
+            EngineError: the engine fails on it.
+            SessionLost: the executor died of it.
+        """
+        descriptions, blobs = pack(inputs)
+        reply, blob = self._command({"command": "run", "tensors": descriptions}, blobs)
+        return unpack(reply["tensors"], blob)
+
+    def measure(self, inputs: Sequence[np.ndarray] | None = None, **plan: float | int | bool) -> Measurement:
+        """Measure inferences, on the device's own clock, without the copies of inputs and outputs.
+
+        Args:
+            inputs: in the model's order; those of `set_inputs` if None.
+            plan: `warmup_s`, `warmup_runs`, `min_repeats`, `max_repeats`, `min_time_s`, `max_time_s`,
+                `min_sample_s` (shorter runs are repeated within a sample), `energy`, `energy_s`, `idle_s`.
+
+        Raises:
+            EngineError: the engine fails on it.
+            MeasureError: it gave no sample.
+            SessionLost: the executor died of it.
+        """
+        if inputs is not None:
+            self.set_inputs(inputs)
+        reply, _ = self._command({"command": "measure", "plan": plan})
+        return measurement_of(reply)
+
+    def profile(self, inputs: Sequence[np.ndarray] | None = None, runs: int = 10) -> dict[str, KernelTime]:
+        """Time of each kernel in place, by name; engine tvm only.
+
+        Calls of the machine itself (allocation, shapes) are listed under `vm.builtin.` names.
+        """
+        if inputs is not None:
+            self.set_inputs(inputs)
+        reply, _ = self._command({"command": "profile", "runs": runs})
+        return {
+            str(entry["name"]): KernelTime(int(entry["calls"]), float(entry["seconds"]))
+            for entry in reply["kernels"]
+        }
+
+    def intermediates(self, inputs: Sequence[np.ndarray] | None = None) -> Iterator[KernelOutputs]:
+        """Outputs of every kernel call of one inference, in order; engine tvm only.
+
+        They come in pieces, each from a run of its own, so a model's whole activations are never held.
+        """
+        if inputs is not None:
+            self.set_inputs(inputs)
+        start, complete = 0, False
+        while not complete:
+            header = {"command": "intermediates", "start": start, "max_bytes": _CHUNK_BYTES}
+            reply, blob = self._command(header)
+            values = iter(unpack(reply["tensors"], blob))
+            for call in reply["calls"]:
+                own = tuple(next(values) for _ in range(int(call["tensors"])))
+                yield KernelOutputs(int(call["index"]), str(call["name"]), own)
+                start = int(call["index"]) + 1
+            complete = bool(reply["complete"])
+
+    def rpc(self) -> Any:
+        """A `tvm.rpc.RPCSession` to the executor; engine tvm only, one at a time.
+
+        Raises:
+            SessionLost: the executor does not answer.
+        """
+        from tvm import rpc
+
+        # Asking where the executor listens replaces a dead one, whose contact would be stale.
+        self._contact = self._device.request("session.attach", session=self._name)
+        try:
+            return rpc.connect("127.0.0.1", int(self._contact["port"]), key=str(self._contact["key"]))
+        except RuntimeError as error:
+            raise self.lost(error) from error
+
+    def lost(self, error: BaseException) -> DeviceError:
+        """The error for a command that broke off: the agent is asked what became of the executor."""
+        self._disconnect()
+        reason = self.lost_reason() or f"the {self.engine} executor closed the connection ({error})"
+        return SessionLost(f"{self._device.name}: {reason}")
+
+    def lost_reason(self, wait_s: float = _DYING_S) -> str | None:
+        """What became of the executor if it is dead, else None.
+
+        Args:
+            wait_s: how long its end may take that has shown already by a broken connection.
+
+        Raises:
+            DeviceError: the device went away altogether.
+        """
+        reason = self._device.request("session.status", session=self._name, wait_s=wait_s)["reason"]
+        return None if reason is None else f"the {self.engine} executor {reason}"
+
+    def pause(self) -> None:
+        """Stop the executor's process, so that its threads disturb nobody."""
+        self._device.request("session.pause", session=self._name)
+
+    def resume(self) -> None:
+        """Continue the executor's process."""
+        self._device.request("session.resume", session=self._name)
+
+    def _command(
+        self, header: dict[str, Any], blobs: Sequence[bytes | memoryview] = ()
+    ) -> tuple[dict[str, Any], bytearray]:
+        if self._closed:
+            raise SessionLost(f"{self._device.name}: the {self.engine} session is closed; open another")
+        connection = self._connection or self._connect()
+        try:
+            return connection.request(header, blobs)
+        except Disconnected as error:
+            raise self.lost(error) from error
+
+    def _connect(self) -> Connection:
+        # The agent replaces a dead executor when asked where it listens.
+        self._contact = self._device.request("session.attach", session=self._name)
+        peer = f"{self._device.name} ({self.engine})"
+        self._connection = Connection(int(self._contact["port"]), str(self._contact["key"]), peer)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """End the session; its process is gone afterwards."""
+        if self._closed:
+            return
+        self._closed = True
+        self._disconnect()
+        self._device.release(self, self._name)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def measurement_of(reply: Mapping[str, Any]) -> Measurement:
+    """The measurement in a reply of the agent.
+
+    Raises:
+        MeasureError: it holds no samples.
+    """
+    times = tuple(float(t) for t in reply["times_s"])
+    if not times or not all(np.isfinite(times)):
+        raise MeasureError("the device returned no usable time; measure again")
+    energy = reply.get("energy") or {}
+    return Measurement(
+        times_s=times,
+        energy=Energy(
+            kind=str(energy.get("kind", "unavailable")),
+            gross_j=energy.get("gross_j"),
+            above_idle_j=energy.get("above_idle_j"),
+            source=str(energy.get("source", "not asked for")),
+            boundary=str(energy.get("boundary", "")),
+        ),
+        state_before=dict(reply["state_before"]),
+        state_after=dict(reply["state_after"]),
+        threads=int(reply["threads"]),
+    )
