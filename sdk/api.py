@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from host.bundle import Manifest
     from host.deployment import DeployResult, Progress
-    from host.transport.device import Device
+    from host.transport import Device
 
 PathLike = str | Path
 

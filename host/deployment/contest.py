@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from host.bundle import BACKENDS, Backend
 from host.deployment.clock import StageClock
 from host.deployment.options import DeployOptions
 from host.deployment.result import Choice, Contender, TaskOutcome, Verification
@@ -18,9 +19,10 @@ from host.model import GoldenCase, Signature
 
 if TYPE_CHECKING:
     from host.measure.paired import PairedResult
-    from host.transport.device import Device, Session
+    from host.transport import Device, Session
 
 _TIME_LIMIT_S = 120.0
+_PROFILE_RUNS = 10
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,26 @@ def hold(
             return Contest(contenders, None)
         with clock.stage("measure"):
             paired = compare(sessions, golden[0].inputs, rounds=options.rounds)
+            kernel_times = _kernel_times(sessions, golden[0]) if "tvm" in paired.measurements else {}
     for engine, measurement in paired.measurements.items():
         before = contenders[engine]
         contenders[engine] = Contender(engine, measurement, before.verification, before.reason)
-    return Contest(contenders, paired)
+    for engine, reason in paired.failed.items():
+        contenders[engine] = replace(contenders[engine], reason=reason)
+    return Contest(contenders, paired, kernel_times)
+
+
+def _kernel_times(sessions: Mapping[str, Session], case: GoldenCase) -> dict[str, float]:
+    """Seconds of one call of each kernel of ours inside the running model, while the others stand still."""
+    others = [session for name, session in sessions.items() if name != "tvm"]
+    for session in others:
+        session.pause()
+    try:
+        profile = sessions["tvm"].profile(case.inputs, runs=_PROFILE_RUNS)
+    finally:
+        for session in others:
+            session.resume()
+    return {name: time.seconds / time.calls for name, time in profile.items() if time.calls}
 
 
 def _enter(
@@ -133,18 +151,12 @@ def choose(contest: Contest, options: DeployOptions, fallback: str) -> Choice:
         MeasureError: energy was asked for and the device cannot measure it.
     """
     asked = options.backend
-    verified = [
-        name
-        for name, one in contest.contenders.items()
-        if one.measurement is not None
-        and one.verification is not None
-        and one.verification.passed
-        and name in ("tvm", "onnxruntime", "litert")
-    ]
+    verified = [name for name in BACKENDS if _may_be_installed(contest.contenders.get(name))]
     if asked != "auto":
         if asked not in verified:
             raise _refusal(contest, asked, fallback)
-        return Choice(asked, f"--backend {asked}", _ratio(contest, asked, verified, options))
+        backend = next(name for name in BACKENDS if name == asked)
+        return Choice(backend, f"--backend {asked}", _ratio(contest, asked, verified, options))
     if not verified:
         raise _refusal(contest, next(iter(contest.contenders), "tvm"), fallback)
     if "tvm" not in verified:
@@ -153,6 +165,15 @@ def choose(contest: Contest, options: DeployOptions, fallback: str) -> Choice:
     if not rivals:
         return Choice("tvm", "the only verified backend for this format")
     return _compare(contest, rivals, options)
+
+
+def _may_be_installed(one: Contender | None) -> bool:
+    return (
+        one is not None
+        and one.measurement is not None
+        and one.verification is not None
+        and one.verification.passed
+    )
 
 
 def require_verified(contest: Contest, backend: str) -> None:
@@ -167,7 +188,7 @@ def require_verified(contest: Contest, backend: str) -> None:
         raise _refusal(contest, backend, "")
 
 
-def _compare(contest: Contest, rivals: Sequence[str], options: DeployOptions) -> Choice:
+def _compare(contest: Contest, rivals: Sequence[Backend], options: DeployOptions) -> Choice:
     ratios = {name: _ratio_between(contest, name, options) for name in rivals}
     # The rival that does best against ours decides.
     rival = min(ratios, key=lambda name: ratios[name][0])

@@ -24,7 +24,7 @@ from host.model import DeviceProfile, ImportedModel
 from targets import declared
 
 if TYPE_CHECKING:
-    from host.transport.device import Device
+    from host.transport import Device
 
 
 def default_bundle(options: CompileOptions) -> Path:
@@ -82,9 +82,10 @@ def compile_bundle(
         tasks, fallback = compile_or_fall_back(maker, model)
         if fallback:
             engine = engine_for_format(model.format).name
-            backend = engine if options.backend == "auto" else options.backend
-            if backend not in bundle.BACKENDS or model.format not in ENGINES[backend].formats:
-                raise EngineError(f"no bundle can hold a {model.format} model for {backend}: {fallback}")
+            wanted = engine if options.backend == "auto" else options.backend
+            backend = next((name for name in bundle.BACKENDS if name == wanted), None)
+            if backend is None or model.format not in ENGINES[backend].formats:
+                raise EngineError(f"no bundle can hold a {model.format} model for {wanted}: {fallback}")
             directory = maker.engine(model, backend, fallback)
         else:
             directory = maker.directory("tvm")

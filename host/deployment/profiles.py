@@ -9,7 +9,7 @@ from host.model import DeviceProfile
 from targets import MachineDescription, board_for, board_names
 
 if TYPE_CHECKING:
-    from host.transport.device import Device
+    from host.transport import Device
 
 
 def profile_of(device: Device, threads: int) -> DeviceProfile:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from host.bundle import Backend
 from host.model import Measurement, Signature
 from targets import MachineDescription
 
@@ -84,7 +85,7 @@ class Choice:
         ratio: the peer's figure over ours, with its 95% bounds (low, high); None if not compared.
     """
 
-    backend: str
+    backend: Backend
     why: str
     ratio: tuple[float, float, float] | None = None
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from host.deployment.result import Verification
 from host.model import GoldenCase, Signature
+
+if TYPE_CHECKING:
+    from host.transport import KernelOutputs
 
 # Per output: max|a-b| <= tolerance * max|golden|. Half precision has 11 bits of mantissa.
 _TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
@@ -113,27 +116,19 @@ def _describe(worst: Deviation, signature: Signature) -> str:
     return f"output {name!r} {amount} (case {worst.case + 1})"
 
 
-@dataclass(frozen=True)
-class KernelValue:
-    """What one kernel call left in its output buffers, in the order of execution."""
-
-    kernel: str
-    values: tuple[np.ndarray, ...]
-
-
-def first_difference(ours: Sequence[KernelValue], reference: Sequence[KernelValue]) -> str:
+def first_difference(ours: Iterable[KernelOutputs], reference: Iterable[KernelOutputs]) -> str:
     """Names the first kernel at which two runs of the same module part.
 
     Args:
-        ours: values of the compiled model.
-        reference: values of the same module with unscheduled kernels.
+        ours: what each kernel call of the compiled model left in its outputs, in order.
+        reference: the same of the module with unscheduled kernels.
     """
-    for position, (mine, theirs) in enumerate(zip(ours, reference, strict=False)):
+    for mine, theirs in zip(ours, reference, strict=False):
         if mine.kernel != theirs.kernel:
-            return f"call {position + 1} is {mine.kernel}, unscheduled it is {theirs.kernel}"
+            return f"call {mine.index + 1} is {mine.kernel}, unscheduled it is {theirs.kernel}"
         for value, golden in zip(mine.values, theirs.values, strict=True):
             found = deviation(0, 0, value, golden)
             if found.excess > 1.0:
                 amount = found.detail or f"off by {found.relative:.2g}"
-                return f"the values part first at kernel {mine.kernel} (call {position + 1}, {amount})"
+                return f"the values part first at kernel {mine.kernel} (call {mine.index + 1}, {amount})"
     return "unscheduled kernels give the same values: the lowering is at fault, not a kernel"

@@ -22,6 +22,10 @@ from sdk.cli.options import State
 _INTERRUPTED = 130
 
 
+class Interrupted(BaseException):
+    """Ctrl-C or a request to terminate."""
+
+
 def build_app() -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(
@@ -40,7 +44,15 @@ def build_app() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; nothing escapes but the code."""
     state = State()
-    signal.signal(signal.SIGTERM, _terminate)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return _run(arguments, state)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(arguments: Sequence[str] | None, state: State) -> int:
     try:
         code = build_app()(
             list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False, obj=state
@@ -49,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), error.exit_code, state, hint=" (sdk --help shows what there is)")
     except EdgeError as error:
         return _fail(str(error), error.exit_code, state)
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; nothing was installed", _INTERRUPTED, state)
+    except Interrupted:
+        return _fail("interrupted", _INTERRUPTED, state)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", 1, state)
@@ -64,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     # As an exception, so that every `finally` on the way out ends sessions and removes scratch files.
-    raise KeyboardInterrupt
+    raise Interrupted
 
 
 def _fail(message: str, code: int, state: State, hint: str = "") -> int:

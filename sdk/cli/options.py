@@ -54,7 +54,7 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
     for text in texts or []:
         name, separator, dimensions = text.rpartition("=")
         try:
-            shape = tuple(int(part) for part in dimensions.split(",")) if dimensions else ()
+            shape = tuple(int(part) for part in dimensions.split(","))
         except ValueError:
             shape = (0,)
         if not separator or not name or any(size <= 0 for size in shape):

@@ -157,10 +157,11 @@ import numpy as np
 from pathlib import Path
 from host import bundle
 from tests.unit.test_bundle import GOLDEN, draft
-Path({str(tmp_path / "lib")!r}).write_bytes(b"x")
+folder = Path({str(tmp_path)!r})
+(folder / "lib").write_bytes(b"x")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 parameters = (np.full(4 << 20, i, np.float32) for i in range(12))
-bundle.write_tvm(Path({str(tmp_path / "bundle")!r}), draft(), Path({str(tmp_path / "lib")!r}), parameters, GOLDEN)
+bundle.write_tvm(folder / "bundle", draft(), folder / "lib", parameters, GOLDEN)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -179,8 +180,9 @@ import numpy as np
 from host import bundle
 from host.errors import DeviceFull
 from tests.unit.test_bundle import GOLDEN, draft
+folder = Path({str(tmp_path)!r})
 try:
-    bundle.write_tvm(Path({str(tmp_path / "b")!r}), draft(), Path({str(library)!r}), [np.zeros(1 << 20)], GOLDEN)
+    bundle.write_tvm(folder / "b", draft(), folder / "some.so", [np.zeros(1 << 20)], GOLDEN)
 except DeviceFull as error:
     print(error)
 """

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from host.deployment.verify import KernelValue, first_difference, relative_error, verify
+from host.deployment.verify import first_difference, relative_error, verify
 from host.model import GoldenCase, Signature, TensorSpec
+from host.transport import KernelOutputs
 
 SIGNATURE = Signature(
     (TensorSpec("x", (2,), "float32"),),
@@ -92,8 +93,9 @@ def test_whatever_else_is_wrong_fails(change: object, words: str) -> None:
 
 def test_the_first_kernel_at_which_the_values_part_is_named() -> None:
     good = np.ones(4, np.float32)
-    reference = [KernelValue(name, (good,)) for name in ("conv", "pool", "dense")]
-    ours = [reference[0], KernelValue("pool", (good * 1.5,)), KernelValue("dense", (good * 9,))]
+    reference = [KernelOutputs(i, name, (good,)) for i, name in enumerate(("conv", "pool", "dense"))]
+    wrong = [KernelOutputs(1, "pool", (good * 1.5,)), KernelOutputs(2, "dense", (good * 9,))]
+    ours = [reference[0], *wrong]
     assert "first at kernel pool (call 2, off by 0.5)" in first_difference(ours, reference)
     assert "lowering" in first_difference(reference, reference)
-    assert "call 1 is pool" in first_difference([ours[1]], reference)
+    assert "is pool, unscheduled it is conv" in first_difference([ours[1]], reference)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from host.errors import UserError
+from sdk.cli.main import main
+from sdk.cli.options import parse_shapes
+
+# What must not be imported for an answer that needs none of it.
+_HEAVY = ("tvm", "torch", "numpy", "onnx", "onnxruntime", "sqlalchemy", "jinja2")
+
+
+def test_help_and_mistakes_answer_without_the_heavy_packages() -> None:
+    program = f"""
+import sys
+from sdk.cli.main import main
+for line in ("--help", "deploy --help", "deploy", "nonsense", "deploy x --threads y"):
+    main(line.split())
+print([name for name in {_HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["deploy"], "Missing argument"),
+        (["deploy", "net.onnx", "--threads", "many"], "--threads"),
+        (["deploy", "net.onnx", "--nonsense"], "--nonsense"),
+        (["deploy", "absent.onnx"], "absent.onnx: no such file"),
+        (["deploy", "."], "not a file"),
+        (
+            ["deploy", "absent.onnx", "--backend", "gcc"],
+            "no backend 'gcc': use auto, tvm",
+        ),
+        (["deploy", "absent.onnx", "--objective", "fun"], "no objective 'fun'"),
+        (["deploy", "absent.onnx", "--trials", "-1"], "--trials -1"),
+        (["deploy", "absent.onnx", "--threads", "-1"], "--threads -1"),
+        (["deploy", "absent.onnx", "--shape", "x=1,b"], "--shape x=1,b: write it as NAME=1,128"),
+        (["compile", "absent.onnx", "-o", "out"], "absent.onnx: no such file"),
+        (["profile", "absent.onnx"], "absent.onnx: no such file"),
+        (["run", "absent", "--input", "absent.npz"], "absent.npz: no such file"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("error: ")
+    assert words in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["deploy", "absent.onnx", "--verbose"]) == 2
+    printed = capsys.readouterr().err
+    assert "Traceback" in printed
+    assert printed.splitlines()[-1].startswith("error: ")
+
+
+def test_an_array_file_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.npz").write_text("text")
+    assert main(["run", str(tmp_path), "--input", str(tmp_path / "x.npz")]) == 2
+    assert "is no .npz file" in capsys.readouterr().err
+
+
+def test_shapes_are_read_by_name() -> None:
+    assert parse_shapes(["x=1,128", "a=b:0=2"]) == {"x": (1, 128), "a=b:0": (2,)}
+    assert parse_shapes(None) == {}
+    for text in ("x", "=1", "x=", "x=0", "x=-1", "x=1,,2", "x=1.5"):
+        with pytest.raises(UserError, match="write it as"):
+            parse_shapes([text])
+    with pytest.raises(UserError, match="already"):
+        parse_shapes(["x=1", "x=2"])
+
+
+def test_targets_and_their_vectors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["targets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("x86_64-v4") and "512-bit" in line for line in lines)
+    assert lines[0].startswith("local")
+
+
+def test_a_terminal_signal_ends_as_an_interruption(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from pathlib import Path
+import sdk.api
+def slow(*args, **kwargs):
+    Path(sys.argv[1]).touch()
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    finally:
+        Path(sys.argv[1]).unlink()
+sdk.api.deploy = slow
+from sdk.cli.main import main
+sys.exit(main(["deploy", "net.onnx"]))
+"""
+    scratch = tmp_path / "scratch"
+    command = [sys.executable, "-c", program, str(scratch)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 130
+    assert done.stderr.strip() == "error: interrupted"
+    assert not scratch.exists()
+
+
+def test_json_is_written_whole(tmp_path: Path) -> None:
+    from sdk.cli.printing import write_json
+
+    write_json(tmp_path / "deep" / "figures.json", {"a": 1})
+    assert json.loads((tmp_path / "deep" / "figures.json").read_text()) == {"a": 1}
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["figures.json"]

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from host.model import Energy
+from sdk.report.charts import kernel_chart
+from sdk.report.figures import deploy_json
+from sdk.report.html import render, write_report
+from tests.unit.deployment.samples import result
+
+RAPL = Energy("measured", 0.25, 0.125, "rapl package-0", "package")
+
+_CHROMIUM = (
+    "chromium",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # Whatever the page would load fails at once: it has to be complete in itself.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--window-size=1000,3000",
+    "--virtual-time-budget=20000",
+)
+
+
+def dom_in_browser(report: Path, profile: Path) -> str:
+    """The page's elements after its scripts ran."""
+    command = [*_CHROMIUM, f"--user-data-dir={profile}", "--dump-dom", report.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def drawn(dom: str, chart: str, mark: str) -> int:
+    """Marks of one kind, with an outline, that the library drew into one chart's element."""
+    begin = dom.index(f'id="chart-{chart}"')
+    ends = [dom.find(text, begin + 1) for text in ("<h2>", '<div id="chart-', "<script")]
+    part = dom[begin : min(end for end in ends if end > 0)]
+    outlines = {
+        "box": r'<path class="box"[^>]* d="M[^"]{9,}"',
+        "point": r'<path class="point"[^>]* d="M[^"]{9,}"',
+        "line": r'<path class="js-line"[^>]* d="M[^"]{9,}"',
+        "bar": r'<g class="point"><path [^>]*d="M[^"]{5,}Z"',
+    }
+    return len(re.findall(outlines[mark], part))
+
+
+def test_charts_are_drawn_in_a_browser(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    write_report(result(RAPL), report)
+    dom = dom_in_browser(report, tmp_path / "profile")
+    assert drawn(dom, "latency", "box") == 2
+    assert drawn(dom, "latency", "point") == 40
+    assert drawn(dom, "rounds", "line") == 2
+    assert drawn(dom, "kernels", "bar") == 2
+    assert drawn(dom, "energy", "bar") == 1
+    assert drawn(dom, "stages", "bar") == 2
+
+
+def test_the_file_refers_to_nothing_outside() -> None:
+    html = render(result())
+    own = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    assert not re.search(r"""(src|href)\s*=\s*["']""", own)
+    assert len(html) > 1_000_000, "the chart library is inside"
+
+
+def test_what_a_model_names_cannot_break_the_page() -> None:
+    html = render(result())
+    assert "out <code>&lt;/script&gt;&lt;b&gt;</code>" in html
+    chart = re.search(r'data-name="kernels">(.*?)</script>', html, re.S)
+    assert chart is not None
+    assert "sort </script>" in json.loads(chart.group(1))["layout"]["yaxis"]["categoryarray"]
+
+
+def test_every_figure_is_there_or_the_reason_why_not() -> None:
+    html = render(result())
+    for text in (
+        "2.000 ms",
+        "3.000 ms",
+        "1.50",
+        "not measured: does not read onnx files",
+        "Unavailable: no RAPL in /sys/class/powercap",
+        "sdk deploy net.onnx",
+        "0.1.0",
+        "25.0% of the time",
+    ):
+        assert text in html
+    assert "chart-energy" not in html
+
+
+def test_long_models_show_the_longest_kernels_and_the_rest_as_one() -> None:
+    from dataclasses import replace
+
+    from tests.unit.deployment.samples import task
+
+    many = tuple(task(f"kernel{i}", "gensor", 1, float(i + 1)) for i in range(60))
+    chart = kernel_chart(replace(result(), tasks=many))
+    assert chart is not None
+    assert chart["data"][-1]["name"] == "20 more"
+    assert chart["data"][-1]["x"] == [sum(range(1, 21))]
+    assert kernel_chart(replace(result(), tasks=())) is None
+
+
+def test_a_report_that_does_not_fit_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    program = f"""
+import resource
+from pathlib import Path
+from host.errors import DeviceFull
+from sdk.report.html import write_report
+from tests.unit.deployment.samples import result
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+try:
+    write_report(result(), Path({str(tmp_path / "report.html")!r}))
+except DeviceFull as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "no space left" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("energy", [None, RAPL])
+def test_the_json_holds_what_readers_depend_on(energy: Energy | None) -> None:
+    figures = json.loads(json.dumps(deploy_json(result(energy) if energy else result())))
+    assert figures["bundle"] == "out/net/bundle"
+    assert figures["backend"] == "tvm"
+    assert figures["latency_ms"] == {
+        "median": pytest.approx(2.0),
+        "p10": pytest.approx(1.92),
+        "p90": pytest.approx(2.08),
+        "n": 20,
+    }
+    expected = (
+        (250.0, "measured", "rapl package-0")
+        if energy
+        else (None, "unavailable", figures["energy_mj"]["source"])
+    )
+    assert tuple(figures["energy_mj"][key] for key in ("value", "kind", "source")) == expected
+    assert figures["verify"]["passed"] is True
+    assert figures["peers"]["onnxruntime"]["latency_ms"]["median"] == pytest.approx(3.0)
+    assert figures["peers"]["litert"]["reason"] == "does not read onnx files"
+    assert [(t["name"], t["weight"], t["source"], t["latency_us"]) for t in figures["tasks"]] == [
+        ("conv", 3, "gensor", 500.0),
+        ("sort </script>", 1, "default", 500.0),
+    ]
+    assert figures["seconds"]["total"] == 4.0
