@@ -14,7 +14,8 @@ from device_agent import power, wire
 from device_agent.executor import check_hello
 from device_agent.files import Uploads, full_disk, place
 from device_agent.machine import Machine
-from device_agent.sessions import Sessions, Terms
+from device_agent.process import Terms
+from device_agent.sessions import Sessions
 from device_agent.store import BundleStore
 from device_agent.wire import AgentError, Header
 
@@ -100,7 +101,7 @@ class Daemon:
             wire.send(connection, {"ok": True, "schema": wire.SCHEMA})
             while True:
                 self._answer(connection, client, wire.receive_header(connection))
-        except (OSError, wire.Closed):
+        except (OSError, wire.ClosedError):
             pass  # the client went away: its sessions end with it
         finally:
             self._sessions.close_owned(client)
@@ -135,7 +136,7 @@ class Daemon:
             "file.has": lambda h, c: {"has": self._uploads.has(str(h["sha256"]))},
             "session.open": self._open,
             "session.attach": lambda h, c: self._sessions.attach(str(h["session"])),
-            "session.status": lambda h, c: self._sessions.status(str(h["session"]), float(h.get("wait_s", 0))),
+            "session.status": self._status,
             "session.pause": lambda h, c: self._sessions.pause(str(h["session"]), True),
             "session.resume": lambda h, c: self._sessions.pause(str(h["session"]), False),
             "session.close": lambda h, c: self._sessions.close(str(h["session"])),
@@ -163,6 +164,9 @@ class Daemon:
         if terms.threads < 1 or terms.time_limit_s <= 0 or terms.memory_limit_bytes < 0:
             raise AgentError("bad_request", "a session needs threads and a time limit: %s" % (terms,))
         return self._sessions.open(client, terms)
+
+    def _status(self, header: Header, client: int) -> Header:
+        return self._sessions.status(str(header["session"]), float(header.get("wait_s", 0.0)))
 
     def _place(self, header: Header, client: int) -> Header:
         """Gives a session uploaded files under their names, in a folder of its own."""

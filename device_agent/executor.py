@@ -186,7 +186,7 @@ class Executor:
             connection = self._waiting.get()
             try:
                 self._serve_frames(connection)
-            except (OSError, wire.Closed):
+            except (OSError, wire.ClosedError):
                 pass  # the client went away; the daemon decides what becomes of the session
             finally:
                 connection.close()
@@ -207,7 +207,7 @@ class Executor:
                 self._greet_rpc(connection)
             else:
                 keep = self._greet_frames(connection, start)
-        except (OSError, wire.Closed):
+        except (OSError, wire.ClosedError):
             pass  # whoever knocked did not stay
         finally:
             if not keep:

@@ -13,7 +13,7 @@ import socket
 import time
 from typing import List, Optional
 
-from device_agent.wire import CHUNK_BYTES, AgentError, Closed
+from device_agent.wire import CHUNK_BYTES, AgentError, ClosedError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _HASH = re.compile(r"[0-9a-f]{64}$")
@@ -66,7 +66,7 @@ class Uploads:
         Raises:
             AgentError: no space, or the content is not what the hash says. The whole blob has been read
                 then, unless the connection broke.
-            Closed: the connection broke.
+            ClosedError: the connection broke.
         """
         target = self.path(digest)
         partial = os.path.join(self._folder, "%s.%s.part" % (digest, secrets.token_hex(4)))
@@ -80,7 +80,7 @@ class Uploads:
                 while left:
                     count = connection.recv_into(buffer, min(left, CHUNK_BYTES))
                     if count == 0:
-                        raise Closed("upload of %s ended %d bytes early" % (digest, left))
+                        raise ClosedError("upload of %s ended %d bytes early" % (digest, left))
                     left -= count
                     if failure is None:
                         failure = self._append(file, memoryview(buffer)[:count])

@@ -287,7 +287,7 @@ def _as_data(info: TensorInfo, value: Any) -> TensorData:
     if view is None:
         import numpy
 
-        view = memoryview(numpy.from_dlpack(value))
+        view = numpy.from_dlpack(value).data
         _buffer(info, view)
     return TensorData(info.shape, info.dtype, view.tobytes())
 

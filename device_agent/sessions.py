@@ -6,88 +6,19 @@ forked, and the threads that serve clients come and go.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
-import secrets
 import selectors
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
+from device_agent.process import ExecutorProcess, Terms
 from device_agent.wire import AgentError
 
 _POLL_S = 0.05
-_STDERR_TAIL_BYTES = 4096
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-class Terms(NamedTuple):
-    """What a session may use.
-
-    Attributes:
-        engine: of `device_agent.engines`.
-        threads: for the engine.
-        time_limit_s: longest time for one command or one RPC request.
-        memory_limit_bytes: largest resident memory, 0 for no limit.
-        python: interpreter of the executor.
-    """
-
-    engine: str
-    threads: int
-    time_limit_s: float
-    memory_limit_bytes: int
-    python: str
-
-
-class _Executor:
-    """One process and what it last said."""
-
-    def __init__(self, process: Any, key: str) -> None:
-        self.process = process
-        self.key = key
-        self.port = 0
-        self.ready = threading.Event()
-        self.reason: Optional[str] = None
-        self.refusal: Optional[AgentError] = None
-        self.paused = False
-        self.busy: Dict[str, Tuple[float, float]] = {}
-        self._pending = b""
-
-    def feed(self, data: bytes, default_limit_s: float) -> None:
-        """Takes what came through the status pipe."""
-        lines = (self._pending + data).split(b"\n")
-        self._pending = lines.pop()
-        for line in lines:
-            if not self.ready.is_set():
-                self._announced(json.loads(line.decode()))
-                continue
-            words = line.decode().split()
-            if words[0] == "B":
-                limit = float(words[2]) or default_limit_s
-                self.busy[words[1]] = (time.monotonic() + limit, limit)
-            else:
-                self.busy.pop(words[1], None)
-
-    def _announced(self, fields: Dict[str, Any]) -> None:
-        if "port" in fields:
-            self.port = int(fields["port"])
-            self.busy.clear()
-        else:
-            error = fields["error"]
-            self.refusal = AgentError(str(error["kind"]), str(error["message"]))
-        self.ready.set()
-
-    def signal(self, number: int) -> None:
-        """Signals the executor and what it may have started."""
-        try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass  # it ended by itself
+_IDLE_POLL_S = 0.25
 
 
 class Session:
@@ -98,7 +29,7 @@ class Session:
         self.owner = owner
         self.terms = terms
         self.workdir = workdir
-        self.executor: Optional[_Executor] = None
+        self.executor: Optional[ExecutorProcess] = None
         self.generation = 0
 
 
@@ -185,14 +116,7 @@ class Sessions:
             if executor is None or executor.reason is not None:
                 reason = executor.reason if executor else "is not started"
                 raise AgentError("session_lost", "the executor of session %s %s" % (name, reason))
-            if executor.paused == paused:
-                return
-            executor.paused = paused
-            now = time.monotonic()
-            for channel, (deadline, limit) in executor.busy.items():
-                # While paused the entry holds the time left, otherwise the deadline.
-                executor.busy[channel] = (deadline - now if paused else deadline + now, limit)
-            executor.signal(signal.SIGSTOP if paused else signal.SIGCONT)
+            executor.pause(paused)
 
     def get(self, name: str) -> Session:
         """A session by name.
@@ -213,7 +137,7 @@ class Sessions:
                 return
             executor = session.executor
             if executor is not None:
-                self._end(executor, "was closed")
+                executor.end("was closed")
         shutil.rmtree(session.workdir, ignore_errors=True)
 
     def close_owned(self, owner: int) -> None:
@@ -255,112 +179,52 @@ class Sessions:
 
     def poll(self) -> None:
         """Starts ordered executors, hears what executors say, ends those that break their terms."""
-        for selected, _ in self._selector.select(_POLL_S if self._sessions else 0.25):
-            if selected.data is None:
+        for selected, _ in self._selector.select(_POLL_S if self._sessions else _IDLE_POLL_S):
+            executor: Optional[ExecutorProcess] = selected.data
+            if executor is None:
                 os.read(self._wake_reader, 4096)
                 continue
-            self._hear(selected.fileobj, *selected.data)
+            with self._lock:
+                if not executor.hear():
+                    self._selector.unregister(executor.status)
+                    executor.status.close()
+                    executor.end(None)
         while not self._orders.empty():
-            session, started = self._orders.get()
-            try:
-                self._spawn(session)
-            finally:
-                started.set()
+            self._spawn(*self._orders.get())
         if time.monotonic() - self._checked_s >= _POLL_S:
             self._checked_s = time.monotonic()
             self._check_all()
 
-    def _spawn(self, session: Session) -> None:
-        terms = session.terms
+    def _spawn(self, session: Session, started: threading.Event) -> None:
         try:
-            with open(os.path.join(session.workdir, "stderr.log"), "wb") as log:
-                process = subprocess.Popen(
-                    [terms.python, "-m", "device_agent.executor"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    cwd=os.path.join(session.workdir, "agent"),
-                    env=_environment(session),
-                    start_new_session=True,
-                )
+            executor = ExecutorProcess(session.terms, session.workdir)
         except OSError:
             session.executor = None
-            return
-        executor = _Executor(process, secrets.token_hex(16))
-        specification = {
-            "engine": terms.engine,
-            "threads": terms.threads,
-            "key": executor.key,
-            "workdir": os.path.join(session.workdir, "rpc"),
-            "parent_pid": os.getpid(),
-        }
-        if terms.time_limit_s > 0:
-            executor.busy["start"] = (time.monotonic() + terms.time_limit_s, terms.time_limit_s)
-        try:
-            process.stdin.write((json.dumps(specification) + "\n").encode())
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # it is dead already; _check says why
-        os.set_blocking(process.stdout.fileno(), False)
-        with self._lock:
-            session.executor = executor
-            session.generation += 1
-        self._selector.register(process.stdout, selectors.EVENT_READ, (session, executor))
-
-    def _hear(self, stream: Any, session: Session, executor: _Executor) -> None:
-        try:
-            data = os.read(stream.fileno(), 65536)
-        except BlockingIOError:
-            return
-        if not data:
-            self._selector.unregister(stream)
-            stream.close()
-            self._end(executor, None, session)
-            return
-        with self._lock:
-            executor.feed(data, session.terms.time_limit_s)
+        else:
+            with self._lock:
+                session.executor = executor
+                session.generation += 1
+            self._selector.register(executor.status, selectors.EVENT_READ, executor)
+        finally:
+            started.set()
 
     def _check_all(self) -> None:
         with self._lock:
             for session in list(self._sessions.values()):
                 executor = session.executor
-                if executor is not None and executor.reason is None:
-                    self._check(session, executor)
-
-    def _check(self, session: Session, executor: _Executor) -> None:
-        if executor.process.poll() is not None:
-            self._end(executor, None, session)
-            return
-        limit = session.terms.memory_limit_bytes
-        used = resident_bytes(executor.process.pid)
-        if limit and used > limit:
-            text = "was killed: it used %.0f MB, its limit is %.0f MB" % (used / 1e6, limit / 1e6)
-            self._end(executor, text, session)
-            return
-        now = time.monotonic()
-        for deadline, allowed in [] if executor.paused else list(executor.busy.values()):
-            if now > deadline:
-                self._end(
-                    executor, "was killed: it worked for longer than its limit of %g s" % allowed, session
-                )
-                return
-
-    def _end(self, executor: _Executor, reason: Optional[str], session: Optional[Session] = None) -> None:
-        with self._lock:
-            if executor.reason is not None:
-                return
-            executor.signal(signal.SIGKILL)
-            code = executor.process.wait()
-            executor.reason = reason or _death(code, session)
-            executor.ready.set()
+                if executor is None or executor.reason is not None:
+                    continue
+                offence = None if executor.ended() else executor.offence()
+                if offence or executor.ended():
+                    executor.end(offence)
 
 
-def _contact(session: Session, executor: _Executor) -> Dict[str, Any]:
+def _contact(session: Session, executor: ExecutorProcess) -> Dict[str, Any]:
     return {
         "session": session.name,
         "port": executor.port,
         "key": executor.key,
-        "pid": executor.process.pid,
+        "pid": executor.pid,
         "generation": session.generation,
     }
 
@@ -370,51 +234,3 @@ def _make_workdir(workdir: str) -> None:
         os.makedirs(os.path.join(workdir, part), mode=0o700)
     # Executors of another interpreter find this package, and nothing else of ours, through the link.
     os.symlink(os.path.dirname(os.path.abspath(__file__)), os.path.join(workdir, "agent", "device_agent"))
-
-
-def _environment(session: Session) -> Dict[str, str]:
-    terms = session.terms
-    environment = dict(os.environ)
-    environment.update(
-        TVM_NUM_THREADS=str(terms.threads),
-        OMP_NUM_THREADS=str(terms.threads),
-        # Bound workers of several sessions would all share the first cores.
-        TVM_BIND_THREADS="0",
-        PYTHONUNBUFFERED="1",
-    )
-    if terms.python != sys.executable:
-        environment.pop("PYTHONPATH", None)
-    return environment
-
-
-def _death(code: int, session: Optional[Session]) -> str:
-    if code < 0:
-        try:
-            text = "crashed with %s" % signal.Signals(-code).name
-        except ValueError:
-            text = "was ended by signal %d" % -code
-    else:
-        text = "ended with code %d" % code
-    # After a fault stderr ends in a backtrace, after anything else in a message.
-    worded = session is not None and (code >= 0 or code == -signal.SIGABRT)
-    tail = _last_line(os.path.join(session.workdir, "stderr.log")) if session and worded else ""
-    return "%s (%s)" % (text, tail) if tail else text
-
-
-def _last_line(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - _STDERR_TAIL_BYTES))
-            lines: List[str] = file.read().decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process, 0 if it is gone."""
-    try:
-        with open("/proc/%d/statm" % pid, encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0

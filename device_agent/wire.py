@@ -36,7 +36,7 @@ ITEM_BYTES = {
 }
 
 
-class Closed(Exception):
+class ClosedError(Exception):
     """The peer closed the connection."""
 
 
@@ -75,7 +75,7 @@ def receive_exact(connection: socket.socket, count: int) -> bytearray:
     """Reads exactly `count` bytes.
 
     Raises:
-        Closed: the peer closed before all of them came.
+        ClosedError: the peer closed before all of them came.
     """
     data = bytearray(count)
     view = memoryview(data)
@@ -83,7 +83,7 @@ def receive_exact(connection: socket.socket, count: int) -> bytearray:
     while position < count:
         got = connection.recv_into(view[position:], count - position)
         if got == 0:
-            raise Closed("connection closed after %d of %d bytes" % (position, count))
+            raise ClosedError("connection closed after %d of %d bytes" % (position, count))
         position += got
     return data
 
@@ -96,7 +96,7 @@ def receive_header(connection: socket.socket, prefix: bytes = b"") -> Header:
         prefix: first bytes of the frame that were read already (at most 4).
 
     Raises:
-        Closed: the peer is gone.
+        ClosedError: the peer is gone.
         AgentError: what came is not a frame.
     """
     start = prefix + bytes(receive_exact(connection, 4 - len(prefix)))

@@ -8,8 +8,9 @@ pools that spin would take the cores of whoever is measured, so their processes 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -117,7 +118,7 @@ def compare(
     try:
         for name, session in contenders.items():
             own = inputs[name] if isinstance(inputs, Mapping) else inputs
-            race.attempt(name, lambda s=session, i=own: s.set_inputs(i))
+            race.attempt(name, partial(session.set_inputs, own))
             race.attempt(name, session.pause)
         for index in range(rounds):
             warm = warmup_s if index == 0 else warmup_s / 10
@@ -141,12 +142,12 @@ class _Race:
         self._energy: dict[str, Energy] = {}
         self._failed: dict[str, str] = {}
 
-    def attempt(self, name: str, action: object) -> None:
+    def attempt(self, name: str, action: Callable[[], None]) -> None:
         """Does something with a contender, which drops out if it fails."""
         if name not in self.running:
             return
         try:
-            action()  # type: ignore[operator]
+            action()
         except (EngineError, SessionLost) as error:
             self._failed[name] = str(error)
             del self.running[name]
@@ -157,8 +158,9 @@ class _Race:
 
         def work() -> None:
             session.resume()
-            plan = {"warmup_s": warmup_s, "warmup_runs": 1, "min_time_s": round_s, "min_repeats": repeats}
-            part = session.measure(energy=False, **plan)
+            part = session.measure(
+                energy=False, warmup_s=warmup_s, warmup_runs=1, min_time_s=round_s, min_repeats=repeats
+            )
             session.pause()
             self._parts[name].append(part)
 

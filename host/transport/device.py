@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from host.errors import BundleError, DeviceError
 from host.transport.session import Session
-from host.transport.wire import Connection, Disconnected
+from host.transport.wire import Connection, DisconnectedError
 from targets import MachineDescription
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+__all__ = ["Device", "Session"]
 
 _HASH_CHUNK_BYTES = 1 << 20
 
@@ -117,7 +119,7 @@ class Device:
                 self._need_open()
                 try:
                     self._connection.send_file({"command": "file.put", "sha256": digest}, path)
-                except Disconnected as error:
+                except DisconnectedError as error:
                     raise self._gone(error) from error
         return digest
 
@@ -187,7 +189,7 @@ class Device:
             self._need_open()
             try:
                 return self._connection.request({"command": command, **arguments})[0]
-            except Disconnected as error:
+            except DisconnectedError as error:
                 raise self._gone(error) from error
 
     def release(self, session: Session, name: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from host.errors import DeviceError, EngineError, MeasureError, SessionLost
 from host.model import Energy, Measurement
-from host.transport.wire import Connection, Disconnected, pack, unpack
+from host.transport.wire import Connection, DisconnectedError, pack, unpack
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -223,7 +223,7 @@ class Session:
         connection = self._connection or self._connect()
         try:
             return connection.request(header, blobs)
-        except Disconnected as error:
+        except DisconnectedError as error:
             raise self.lost(error) from error
 
     def _connect(self) -> Connection:

@@ -41,7 +41,7 @@ _ERRORS: dict[str, type[EdgeError]] = {
 }
 
 
-class Disconnected(Exception):
+class DisconnectedError(Exception):
     """The other end closed the connection; whoever knows why makes an error of it."""
 
 
@@ -66,7 +66,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self.request({"command": "hello", "schema": SCHEMA, "secret": secret})
-        except (Disconnected, OSError) as error:
+        except (DisconnectedError, OSError) as error:
             self.close()
             raise DeviceError(f"{peer} does not speak {SCHEMA} on port {port} ({error})") from error
         except EdgeError:
@@ -80,7 +80,7 @@ class Connection:
         """Send one request and wait for its reply.
 
         Raises:
-            Disconnected: the other end is gone.
+            DisconnectedError: the other end is gone.
             EdgeError: the error that the agent reports.
         """
         try:
@@ -89,13 +89,13 @@ class Connection:
                 self._socket.sendall(blob)
             return self._reply()
         except (ConnectionError, TimeoutError) as error:
-            raise Disconnected(str(error)) from error
+            raise DisconnectedError(str(error)) from error
 
     def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
         """Send a request whose blob is a file.
 
         Raises:
-            Disconnected: the other end is gone.
+            DisconnectedError: the other end is gone.
             EdgeError: the error that the agent reports.
         """
         try:
@@ -106,7 +106,7 @@ class Connection:
                     self._socket.sendfile(file, count=size)
             return self._reply()[0]
         except (ConnectionError, TimeoutError) as error:
-            raise Disconnected(str(error)) from error
+            raise DisconnectedError(str(error)) from error
 
     def _send(self, header: dict[str, Any]) -> None:
         text = json.dumps(header).encode()
@@ -115,7 +115,7 @@ class Connection:
     def _reply(self) -> tuple[dict[str, Any], bytearray]:
         (length,) = struct.unpack(">I", self._receive(4))
         if length > _MAX_HEADER_BYTES:
-            raise Disconnected(f"an answer that is not of {SCHEMA}")
+            raise DisconnectedError(f"an answer that is not of {SCHEMA}")
         header: dict[str, Any] = json.loads(self._receive(length))
         blob = self._receive(int(header.get("blob_bytes", 0)))
         if header.get("ok"):
@@ -131,7 +131,7 @@ class Connection:
         while position < count:
             got = self._socket.recv_into(view[position:])
             if got == 0:
-                raise Disconnected("the connection was closed")
+                raise DisconnectedError("the connection was closed")
             position += got
         return data
 
@@ -144,7 +144,7 @@ def pack(arrays: Sequence[np.ndarray]) -> tuple[list[dict[str, Any]], list[memor
     """Arrays as they travel: descriptions for the header, bytes for the blob."""
     descriptions = [{"shape": list(array.shape), "dtype": str(array.dtype)} for array in arrays]
     flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
-    return descriptions, [memoryview(array) for array in flat if array.size]
+    return descriptions, [array.data for array in flat if array.size]
 
 
 def unpack(descriptions: Sequence[dict[str, Any]], blob: bytearray) -> list[np.ndarray]:
@@ -170,5 +170,6 @@ def _numpy_type(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return kind
     return np.dtype(name)

@@ -1,0 +1,209 @@
+"""The process of a session as the daemon sees it: started, heard, signalled, and its end explained."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from device_agent.wire import AgentError
+
+_STDERR_TAIL_BYTES = 4096
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Terms(NamedTuple):
+    """What a session may use.
+
+    Attributes:
+        engine: of `device_agent.engines`.
+        threads: for the engine.
+        time_limit_s: longest time for one command or one RPC request.
+        memory_limit_bytes: largest resident memory, 0 for no limit.
+        python: interpreter of the executor.
+    """
+
+    engine: str
+    threads: int
+    time_limit_s: float
+    memory_limit_bytes: int
+    python: str
+
+
+class ExecutorProcess:
+    """One process and what it last said.
+
+    Attributes:
+        port: where it listens, once `ready` is set.
+        key: its secret.
+        reason: how it ended, None while it lives.
+        refusal: the error with which it declined to start.
+    """
+
+    def __init__(self, terms: Terms, workdir: str) -> None:
+        """Starts it; OSError where the interpreter does not exist.
+
+        The kernel will kill it when the calling thread ends (PR_SET_PDEATHSIG).
+        """
+        self.key = secrets.token_hex(16)
+        self.port = 0
+        self.ready = threading.Event()
+        self.reason: Optional[str] = None
+        self.refusal: Optional[AgentError] = None
+        self._terms = terms
+        self._log = os.path.join(workdir, "stderr.log")
+        self._pending = b""
+        self._paused = False
+        # By channel: the deadline (while paused, the time left) and the limit it came from.
+        self._busy: Dict[str, Tuple[float, float]] = {}
+        if terms.time_limit_s > 0:
+            self._busy["start"] = (time.monotonic() + terms.time_limit_s, terms.time_limit_s)
+        with open(self._log, "wb") as log:
+            self._process = subprocess.Popen(
+                [terms.python, "-m", "device_agent.executor"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=os.path.join(workdir, "agent"),
+                env=_environment(terms),
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self.status = self._process.stdout
+        os.set_blocking(self.status.fileno(), False)
+        specification = {
+            "engine": terms.engine,
+            "threads": terms.threads,
+            "key": self.key,
+            "workdir": os.path.join(workdir, "rpc"),
+            "parent_pid": os.getpid(),
+        }
+        # If it is dead already, its end will be noticed and explained like any other.
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            stdin.write((json.dumps(specification) + "\n").encode())
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def hear(self) -> bool:
+        """Takes what came through the status pipe; False when that was closed."""
+        try:
+            data = os.read(self.status.fileno(), 65536)
+        except BlockingIOError:
+            return True
+        lines = (self._pending + data).split(b"\n")
+        self._pending = lines.pop()
+        for line in lines:
+            if not self.ready.is_set():
+                self._announced(json.loads(line.decode()))
+                continue
+            words = line.decode().split()
+            if words[0] == "B":
+                limit = float(words[2]) or self._terms.time_limit_s
+                self._busy[words[1]] = (time.monotonic() + limit, limit)
+            else:
+                self._busy.pop(words[1], None)
+        return bool(data)
+
+    def _announced(self, fields: Dict[str, Any]) -> None:
+        if "port" in fields:
+            self.port = int(fields["port"])
+            self._busy.clear()
+        else:
+            error = fields["error"]
+            self.refusal = AgentError(str(error["kind"]), str(error["message"]))
+        self.ready.set()
+
+    def pause(self, paused: bool) -> None:
+        """Stops or continues it; time while stopped does not count as work."""
+        if self._paused == paused:
+            return
+        self._paused = paused
+        now = time.monotonic()
+        for channel, (deadline, limit) in self._busy.items():
+            self._busy[channel] = (deadline - now if paused else deadline + now, limit)
+        self._signal(signal.SIGSTOP if paused else signal.SIGCONT)
+
+    def offence(self) -> Optional[str]:
+        """Which of its terms it breaks at this moment."""
+        limit = self._terms.memory_limit_bytes
+        used = resident_bytes(self.pid)
+        if limit and used > limit:
+            return "was killed: it used %.0f MB, its limit is %.0f MB" % (used / 1e6, limit / 1e6)
+        now = time.monotonic()
+        for deadline, allowed in [] if self._paused else self._busy.values():
+            if now > deadline:
+                return "was killed: it worked for longer than its limit of %g s" % allowed
+        return None
+
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def end(self, reason: Optional[str]) -> None:
+        """Kills it and what it may have started, and keeps the reason: its own end if None is given."""
+        if self.reason is not None:
+            return
+        self._signal(signal.SIGKILL)
+        self.reason = reason or self._death(self._process.wait())
+        self._process.wait()
+        self.ready.set()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(self.pid, number)
+
+    def _death(self, code: int) -> str:
+        if code < 0:
+            try:
+                text = "crashed with %s" % signal.Signals(-code).name
+            except ValueError:
+                text = "was ended by signal %d" % -code
+        else:
+            text = "ended with code %d" % code
+        # After a fault stderr ends in a backtrace, after anything else in a message.
+        worded = code >= 0 or code == -signal.SIGABRT
+        tail = _last_line(self._log) if worded else ""
+        return "%s (%s)" % (text, tail) if tail else text
+
+
+def _environment(terms: Terms) -> Dict[str, str]:
+    environment = dict(os.environ)
+    environment.update(
+        TVM_NUM_THREADS=str(terms.threads),
+        OMP_NUM_THREADS=str(terms.threads),
+        # Bound workers of several sessions would all share the first cores.
+        TVM_BIND_THREADS="0",
+        PYTHONUNBUFFERED="1",
+    )
+    if terms.python != sys.executable:
+        environment.pop("PYTHONPATH", None)
+    return environment
+
+
+def _last_line(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - _STDERR_TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process, 0 if it is gone."""
+    try:
+        with open("/proc/%d/statm" % pid, encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
