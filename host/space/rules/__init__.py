@@ -1,0 +1,32 @@
+"""Rules in the order in which they are tried; the first that matches a task makes its design space."""
+
+from __future__ import annotations
+
+from host.errors import ScheduleError
+from host.model import Task
+from host.space.analysis import analyse
+from host.space.design import DesignSpace, Rule
+from host.space.rules.injective import Injective
+from host.space.rules.rowwise import Rowwise
+from host.space.rules.tiled import Tiled
+from targets import HardwareModel
+
+RULES: tuple[Rule, ...] = (Tiled(), Rowwise(), Injective())
+
+
+def space_for(task: Task, hardware: HardwareModel, threads: int = 1) -> DesignSpace:
+    """The design space of a task on a processor.
+
+    Args:
+        task: the unscheduled task.
+        hardware: the processor.
+        threads: threads that the program may use.
+
+    Raises:
+        ScheduleError: no rule matches; the task is left to a default schedule.
+    """
+    workload = analyse(task.function)
+    for rule in RULES:
+        if rule.matches(workload, hardware):
+            return DesignSpace(task, workload, hardware, threads, rule, rule.decisions(workload, hardware, threads))
+    raise ScheduleError(f"no rule matches {task.name} (stages: {', '.join(s.name for s in workload.stages)})")

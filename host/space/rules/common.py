@@ -1,0 +1,107 @@
+"""Moves that several rules share."""
+
+from __future__ import annotations
+
+from tvm import s_tir
+
+from host.space.workload import Access, Stage, Workload
+from targets import HardwareModel
+
+
+# Loop annotation: iterations whose conditions differ become loops of their own (TVM's LoopPartition pass).
+PEEL = "pragma_loop_partition_hint"
+
+
+def vectorise(schedule: s_tir.Schedule, loop: object, lanes: int, conditional: bool = False) -> object | None:
+    """Runs a loop in vectors of `lanes`; a remainder becomes a scalar tail.
+
+    Args:
+        schedule: the schedule.
+        loop: a spatial loop that is contiguous in memory.
+        lanes: elements of one vector.
+        conditional: the body selects by position along the loop (padding, concatenation), so ranges in
+            which the choice is the same are separated.
+
+    Returns:
+        The loop over vectors, or None if the loop is too short for one vector.
+    """
+    extent = int(schedule.get(loop).extent)
+    width = lanes
+    while width > 1 and extent % width and extent < 2 * width:
+        width //= 2
+    if width < 2 or extent < width:
+        return None
+    outer, inner = schedule.split(loop, [None, width])
+    schedule.vectorize(inner)
+    if extent % width or conditional:
+        schedule.annotate(outer, PEEL, 1)
+    return outer
+
+
+def vector_lanes(stage: Stage, axis: int, hardware: HardwareModel) -> int:
+    """Elements that one vector operation covers along `axis` of a stage.
+
+    The widest power of two up to the processor's lanes that divides the extent and along which no access
+    changes its step; 1 if there is none of at least 4 (or 2 where the processor has only that).
+    """
+    extent = stage.axes[axis].extent
+    width = max((a.element_bytes for a in (*stage.reads, stage.write)), default=4)
+    lanes = max(1, hardware.lanes * 4 // max(4, width))
+    for access in (*stage.reads, stage.write):
+        group = access.block_strides[axis][0]
+        if group:
+            lanes = min(lanes, group)
+    while lanes > 1 and extent % lanes:
+        lanes //= 2
+    return lanes
+
+
+def contiguous(access: Access, axis: int) -> bool:
+    """Whether neighbours along the axis are the same element or neighbours in memory."""
+    return access.strides[axis] in (0, 1)
+
+
+def epilogue_names(workload: Workload) -> list[str]:
+    """Names of the stages after the anchor."""
+    return [stage.name for stage in workload.stages[workload.anchor + 1 :]]
+
+
+def prologue_names(workload: Workload) -> list[str]:
+    """Names of the stages before the anchor."""
+    return [stage.name for stage in workload.stages[: workload.anchor]]
+
+
+def inline_chain(schedule: s_tir.Schedule, names: list[str]) -> list[str]:
+    """Inlines every stage that is not an output of the function; returns the names that remain."""
+    kept = []
+    for name in names:
+        block = schedule.get_sblock(name)
+        if schedule.get_consumers(block):
+            schedule.compute_inline(block)
+        else:
+            kept.append(name)
+    return kept
+
+
+def fuse_parallel(schedule: s_tir.Schedule, loops: list[object], extents: list[int], threads: int) -> None:
+    """Fuses leading loops until every thread has several chunks, and runs them in parallel.
+
+    With one thread nothing is done: a parallel region costs a call even when nobody shares it.
+    """
+    if threads <= 1:
+        return
+    total, count = 1, 0
+    for extent in extents:
+        if total >= 8 * threads:
+            break
+        total *= extent
+        count += 1
+    if count and total > 1:
+        fused = schedule.fuse(*loops[:count]) if count > 1 else loops[0]
+        schedule.parallel(fused)
+
+
+def step_sizes(extent: int, largest: int) -> tuple[int, ...]:
+    """Tile sizes up to `largest`: all small ones, and every divisor of the extent."""
+    sizes = {s for s in range(1, min(extent, largest) + 1) if s <= 8 or extent % s == 0 or s in (12, 14, 16)}
+    return tuple(sorted(sizes)) or (1,)

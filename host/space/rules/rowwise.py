@@ -1,0 +1,138 @@
+"""Reductions along rows that lie in contiguous memory: softmax, layer normalisation, means, norms.
+
+All stages of one row are computed before the next row is touched, so a row is read from memory once.
+Each reduction keeps `partials` vectors of partial results and folds them at the end of the row.
+"""
+
+from __future__ import annotations
+
+from host.space.design import Decision, Decisions, Sampler
+from host.space.rules.common import fuse_parallel, vectorise
+from host.space.workload import Stage, Workload
+from targets import HardwareModel
+
+
+class Rowwise:
+    """The rule of this file."""
+
+    name = "rowwise"
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """At least one reduction; every stage iterates over the same rows, in the same leading axes."""
+        reductions = [s for s in workload.stages if s.reduction]
+        if not reductions or any(s.kind == "padding" for s in workload.stages):
+            return False
+        rows = _rows(workload)
+        return rows is not None and all(_leading(stage) >= rows for stage in workload.stages)
+
+    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+        """Number of vectors of partial results (0: a plain scalar reduction)."""
+        return (Decision("partials", (0, 1, 2, 4)), Decision("inline", (0, 1)))
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """The partial results of every reduction divide its length."""
+        lanes = hardware.lanes * max(1, values["partials"])
+        if not values["partials"]:
+            return True
+        return all(_depth(stage) % lanes == 0 for stage in workload.stages if stage.reduction)
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Moves every stage under the row loop of the last one and vectorises along the row."""
+        schedule = sampler.schedule
+        rows = _rows(workload)
+        assert rows is not None
+        lanes = hardware.lanes
+        names = [stage.name for stage in workload.stages]
+        by_name = {stage.name: stage for stage in workload.stages}
+        partial: dict[str, str] = {}
+        if sampler.value("partials"):
+            for name in names:
+                if by_name[name].reduction:
+                    partial[name] = self._split_reduction(sampler, name, rows, lanes)
+        names = self._inline(sampler, names, by_name)
+        output = schedule.get_sblock(names[-1])
+        row_loops = schedule.get_loops(output)[:rows]
+        row = schedule.fuse(*row_loops) if rows > 1 else row_loops[0]
+        for name in reversed(names[:-1]):
+            schedule.compute_at(schedule.get_sblock(name), row)
+            if name in partial:
+                schedule.compute_at(schedule.get_sblock(partial[name]), row)
+        if names[-1] in partial:
+            schedule.compute_at(schedule.get_sblock(partial[names[-1]]), row)
+        for name in names:
+            self._vectorise_stage(sampler, name, by_name[name], partial.get(name), rows, lanes)
+        fuse_parallel(schedule, [row], [int(schedule.get(row).extent)], threads)
+
+    @staticmethod
+    def _inline(sampler: Sampler, names: list[str], by_name: dict[str, Stage]) -> list[str]:
+        schedule = sampler.schedule
+        kept = []
+        for name in names:
+            block = schedule.get_sblock(name)
+            consumers = schedule.get_consumers(block)
+            plain = not by_name[name].reduction
+            if plain and consumers and not by_name[name].expensive and (len(consumers) == 1 or sampler.value("inline")):
+                schedule.compute_inline(block)
+            else:
+                kept.append(name)
+        return kept
+
+    @staticmethod
+    def _split_reduction(sampler: Sampler, name: str, rows: int, lanes: int) -> str:
+        """Separates the lanes of a reduction; returns the name of the block of partial results."""
+        schedule = sampler.schedule
+        loops = schedule.get_loops(schedule.get_sblock(name))
+        reduction = loops[rows:]
+        fused = schedule.fuse(*reduction) if len(reduction) > 1 else reduction[0]
+        _, lane = schedule.split(fused, [None, lanes * sampler.value("partials")])
+        return str(schedule.get(schedule.rfactor(lane, 0)).name_hint)
+
+    @staticmethod
+    def _vectorise_stage(
+        sampler: Sampler, name: str, stage: Stage, partial: str | None, rows: int, lanes: int
+    ) -> None:
+        schedule = sampler.schedule
+        if partial is not None:
+            block = schedule.get_sblock(partial)
+            kinds = [variable.iter_type for variable in schedule.get(block).iter_vars]
+            loops = schedule.get_loops(block)[-2:]
+            lane, depth = (loops[0], loops[1]) if int(schedule.get(loops[0]).extent) != _depth(stage) else loops
+            schedule.reorder(depth, lane)
+            if sampler.value("partials") > 1:
+                vectors, lane = schedule.split(lane, [None, lanes])
+                schedule.unroll(vectors)
+            schedule.vectorize(lane)
+            schedule.decompose_reduction(block, depth)
+            assert kinds
+        elif not stage.reduction and len(stage.axes) > rows:
+            loops = schedule.get_loops(schedule.get_sblock(name))
+            inner = loops[1:] if len(loops) > 1 else loops
+            vectorise(schedule, inner[-1], lanes)
+
+
+def _leading(stage: Stage) -> int:
+    """Leading axes that are spatial."""
+    count = 0
+    for axis in stage.axes:
+        if axis.reduce:
+            break
+        count += 1
+    return count
+
+
+def _depth(stage: Stage) -> int:
+    total = 1
+    for axis in stage.axes:
+        if axis.reduce:
+            total *= axis.extent
+    return total
+
+
+def _rows(workload: Workload) -> int | None:
+    """Leading axes that all stages share; None if there is none or a reduction keeps others."""
+    reductions = [s for s in workload.stages if s.reduction]
+    rows = min(len(s.spatial) for s in reductions)
+    shapes = {tuple(axis.extent for axis in stage.axes[:rows]) for stage in workload.stages}
+    if rows == 0 or len(shapes) != 1 or any(len(s.spatial) != rows for s in reductions):
+        return None
+    return rows
