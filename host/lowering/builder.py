@@ -1,0 +1,116 @@
+"""Builds graphs: shapes are inferred, and trivial movement is left out as it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from host.lowering.evaluate import evaluate
+from host.lowering.graph import Node, Shape, Value, broadcast_shape, constant, moves_only_units
+from host.lowering.operators import COMPARISONS
+
+# A folded constant may be larger than what it is made from (broadcast, full); above this many
+# elements it is left to the device instead of being stored in the bundle.
+_FOLD_LIMIT = 1 << 22
+
+
+class Builder:
+    """Collects the nodes of a graph under construction.
+
+    Attributes:
+        nodes: what was built, in order.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Value],
+        attrs: dict[str, Any],
+        outputs: Sequence[tuple[Shape, str]],
+        template: Any = None,
+    ) -> tuple[Value, ...]:
+        """Add a node (or fold it, if all its inputs are constants) and return its outputs."""
+        if all(value.is_constant for value in inputs):
+            folded = evaluate(op, [v.data for v in inputs if v.data is not None], attrs, outputs)
+            if folded is not None and _worth_folding(inputs, folded):
+                return tuple(constant(array) for array in folded)
+        node = Node(op, tuple(inputs), attrs, template=template)
+        node.outputs = tuple(Value(tuple(shape), dtype, producer=node) for shape, dtype in outputs)
+        self.nodes.append(node)
+        return node.outputs
+
+    def copy(self, node: Node, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """The same operation on other inputs of the same shapes."""
+        specs = [(value.shape, value.dtype) for value in node.outputs]
+        return self.emit(node.op, inputs, node.attrs, specs, node.template)
+
+    def one(self, op: str, inputs: Sequence[Value], shape: Shape, dtype: str, **attrs: Any) -> Value:
+        """Add a node with one output."""
+        return self.emit(op, inputs, attrs, [(shape, dtype)])[0]
+
+    def unary(self, op: str, value: Value, **attrs: Any) -> Value:
+        """An elementwise operation that keeps the dtype."""
+        return self.one(op, [value], value.shape, value.dtype, **attrs)
+
+    def binary(self, op: str, left: Value, right: Value) -> Value:
+        """An elementwise operation of two broadcast inputs."""
+        dtype = "bool" if op in COMPARISONS or op.startswith("logical") else left.dtype
+        return self.one(op, [left, right], broadcast_shape(left.shape, right.shape), dtype)
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """`value` as another dtype."""
+        return value if value.dtype == dtype else self.one("cast", [value], value.shape, dtype)
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """`value` seen with another shape; chains of reshapes become one."""
+        target = tuple(int(d) for d in shape)
+        if -1 in target:
+            known = prod(d for d in target if d != -1)
+            target = tuple(value.size // max(known, 1) if d == -1 else d for d in target)
+        if value.data is not None:
+            return value if value.shape == target else constant(value.data.reshape(target))
+        while value.producer is not None and value.producer.op == "reshape":
+            value = value.producer.inputs[0]
+        if value.shape == target:
+            return value
+        return self.one("reshape", [value], target, value.dtype)
+
+    def transpose(self, value: Value, axes: Sequence[int]) -> Value:
+        """`value` with its dimensions reordered; a view where only dimensions of size 1 move."""
+        axes = tuple(int(a) for a in axes)
+        shape = tuple(value.shape[a] for a in axes)
+        if axes == tuple(range(len(axes))):
+            return value
+        if value.data is not None:
+            return constant(np.transpose(value.data, axes))
+        if moves_only_units(value.shape, axes):
+            return self.reshape(value, shape)
+        if value.producer is not None and value.producer.op == "transpose":
+            inner = value.producer.attrs["axes"]
+            return self.transpose(value.producer.inputs[0], [inner[a] for a in axes])
+        return self.one("transpose", [value], shape, value.dtype, axes=axes)
+
+    def pad(self, value: Value, before: Shape, after: Shape, fill: float) -> Value:
+        """`value` with `fill` around it; negative amounts are not allowed."""
+        if not any(before) and not any(after):
+            return value
+        shape = tuple(b + d + a for b, d, a in zip(before, value.shape, after, strict=True))
+        return self.one("pad", [value], shape, value.dtype, before=before, after=after, value=fill)
+
+    def slice(self, value: Value, begin: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> Value:
+        """Elements begin + i * stride of every dimension, `shape` of them."""
+        target = tuple(int(d) for d in shape)
+        if target == value.shape and all(s == 1 for s in strides):
+            return value
+        return self.one("slice", [value], target, value.dtype, begin=tuple(begin), strides=tuple(strides))
+
+
+def _worth_folding(inputs: Sequence[Value], folded: Sequence[np.ndarray]) -> bool:
+    size = sum(array.size for array in folded)
+    return size <= _FOLD_LIMIT or size <= 2 * sum(value.size for value in inputs)

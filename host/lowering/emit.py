@@ -1,0 +1,133 @@
+"""Writes the graph as relax: `main` calls the fused functions and takes the constants as parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from host.lowering.functions import FunctionTable
+from host.lowering.fusion import Group
+from host.lowering.graph import Graph, Value, map_outputs
+from host.lowering.legalize import NotOneExpression
+from host.lowering.legalize.stock import bound_call
+
+
+def emit(graph: Graph, groups: list[Group]) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
+    """The relax module of a fused graph, and the values of the parameters behind the inputs.
+
+    Reshapes stay relax operators: the virtual machine turns them into views.
+    """
+    table = FunctionTable()
+    steps: list[Any] = []
+    for group in groups:
+        steps.append(_step(group, table))
+    parameters = _parameters(graph, steps)
+    writer = _Writer(graph, table, parameters)
+    module = writer.write(steps)
+    if any(isinstance(step, Group) and not step.is_view for step in steps):
+        module = relax.transform.LegalizeOps({"relax.reshape": lambda builder, call: call})(module)
+    return module, tuple(value.data for value in parameters if value.data is not None)
+
+
+def _step(group: Group, table: FunctionTable) -> Any:
+    """A call of a function, or the group itself if it stays a relax operator."""
+    if group.is_view or group.nodes[0].op == "relax.call_tir":
+        return group
+    try:
+        return table.call(group)
+    except NotOneExpression:
+        return group
+
+
+def _parameters(graph: Graph, steps: list[Any]) -> list[Value]:
+    """Constants that are read at run time, in order of first use."""
+    found: dict[Value, None] = {}
+    for step in steps:
+        read = step.nodes[0].inputs if isinstance(step, Group) else step.arguments
+        found.update(dict.fromkeys(value for value in read if value.is_constant))
+    found.update(dict.fromkeys(value for value in graph.output_values() if value.is_constant))
+    return list(found)
+
+
+class _Writer:
+    """Builds the relax module."""
+
+    def __init__(self, graph: Graph, table: FunctionTable, parameters: list[Value]) -> None:
+        self.graph = graph
+        self.builder = relax.BlockBuilder()
+        self.variables: dict[Value, Any] = {}
+        for value in graph.inputs:
+            self.variables[value] = relax.Var(value.name, relax.TensorType(value.shape, value.dtype))
+        for index, value in enumerate(parameters):
+            self.variables[value] = relax.Var(f"p{index}", relax.TensorType(value.shape, value.dtype))
+        self.global_vars = {
+            name: self.builder.add_func(function, name) for name, function in table.functions.items()
+        }
+
+    def write(self, steps: list[Any]) -> tvm.IRModule:
+        """The whole module."""
+        parameters = list(self.variables.values())
+        with self.builder.function("main", parameters, attrs={"num_input": len(self.graph.inputs)}):
+            with self.builder.dataflow():
+                for step in steps:
+                    if isinstance(step, Group):
+                        self.operator(step)
+                    else:
+                        self.call(step)
+                outputs = map_outputs(self.graph.outputs, lambda value: self.variables[value])
+                result = self.builder.emit_output(_expression(outputs))
+            self.builder.emit_func_output(result)
+        return self.builder.get()
+
+    def call(self, step: Any) -> None:
+        """A call of a fused function."""
+        types = [relax.TensorType(value.shape, value.dtype) for value in step.results]
+        arguments = [self.variables[value] for value in step.arguments]
+        call = relax.call_tir(
+            self.global_vars[step.name], arguments, types if len(types) > 1 else types[0]
+        )
+        self.bind(step.results, self.builder.emit(call), len(types) > 1)
+
+    def operator(self, group: Group) -> None:
+        """An operator that stays one: a view, a function of the importer, or one for TVM to legalise."""
+        node = group.nodes[0]
+        if node.op == "reshape":
+            source = self.variables[node.inputs[0]]
+            self.variables[node.output] = self.builder.emit(relax.op.reshape(source, node.output.shape))
+            return
+        call, variables = bound_call(node)
+        binding = {v: self.variables[value] for v, value in zip(variables, node.inputs, strict=True)}
+        call = _substitute(call, binding)
+        if node.op == "relax.call_tir":
+            name = call.args[0].name_hint
+            if name not in self.global_vars:
+                self.global_vars[name] = self.builder.add_func(self.graph.functions[name], name)
+            call = relax.Call(call.op, [self.global_vars[name], *call.args[1:]], call.attrs, call.ty_args)
+        is_tuple = isinstance(node.template.ty, relax.TupleType)
+        self.bind(node.outputs, self.builder.emit(call), is_tuple)
+
+    def bind(self, results: tuple[Value, ...], variable: Any, is_tuple: bool) -> None:
+        """Remember which relax variable holds which value."""
+        if not is_tuple:
+            self.variables[results[0]] = variable
+            return
+        for index, value in enumerate(results):
+            self.variables[value] = self.builder.emit(relax.TupleGetItem(variable, index))
+
+
+def _substitute(expression: Any, binding: dict[Any, Any]) -> Any:
+    if isinstance(expression, relax.Call):
+        arguments = [_substitute(argument, binding) for argument in expression.args]
+        return relax.Call(expression.op, arguments, expression.attrs, expression.ty_args)
+    if isinstance(expression, relax.Tuple):
+        return relax.Tuple([_substitute(field, binding) for field in expression.fields])
+    return binding.get(expression, expression) if isinstance(expression, relax.Var) else expression
+
+
+def _expression(outputs: Any) -> Any:
+    if isinstance(outputs, tuple):
+        return relax.Tuple([_expression(part) for part in outputs])
+    return outputs

@@ -1,0 +1,114 @@
+"""Turns groups of nodes into TensorIR functions; equal groups share one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import te
+
+from host.lowering.fusion import Group
+from host.lowering.graph import Node, Value
+from host.lowering.legalize import Stage, write
+from host.lowering.legalize.stage import compute
+
+_NAME_LENGTH = 60
+
+
+@dataclass(frozen=True, eq=False)
+class FusedCall:
+    """One call of a function.
+
+    Attributes:
+        name: of the function.
+        arguments: values it reads, in order.
+        results: values it makes, in order.
+    """
+
+    name: str
+    arguments: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(eq=False)
+class FunctionTable:
+    """All functions of a model by name.
+
+    Attributes:
+        functions: name to PrimFunc.
+    """
+
+    functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
+    _by_key: dict[Any, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def call(self, group: Group) -> FusedCall:
+        """The call that computes a group, making its function if no equal group had one.
+
+        Raises:
+            NotOneExpression: the group is an operator without a tensor expression.
+        """
+        key, values = _key(group)
+        if key not in self._by_key:
+            stage = _written(group)
+            name = self._fresh_name(group)
+            results = _results(stage, group)
+            function = te.create_prim_func([*stage.arguments.values(), *results])
+            self.functions[name] = function.with_attr("global_symbol", name)
+            order = tuple(values.index(value) for value in stage.arguments)
+            self._by_key[key] = (name, order)
+        name, order = self._by_key[key]
+        return FusedCall(name, tuple(values[i] for i in order), group.results)
+
+    def _fresh_name(self, group: Group) -> str:
+        parts = [node.op.removeprefix("relax.").replace(".", "_") for node in group.nodes]
+        base = "fused_" + "_".join(parts)
+        base = base[:_NAME_LENGTH].rstrip("_")
+        name, count = base, 1
+        while name in self.functions:
+            name, count = f"{base}_{count}", count + 1
+        return name
+
+
+def _key(group: Group) -> tuple[Any, list[Value]]:
+    """What makes two groups the same function, and the outside values in order of appearance."""
+    inside = {value: (n, o) for n, node in enumerate(group.nodes) for o, value in enumerate(node.outputs)}
+    outside: dict[Value, int] = {}
+    description: list[Any] = []
+    for node in group.nodes:
+        reads: list[Any] = []
+        for value in node.inputs:
+            if value in inside:
+                reads.append(inside[value])
+                continue
+            index = outside.setdefault(value, len(outside))
+            number = value.data.tobytes() if value.data is not None and value.size == 1 else None
+            reads.append((index, value.shape, value.dtype, number, value.is_constant))
+        outputs = tuple((value.shape, value.dtype) for value in node.outputs)
+        origin = node if node.template is not None else None
+        description.append((node.op, tuple(reads), tuple(sorted(node.attrs.items())), outputs, origin))
+    return tuple(description), list(outside)
+
+
+def _written(group: Group) -> Stage:
+    stage = Stage()
+    for node in group.nodes:
+        write(stage, node)
+        if node is not group.nodes[-1] and _read_twice(node, group):
+            stage.tensor(node.output, "inner")
+    return stage
+
+
+def _read_twice(node: Node, group: Group) -> bool:
+    return sum(reader.inputs.count(node.output) for reader in group.nodes) > 1
+
+
+def _results(stage: Stage, group: Group) -> list[te.Tensor]:
+    name = "elementwise" if group.anchor is None else "epilogue"
+    results = []
+    for value in group.results:
+        tensor = stage.tensor(value, name)
+        if any(tensor is argument for argument in stage.arguments.values()):
+            tensor = compute(value.shape, lambda indices, t=tensor: t(*indices), "copy")
+        results.append(tensor)
+    return results

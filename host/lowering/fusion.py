@@ -1,0 +1,100 @@
+"""Groups nodes into functions.
+
+Nodes are visited from the outputs back. A node joins the group of its readers if all of them are in
+one group and computing it there repeats no work. So a group has one result, and at most one anchor:
+the operation whose loops the function has; before it come operations read once per element, behind
+it elementwise ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from host.lowering.graph import Graph, Node, Value
+from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
+
+_INJECTIVE = frozenset({"transpose", "slice", "pad", "take"})
+_PACKED = frozenset({"packed_dense", "packed_conv", "grouped_conv", "depthwise_conv"})
+_ANCHORS = _PACKED | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
+_PADDED = frozenset({"packed_conv", "grouped_conv", "depthwise_conv"})
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one function.
+
+    Attributes:
+        nodes: in running order; the last one makes the result.
+        anchor: the operation that shapes the function, if any.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    anchor: Node | None = None
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """What the function returns."""
+        return self.nodes[-1].outputs
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it only gives a tensor another shape."""
+        return len(self.nodes) == 1 and self.nodes[0].op == "reshape"
+
+
+def fuse(graph: Graph) -> list[Group]:
+    """The functions of a graph, in running order."""
+    readers = graph.consumers()
+    returned = set(graph.output_values())
+    groups: dict[Node, Group] = {}
+    finished: list[Group] = []
+    for node in reversed(graph.nodes):
+        group = _group_of_readers(node, readers, returned, groups)
+        if group is None or not _fits(node, group, readers):
+            group = Group()
+            finished.append(group)
+        group.nodes.insert(0, node)
+        groups[node] = group
+        if node.op in _ANCHORS:
+            group.anchor = node
+    # The last node of a group decides when it can run; groups were opened in reverse order of it.
+    finished.reverse()
+    return finished
+
+
+def _group_of_readers(
+    node: Node, readers: dict[Value, list[Node]], returned: set[Value], groups: dict[Node, Group]
+) -> Group | None:
+    if len(node.outputs) != 1 or node.output in returned:
+        return None
+    found = {groups[reader] for reader in readers.get(node.output, ())}
+    return found.pop() if len(found) == 1 else None
+
+
+def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
+    """Whether `node` can be computed inside the group of its readers."""
+    if node.op in _ANCHORS:
+        if group.anchor is not None:
+            return False
+        return all(_is_epilogue(reader, node) for reader in readers[node.output])
+    if node.op not in ELEMENTWISE and node.op not in _INJECTIVE:
+        return False
+    return all(_reads_inside(node, reader) for reader in readers[node.output])
+
+
+def _is_epilogue(reader: Node, node: Node) -> bool:
+    return reader.op in ELEMENTWISE and reader.output.shape == node.output.shape
+
+
+def _reads_inside(node: Node, reader: Node) -> bool:
+    """Whether `reader` can compute `node` itself, element by element as it needs it."""
+    if reader.op in ELEMENTWISE:
+        return reader.output.size == node.output.size
+    if reader.op in ("transpose", "slice", "pad"):
+        return True
+    if reader.op in ROW_WISE or reader.op in REDUCTIONS:
+        return reader.inputs[0] is node.output
+    if reader.op in _PADDED and reader.inputs[0] is node.output:
+        # The copy into the padded tensor can reorder dimensions on the way.
+        return node.op == "transpose" and len(node.inputs[0].shape) == len(node.output.shape)
+    return False

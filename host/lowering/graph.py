@@ -1,0 +1,151 @@
+"""The graph that lowering works on: tensors with fixed shapes and operations between them.
+
+Relax is read into it (`read`), passes rebuild it, and `emit` writes relax again. It is smaller than
+relax: every operation takes tensors only, attributes are plain Python values, constants are numpy
+arrays, and a pass is one walk over `Graph.nodes` that builds a new list. See `operators` for what
+each operation means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Value:
+    """One tensor.
+
+    Attributes:
+        shape: every dimension.
+        dtype: numpy dtype name.
+        data: the elements of a constant, else None.
+        name: of a graph input, for the reader of the result.
+        producer: the node that makes it; None for inputs and constants.
+    """
+
+    shape: Shape
+    dtype: str
+    data: np.ndarray | None = None
+    name: str = ""
+    producer: Node | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the elements are known."""
+        return self.data is not None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the elements are floating-point numbers."""
+        return self.dtype.startswith(("float", "bfloat"))
+
+    def scalar(self) -> float | None:
+        """The number that every element of a constant is, if it is one element."""
+        if self.data is None or self.data.size != 1:
+            return None
+        return float(self.data.reshape(-1)[0])
+
+
+@dataclass(eq=False)
+class Node:
+    """One operation.
+
+    Attributes:
+        op: its name; "relax.*" for those that only TVM's own legalisation knows.
+        inputs: tensors read.
+        attrs: everything else that it depends on.
+        outputs: tensors made.
+        template: for "relax.*" and "call_tir", the relax call whose tensor arguments `inputs` replace.
+    """
+
+    op: str
+    inputs: tuple[Value, ...]
+    attrs: dict[str, Any]
+    outputs: tuple[Value, ...] = ()
+    template: Any = None
+
+    @property
+    def output(self) -> Value:
+        """The first (usually the only) output."""
+        return self.outputs[0]
+
+
+@dataclass(eq=False)
+class Graph:
+    """A whole model.
+
+    Attributes:
+        inputs: in the order of the model's signature, used or not.
+        nodes: in an order in which they can run.
+        outputs: nested tuples of values as `main` returns them.
+        functions: TensorIR functions that "call_tir" nodes name.
+    """
+
+    inputs: tuple[Value, ...]
+    nodes: list[Node]
+    outputs: Any
+    functions: dict[str, Any] = field(default_factory=dict)
+
+    def output_values(self) -> list[Value]:
+        """All returned tensors, flattened."""
+        return list(flatten(self.outputs))
+
+    def consumers(self) -> dict[Value, list[Node]]:
+        """Who reads each value; a node that reads a value twice is listed once."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                readers.setdefault(value, []).append(node)
+        return readers
+
+
+def flatten(outputs: Any) -> Iterable[Value]:
+    """The values of nested tuples, in order."""
+    if isinstance(outputs, Value):
+        yield outputs
+    else:
+        for part in outputs:
+            yield from flatten(part)
+
+
+def map_outputs(outputs: Any, function: Callable[[Value], Value]) -> Any:
+    """Nested tuples with `function` applied to each value."""
+    if isinstance(outputs, Value):
+        return function(outputs)
+    return tuple(map_outputs(part, function) for part in outputs)
+
+
+def constant(data: np.ndarray | float | int, dtype: str | None = None) -> Value:
+    """A constant value (C-contiguous; not copied where it already is)."""
+    array = np.asarray(data, dtype=dtype)
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    return Value(array.shape, array.dtype.name, array)
+
+
+def broadcast_shape(*shapes: Shape) -> Shape:
+    """The shape that all `shapes` broadcast to, numpy's rules."""
+    return tuple(int(d) for d in np.broadcast_shapes(*shapes))
+
+
+def normalise_axis(axis: int, rank: int) -> int:
+    """A non-negative axis."""
+    return axis + rank if axis < 0 else axis
+
+
+def moves_only_units(shape: Shape, axes: Sequence[int]) -> bool:
+    """Whether a transpose leaves the elements in place because it moves only dimensions of size 1."""
+    kept = [axis for axis in axes if shape[axis] != 1]
+    return kept == sorted(kept)

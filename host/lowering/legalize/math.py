@@ -1,0 +1,203 @@
+"""fp32 functions made of additions, multiplications and at most one division.
+
+LLVM turns its own `exp`, `tanh`, `erf` into calls of libm, one per element; these forms are made
+vectors of like any other arithmetic. Coefficients are minimax fits of this project (weighted least
+squares on Chebyshev nodes, weights raised where the error is largest). `tests/unit/lowering/test_math.py`
+states and checks the error of each: about 2e-7 relative for `exp` and `log`, 4e-7 for `tanh` and `erf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+
+Expression = Any
+
+# (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2.
+_EXP = (0.49999231785573905, 0.16667114465729058, 0.04189011398135035, 0.008312525109345641)
+# tanh(x) = x P(x^2) / Q(x^2) on |x| <= 9; beyond, it is 1 to the last bit.
+_TANH_P = (
+    0.999999998725278,
+    0.13680849863350372,
+    0.0038694997449242466,
+    2.8031144810588857e-05,
+    3.0642132931335866e-08,
+    -1.224596070017643e-11,
+)
+_TANH_Q = (1.0, 0.47014181953820366, 0.027250126438043146, 0.00039406988418456973, 1.2890235368630682e-06)
+# erf(x) = x P(x^2) / Q(x^2) on |x| <= 3.9; 1 - erf(3.9) is 3.5e-8.
+_ERF_P = (
+    1.128379147652707,
+    0.18966596832063004,
+    0.052667952355282065,
+    0.003738305296332139,
+    0.00028506062876964953,
+    2.0664709584198534e-06,
+)
+_ERF_Q = (
+    1.0,
+    0.5014198698569715,
+    0.11381858893865532,
+    0.014914195020385667,
+    0.0011573651125263628,
+    3.826991562111082e-05,
+)
+# (log(1 + r) - r) / r^2 on sqrt(1/2) - 1 <= r <= sqrt(2) - 1.
+_LOG = (
+    -0.5000032343918451,
+    0.333347149204122,
+    -0.24971228354961836,
+    0.1990688255112881,
+    -0.17243226234807832,
+    0.1618050735398114,
+    -0.10082381354542214,
+)
+
+# ln(2) in two parts: the first has few enough bits that n * _LN2_HIGH is exact.
+_LN2_HIGH = 0.693359375
+_LN2_LOW = -2.12194440e-4
+_LOG2_E = 1.4426950408889634
+# Results below the smallest normal number are 0, those above the largest are infinite.
+_EXP_LOWEST = -87.3365447
+_EXP_HIGHEST = 88.7228391
+_SQRT_HALF = 0.7071067811865476
+
+
+def number(value: float) -> Expression:
+    """An fp32 immediate."""
+    return tirx.const(value, "float32")
+
+
+def bind(value: Expression, body: Callable[[Expression], Expression]) -> Expression:
+    """`body(value)` with `value` computed once."""
+    if isinstance(value, (tirx.Var, tirx.FloatImm)):
+        return body(value)
+    variable = tirx.Var("x", value.ty.dtype if hasattr(value, "ty") else value.dtype)
+    return tirx.Let(variable, value, body(variable))
+
+
+def _polynomial(coefficients: Sequence[float], x: Expression) -> Expression:
+    result = number(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = result * x + number(coefficient)
+    return result
+
+
+def _limit(x: Expression, low: float, high: float) -> Expression:
+    """`x` within bounds; NaN stays NaN."""
+    bounded = tirx.Select(x > number(high), number(high), x)
+    return bind(bounded, lambda b: tirx.Select(b < number(low), number(low), b))
+
+
+def exp(x: Expression) -> Expression:
+    """e to the x: 2^n times a polynomial of the remainder."""
+
+    def reduced(b: Expression) -> Expression:
+        return bind(tirx.floor(b * number(_LOG2_E) + number(0.5)), lambda n: scaled(b, n))
+
+    def scaled(b: Expression, n: Expression) -> Expression:
+        r = b - n * number(_LN2_HIGH) - n * number(_LN2_LOW)
+        # 2^(n-1) is a normal number also for the largest n, 2^n is not.
+        bits = (tirx.Cast("int32", n) + tirx.const(126, "int32")) << tirx.const(23, "int32")
+        power = tirx.reinterpret("float32", bits)
+        value = bind(r, lambda v: _polynomial(_EXP, v) * (v * v) + v + number(1.0))
+        return (value + value if isinstance(value, tirx.Var) else value * number(2.0)) * power
+
+    def bounded(v: Expression) -> Expression:
+        result = bind(_limit(v, _EXP_LOWEST, _EXP_HIGHEST), reduced)
+        low = tirx.Select(v < number(_EXP_LOWEST), number(0.0), result)
+        return tirx.Select(v > number(_EXP_HIGHEST), number(float("inf")), low)
+
+    return bind(x, bounded)
+
+
+def exp_of_nonpositive(x: Expression) -> Expression:
+    """`exp` for arguments that are at most 0 (softmax after the maximum is taken off), minus infinity included."""
+
+    def bounded(v: Expression) -> Expression:
+        def reduced(b: Expression) -> Expression:
+            return bind(tirx.floor(b * number(_LOG2_E) + number(0.5)), lambda n: scaled(b, n))
+
+        def scaled(b: Expression, n: Expression) -> Expression:
+            r = b - n * number(_LN2_HIGH) - n * number(_LN2_LOW)
+            bits = (tirx.Cast("int32", n) + tirx.const(127, "int32")) << tirx.const(23, "int32")
+            power = tirx.reinterpret("float32", bits)
+            return bind(r, lambda w: (_polynomial(_EXP, w) * (w * w) + w + number(1.0)) * power)
+
+        low = tirx.Select(v < number(_EXP_LOWEST), number(_EXP_LOWEST), v)
+        return tirx.Select(v < number(_EXP_LOWEST), number(0.0), bind(low, reduced))
+
+    return bind(x, bounded)
+
+
+def _odd_rational(x: Expression, bound: float, p: Sequence[float], q: Sequence[float]) -> Expression:
+    def ratio(b: Expression) -> Expression:
+        return bind(b * b, lambda u: b * _polynomial(p, u) / _polynomial(q, u))
+
+    return bind(x, lambda v: bind(_limit(v, -bound, bound), ratio))
+
+
+def tanh(x: Expression) -> Expression:
+    """Hyperbolic tangent."""
+    return _odd_rational(x, 9.0, _TANH_P, _TANH_Q)
+
+
+def erf(x: Expression) -> Expression:
+    """Error function."""
+    return _odd_rational(x, 3.9, _ERF_P, _ERF_Q)
+
+
+def sigmoid(x: Expression) -> Expression:
+    """1 / (1 + exp(-x))."""
+    return number(1.0) / (number(1.0) + exp(-x))
+
+
+def log(x: Expression) -> Expression:
+    """Natural logarithm of numbers that are not denormal; -inf at 0, NaN below."""
+
+    def finite(v: Expression) -> Expression:
+        bits = tirx.reinterpret("int32", v)
+        # Exponent counted from sqrt(1/2), so that the mantissa lies around 1.
+        shifted = bits - tirx.const(0x3F3504F3, "int32")
+        exponent = shifted >> tirx.const(23, "int32")
+        return bind(exponent, lambda e: joined(bits, e))
+
+    def joined(bits: Expression, e: Expression) -> Expression:
+        mantissa = tirx.reinterpret("float32", bits - (e << tirx.const(23, "int32")))
+        n = tirx.Cast("float32", e)
+        return bind(
+            mantissa - number(1.0),
+            lambda r: _polynomial(_LOG, r) * (r * r) + n * number(_LN2_LOW) + r + n * number(_LN2_HIGH),
+        )
+
+    def special(v: Expression) -> Expression:
+        infinity = number(float("inf"))
+        positive = tirx.Select(v < infinity, finite(v), v)
+        zero = tirx.Select(v == number(0.0), number(float("-inf")), number(float("nan")))
+        return tirx.Select(v > number(0.0), positive, zero)
+
+    return bind(x, special)
+
+
+def gelu(x: Expression) -> Expression:
+    """x times the normal distribution's cumulative probability."""
+    return bind(
+        x, lambda v: number(0.5) * v * (number(1.0) + erf(v * number(_SQRT_HALF)))
+    )
+
+
+def gelu_tanh(x: Expression) -> Expression:
+    """GELU in the approximation by a hyperbolic tangent."""
+
+    def body(v: Expression) -> Expression:
+        inner = v * (number(0.7978845608028654) + number(0.7978845608028654 * 0.044715) * (v * v))
+        return number(0.5) * v * (number(1.0) + tanh(inner))
+
+    return bind(x, body)
+
+
+def silu(x: Expression) -> Expression:
+    """x * sigmoid(x)."""
+    return bind(x, lambda v: v / (number(1.0) + exp(-v)))

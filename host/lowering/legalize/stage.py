@@ -1,0 +1,79 @@
+"""The tensor expression of one fused function while it is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import te, tirx
+
+from host.lowering.graph import Value
+
+Expression = Any
+Indices = Sequence[Any]
+Element = Callable[[Indices], Expression]
+
+
+class Stage:
+    """Knows how to read one element of every value that a function uses.
+
+    Values that the function computes are either tensors (a block writes them) or formulas of their
+    indices (written where they are read). Anything else becomes an argument, in the order of first use.
+
+    Attributes:
+        arguments: values that the function reads, with their placeholders.
+    """
+
+    def __init__(self) -> None:
+        self.arguments: dict[Value, te.Tensor] = {}
+        self._elements: dict[Value, Element] = {}
+        self._tensors: dict[Value, te.Tensor] = {}
+
+    def define(self, value: Value, element: Element) -> None:
+        """Give a computed value as a formula."""
+        self._elements[value] = element
+
+    def define_tensor(self, value: Value, tensor: te.Tensor) -> None:
+        """Give a computed value as a tensor of its own shape."""
+        self._tensors[value] = tensor
+        self._elements[value] = lambda indices: load(tensor, indices)
+
+    def element(self, value: Value, indices: Indices) -> Expression:
+        """The element of `value` at `indices`."""
+        if value in self._elements:
+            return self._elements[value](indices)
+        if value.data is not None and value.size == 1:
+            return tirx.const(value.data.reshape(-1)[0].item(), value.dtype)
+        return load(self.argument(value), indices)
+
+    def broadcast_element(self, value: Value, indices: Indices) -> Expression:
+        """The element of `value` that broadcasts to `indices` of a larger tensor."""
+        own = indices[len(indices) - len(value.shape) :] if value.shape else ()
+        return self.element(value, [0 if d == 1 else i for d, i in zip(value.shape, own, strict=True)])
+
+    def argument(self, value: Value) -> te.Tensor:
+        """The placeholder of a value that the function does not compute."""
+        if value not in self.arguments:
+            name = f"{'w' if value.is_constant else 'x'}{len(self.arguments)}"
+            self.arguments[value] = te.placeholder(value.shape, value.dtype, name=name)
+        return self.arguments[value]
+
+    def tensor(self, value: Value, name: str) -> te.Tensor:
+        """`value` as a tensor: an argument, or a block called `name` if it is only a formula."""
+        if value in self._tensors:
+            return self._tensors[value]
+        if value not in self._elements:
+            return self.argument(value)
+        element = self._elements[value]
+        self.define_tensor(value, compute(value.shape, element, name))
+        return self._tensors[value]
+
+
+def load(tensor: te.Tensor, indices: Indices) -> Expression:
+    """One element of a tensor as a plain expression."""
+    return tensor(*indices)
+
+
+def compute(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
+    """A block that writes `element(indices)` over `shape`."""
+    return te.compute(tuple(shape), lambda *indices: element(indices), name=name)

@@ -1,0 +1,60 @@
+"""The order of the passes."""
+
+from __future__ import annotations
+
+import tvm
+
+from host.errors import ImportFailed
+from host.lowering.affine import fold_affine
+from host.lowering.emit import emit
+from host.lowering.fusion import fuse
+from host.lowering.graph import Graph
+from host.lowering.layout import sink_transposes
+from host.lowering.pack import pack_weights
+from host.lowering.reader import read
+from host.lowering.rebuild import share_equal
+from host.lowering.simplify import simplify
+from host.lowering.tasks import make_tasks
+from host.model import ImportedModel, LoweredModel
+from targets import Board
+
+
+def lower(model: ImportedModel, board: Board) -> LoweredModel:
+    """Lower a model for a board.
+
+    Args:
+        model: with its relax module.
+        board: whose vector width decides how weights are packed.
+
+    Raises:
+        ImportFailed: the model has no relax module.
+        LoweringError: the module holds something that has no lowering.
+    """
+    if model.module is None:
+        raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
+    graph = optimise(read(model.module), board.hardware.lanes)
+    module, parameters = emit(graph, fuse(graph))
+    return LoweredModel(
+        name=model.name,
+        signature=model.signature,
+        module=module,
+        parameters=parameters,
+        tasks=make_tasks(module),
+        target=tvm.target.Target(board.tvm_target),
+    )
+
+
+def optimise(graph: Graph, lanes: int) -> Graph:
+    """All rewrites of the graph, in order.
+
+    Args:
+        graph: as read.
+        lanes: fp32 elements of the target's vector.
+    """
+    graph = share_equal(graph)
+    graph = simplify(graph)
+    graph = sink_transposes(graph)
+    graph = simplify(graph)
+    graph = fold_affine(graph)
+    graph = share_equal(graph)
+    return pack_weights(graph, lanes)

@@ -1,0 +1,78 @@
+"""Brings constant weights into the order in which a vector unit reads them.
+
+Output channels are split into blocks of `lanes`, the innermost dimension; the kernel and the input
+channels lie between. One packed weight is a contiguous stream for the innermost loops.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.rebuild import rebuild
+
+
+def lanes_for(channels: int, lanes: int) -> int:
+    """How many output channels lie side by side in a packed weight.
+
+    The vector's lanes where they divide the channels, else a half or a quarter of them if that
+    does, else the vector's lanes with the last block filled up.
+    """
+    for candidate in (lanes, lanes // 2, lanes // 4):
+        if candidate >= 1 and channels % candidate == 0:
+            return candidate
+    return lanes
+
+
+def pack_weights(graph: Graph, lanes: int) -> Graph:
+    """A graph whose convolutions and dense products read packed weights.
+
+    Args:
+        graph: with "conv" and "dense" nodes.
+        lanes: fp32 elements of the target's vector.
+    """
+    packed: dict[tuple[Value, str], Value] = {}
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.op not in ("conv", "dense") or inputs[1].data is None:
+            return builder.copy(node, inputs)
+        op, arrange = _form(node, lanes)
+        key = (inputs[1], op)
+        if key not in packed:
+            packed[key] = constant(arrange(inputs[1].data))
+        specs = [(node.output.shape, node.output.dtype)]
+        return builder.emit(op, [inputs[0], packed[key]], node.attrs, specs)
+
+    return rebuild(graph, rule)
+
+
+def _form(node: Node, lanes: int) -> tuple[str, object]:
+    weight = node.inputs[1]
+    if node.op == "dense":
+        width = lanes_for(weight.shape[1], lanes)
+        return "packed_dense", lambda data: _blocks(data, width)
+    groups = node.attrs["groups"]
+    channels = node.inputs[0].shape[-1]
+    out_channels = weight.shape[-1]
+    if groups == 1:
+        width = lanes_for(out_channels, lanes)
+        return "packed_conv", lambda data: _blocks(data, width)
+    if groups == channels:
+        return "depthwise_conv", lambda data: np.ascontiguousarray(data[..., 0, :])
+    width = lanes_for(out_channels // groups, lanes)
+
+    def per_group(data: np.ndarray) -> np.ndarray:
+        parts = np.split(data, groups, axis=-1)
+        return np.stack([_blocks(part, width) for part in parts])
+
+    return "grouped_conv", per_group
+
+
+def _blocks(data: np.ndarray, width: int) -> np.ndarray:
+    """[..., N] as [ceil(N / width), ..., width], filled up with zeros."""
+    missing = -data.shape[-1] % width
+    if missing:
+        data = np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, missing)])
+    blocks = data.reshape(*data.shape[:-1], -1, width)
+    return np.ascontiguousarray(np.moveaxis(blocks, -2, 0))

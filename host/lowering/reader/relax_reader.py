@@ -1,0 +1,149 @@
+"""The walk over a relax function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from host.errors import LoweringError
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Shape, Value
+from host.lowering.reader import basic, movement, neural
+from host.lowering.reader.call import OperatorCall, Reader
+
+_READERS: dict[str, Reader] = {**basic.READERS, **movement.READERS, **neural.READERS}
+
+
+def read(module: tvm.IRModule) -> Graph:
+    """The graph of `module["main"]`.
+
+    Raises:
+        LoweringError: control flow or a shape that is not known before the model runs.
+    """
+    module = relax.transform.InlinePrivateFunctions()(module) if _has_private(module) else module
+    main = module["main"]
+    reading = _Reading(module)
+    inputs = []
+    for parameter in main.params:
+        shape, dtype = _tensor_spec(parameter.ty, parameter.name)
+        value = Value(shape, dtype, name=parameter.name)
+        reading.environment[parameter] = value
+        inputs.append(value)
+    body = main.body
+    if not isinstance(body, relax.SeqExpr):
+        outputs = reading.argument(body)
+        return Graph(tuple(inputs), reading.builder.nodes, outputs)
+    for block in body.blocks:
+        for binding in block.bindings:
+            reading.bind(binding)
+    outputs = reading.argument(body.body)
+    return Graph(tuple(inputs), reading.builder.nodes, outputs, reading.functions)
+
+
+def _has_private(module: tvm.IRModule) -> bool:
+    return sum(isinstance(f, relax.Function) for f in module.functions.values()) > 1
+
+
+class _Reading:
+    """State of one walk: what each relax variable has become."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        self.module = module
+        self.builder = Builder()
+        self.environment: dict[Any, Any] = {}
+        self.functions: dict[str, Any] = {}
+
+    def bind(self, binding: Any) -> None:
+        """Translate one binding."""
+        value = binding.value
+        if isinstance(value, relax.Call):
+            result = self.call(value)
+        elif isinstance(binding, relax.MatchCast):
+            result = self.argument(value)
+        elif isinstance(value, relax.If):
+            raise LoweringError(
+                "The model branches on a value that is known only when it runs; "
+                "deploy it with --backend onnxruntime."
+            )
+        else:
+            result = self.argument(value)
+        self.environment[binding.var] = result
+
+    def argument(self, expression: Any) -> Any:
+        """Translate an argument: tensors to values, tuples to tuples, anything else stays."""
+        if expression in self.environment:
+            return self.environment[expression]
+        if isinstance(expression, tvm.ir.GenericConst):
+            value = _constant(expression)
+            self.environment[expression] = value
+            return value
+        if isinstance(expression, relax.Tuple):
+            return tuple(self.argument(field) for field in expression.fields)
+        if isinstance(expression, relax.TupleGetItem):
+            return self.argument(expression.tuple_value)[expression.index]
+        if isinstance(expression, relax.Call):
+            return self.call(expression)
+        return expression
+
+    def call(self, call: Any) -> Any:
+        """Translate a call."""
+        if not isinstance(call.op, tvm.ir.Op):
+            raise LoweringError(f"The model calls {call.op}, which is not an operator that can be lowered.")
+        name = call.op.name.removeprefix("relax.")
+        outputs = _output_specs(call.ty, name)
+        arguments = tuple(self.argument(argument) for argument in call.args)
+        view = OperatorCall(name, arguments, call.attrs, outputs, call)
+        reader = _READERS.get(name)
+        result = reader(self.builder, view) if reader else None
+        if result is None:
+            result = self.opaque(view)
+        return result
+
+    def opaque(self, view: OperatorCall) -> Any:
+        """An operator that only TVM's own legalisation knows, kept with its relax call."""
+        if view.name == "call_tir":
+            gv = view.expression.args[0]
+            self.functions[gv.name_hint] = self.module[gv]
+        values = self.builder.emit(
+            f"relax.{view.name}", tensors(view.arguments), {}, view.outputs, view.expression
+        )
+        return values if isinstance(view.expression.ty, relax.TupleType) else values[0]
+
+
+def tensors(arguments: Sequence[Any]) -> list[Value]:
+    """The tensors among translated arguments, tuples flattened."""
+    found: list[Value] = []
+    for argument in arguments:
+        if isinstance(argument, Value):
+            found.append(argument)
+        elif isinstance(argument, tuple):
+            found.extend(tensors(argument))
+    return found
+
+
+def _constant(expression: Any) -> Value:
+    # Shares memory with the relax constant: nothing is copied until a pass changes it.
+    data = expression.value
+    array = data.numpy() if str(data.dtype) in ("bool", "bfloat16") else np.from_dlpack(data)
+    return Value(tuple(array.shape), array.dtype.name, array)
+
+
+def _output_specs(type_: Any, where: str) -> tuple[tuple[Shape, str], ...]:
+    if isinstance(type_, relax.TupleType):
+        return tuple(_tensor_spec(field, where) for field in type_.fields)
+    if isinstance(type_, relax.TensorType):
+        return (_tensor_spec(type_, where),)
+    raise LoweringError(f"Operator {where} gives a {type_}, which cannot be lowered.")
+
+
+def _tensor_spec(type_: Any, where: str) -> tuple[Shape, str]:
+    if not isinstance(type_, relax.TensorType) or type_.shape is None:
+        raise LoweringError(f"{where}: its shape is known only when the model runs; pin it with --shape.")
+    dimensions = list(type_.shape)
+    if not all(isinstance(d, (int, tvm.tirx.IntImm)) for d in dimensions):
+        raise LoweringError(f"{where}: shape {type_.shape} is not fixed; pin it with --shape.")
+    return tuple(int(d) for d in dimensions), str(type_.dtype)

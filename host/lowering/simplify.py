@@ -1,0 +1,95 @@
+"""Rewrites that hold in any layout: padding into convolutions, minimum of maximum into clip."""
+
+from __future__ import annotations
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value
+from host.lowering.rebuild import rebuild
+
+_INFINITY = float("inf")
+
+
+def simplify(graph: Graph) -> Graph:
+    """An equal graph with fewer operations."""
+    return rebuild(graph, _simplify)
+
+
+def _simplify(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+    rule = _RULES.get(node.op)
+    result = rule(builder, node, inputs) if rule else None
+    return builder.copy(node, inputs) if result is None else result
+
+
+def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """x + 0, x - 0, x * 1, x / 1."""
+    number = 0.0 if node.op in ("add", "subtract") else 1.0
+    left, right = inputs
+    if right.scalar() == number and left.shape == node.output.shape:
+        return left
+    if node.op in ("add", "multiply") and left.scalar() == number and right.shape == node.output.shape:
+        return right
+    return None
+
+
+def _clip(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """A bound by a scalar is a clip, and a clip of a clip is one clip."""
+    value, low, high = inputs[0], -_INFINITY, _INFINITY
+    if not value.is_float and node.op != "clip":
+        return None
+    if node.op == "clip":
+        low, high = node.attrs["low"], node.attrs["high"]
+    elif node.op == "relu":
+        low = 0.0
+    else:
+        value, bound = (inputs[1], inputs[0]) if inputs[0].is_constant else inputs
+        number = bound.scalar()
+        # NaN as a bound poisons every element, which a clip does not.
+        if number is None or number != number or value.shape != node.output.shape:
+            return None
+        low, high = (number, high) if node.op == "maximum" else (low, number)
+    inner = value.producer
+    if inner is not None and inner.op in ("clip", "relu"):
+        inner_low, inner_high = inner.attrs.get("low", 0.0), inner.attrs.get("high", _INFINITY)
+        low, high = min(max(inner_low, low), high), min(max(inner_high, low), high)
+        value = inner.inputs[0]
+    elif node.op in ("clip", "relu"):
+        return None
+    if (low, high) == (0.0, _INFINITY):
+        return builder.unary("relu", value)
+    return builder.unary("clip", value, low=low, high=high)
+
+
+def _convolution(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """Zero padding before a convolution is the convolution's own."""
+    data = inputs[0]
+    order = None
+    pad = data.producer
+    if pad is not None and pad.op == "transpose":
+        order, pad = pad.attrs["axes"], pad.inputs[0].producer
+    if pad is None or pad.op != "pad" or pad.attrs["value"] != 0.0:
+        return None
+    before, after, source = pad.attrs["before"], pad.attrs["after"], pad.inputs[0]
+    if order is not None:
+        before, after = tuple(before[a] for a in order), tuple(after[a] for a in order)
+        source = builder.transpose(source, order)
+    if before[0] or after[0] or before[-1] or after[-1]:
+        return None
+    spatial = len(before) - 2
+    padding = node.attrs["padding"]
+    merged = tuple(p + b for p, b in zip(padding, (*before[1:-1], *after[1:-1]), strict=True))
+    assert len(padding) == 2 * spatial
+    attrs = {**node.attrs, "padding": merged}
+    return builder.one("conv", [source, inputs[1]], node.output.shape, node.output.dtype, **attrs)
+
+
+_RULES = {
+    "add": _neutral,
+    "subtract": _neutral,
+    "multiply": _neutral,
+    "divide": _neutral,
+    "maximum": _clip,
+    "minimum": _clip,
+    "clip": _clip,
+    "relu": _clip,
+    "conv": _convolution,
+}

@@ -1,0 +1,87 @@
+"""The distinct functions of a lowered module, with their weight and work."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+
+from host.model import Task
+
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+_FUNCTIONS = frozenset(f"tirx.{name}" for name in "exp log tanh erf sqrt rsqrt pow sin cos tan sigmoid".split())
+# Operations of one call of a function that is not an arithmetic node of TensorIR (exp and others
+# are written out as polynomials, so that few are left).
+_CALL_FLOPS = 10.0
+
+
+def workload_hash(function: tirx.PrimFunc) -> str:
+    """Structural hash of a function without its name: equal functions of any model have the same."""
+    return f"{tvm_ffi.structural_hash(function.without_attr('global_symbol')) & (2**64 - 1):016x}"
+
+
+def make_tasks(module: tvm.IRModule) -> tuple[Task, ...]:
+    """Every function that `main` calls, in the order of first call."""
+    weights: collections.Counter[str] = collections.Counter()
+    main = module["main"]
+
+    def visit(expression: object) -> None:
+        if isinstance(expression, relax.Call) and _is_call_tir(expression):
+            weights[expression.args[0].name_hint] += 1
+
+    relax.analysis.post_order_visit(main.body, visit)
+    return tuple(
+        Task(name, module[name], weight, workload_hash(module[name]), flops(module[name]))
+        for name, weight in weights.items()
+    )
+
+
+def _is_call_tir(call: relax.Call) -> bool:
+    return isinstance(call.op, tvm.ir.Op) and call.op.name == "relax.call_tir"
+
+
+def flops(function: tirx.PrimFunc) -> float:
+    """Floating-point operations of one call; a multiply-add counts 2.
+
+    Indices, comparisons and the initial values of reductions do not count.
+    """
+    return _statement_flops(function.body)
+
+
+def _statement_flops(statement: Any) -> float:
+    if isinstance(statement, tirx.For):
+        return int(statement.extent) * _statement_flops(statement.body)
+    if isinstance(statement, tirx.SeqStmt):
+        return sum(_statement_flops(part) for part in statement.seq)
+    if isinstance(statement, s_tir.SBlockRealize):
+        return _statement_flops(statement.block.body)
+    if isinstance(statement, tirx.BufferStore):
+        return _expression_flops(statement.value)
+    if isinstance(statement, tirx.IfThenElse):
+        other = 0.0 if statement.else_case is None else _statement_flops(statement.else_case)
+        return max(_statement_flops(statement.then_case), other)
+    return _statement_flops(statement.body) if hasattr(statement, "body") else 0.0
+
+
+def _expression_flops(expression: Any) -> float:
+    """Arithmetic on floats in an expression tree; a value named by Let counts once."""
+    total = 0.0
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, _ARITHMETIC):
+            total += 1.0 if str(part.ty.dtype).startswith("float") else 0.0
+            pending += [part.a, part.b]
+        elif isinstance(part, tirx.Let):
+            pending += [part.value, part.body]
+        elif isinstance(part, tirx.Select):
+            pending += [part.true_value, part.false_value]
+        elif isinstance(part, tirx.Cast):
+            pending.append(part.value)
+        elif isinstance(part, tvm.ir.Call):
+            total += _CALL_FLOPS if part.op.name in _FUNCTIONS else 0.0
+            pending += list(part.args)
+    return total
