@@ -54,6 +54,13 @@ class Contest:
     paired: PairedResult | None
     kernel_times_s: Mapping[str, float] = field(default_factory=dict)
 
+    def ratios(self) -> dict[str, tuple[float, float, float]]:
+        """Time of each peer over ours with its 95% bounds; empty where ours was not measured."""
+        if self.paired is None or "tvm" not in self.paired.measurements:
+            return {}
+        found = {name: self.paired.ratio(name, "tvm") for name in self.paired.measurements if name != "tvm"}
+        return {name: (ratio.value, ratio.low, ratio.high) for name, ratio in found.items()}
+
     def timed(self, tasks: Sequence[TaskOutcome]) -> tuple[TaskOutcome, ...]:
         """The tasks with the time of one call of each kernel, where it was measured."""
         return tuple(

@@ -160,6 +160,7 @@ class _Deployment:
             signature=model.signature,
             choice=choice,
             contenders=contest.contenders,
+            ratios=contest.ratios(),
             tasks=tasks,
             fallback=fallback,
             seconds=self.clock.seconds(),

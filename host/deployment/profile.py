@@ -81,6 +81,7 @@ def _profile_bundle(
             signature=signature,
             choice=Choice(manifest.backend, "the bundle's backend"),
             contenders=contest.contenders,
+            ratios=contest.ratios(),
             tasks=contest.timed(_outcomes(manifest)),
             fallback=manifest.reason,
             seconds=clock.seconds(),

@@ -103,6 +103,7 @@ class DeployResult:
         signature: of the model.
         choice: the installed backend.
         contenders: by engine, ours ("tvm") included where it was made.
+        ratios: time of each peer over ours with its 95% bounds (value, low, high).
         tasks: of the compiled model; empty if there is none.
         fallback: why there is no compiled model; "" if there is.
         seconds: by stage, with "total".
@@ -119,6 +120,7 @@ class DeployResult:
     signature: Signature
     choice: Choice
     contenders: Mapping[str, Contender]
+    ratios: Mapping[str, tuple[float, float, float]]
     tasks: tuple[TaskOutcome, ...]
     fallback: str
     seconds: Mapping[str, float]

@@ -25,6 +25,10 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
         "energy_mj": figures.energy_mj(result.measurement.energy),
         "verify": figures.verify(result.verification),
         "peers": {name: figures.contender(one) for name, one in result.peers.items()},
+        "ratios": {
+            name: dict(zip(("value", "low", "high"), ratio, strict=True))
+            for name, ratio in result.ratios.items()
+        },
         "tasks": [figures.task(task) for task in result.tasks],
         "default_share": result.default_share,
         "fallback": result.fallback,

@@ -40,6 +40,7 @@ def result(energy: Energy = NO_SENSOR) -> DeployResult:
             "onnxruntime": Contender("onnxruntime", measurement(3.0), passed),
             "litert": Contender("litert", None, None, "does not read onnx files"),
         },
+        ratios={"onnxruntime": (1.5, 1.45, 1.55)},
         tasks=(task("conv", "gensor", 3, 500.0), task("sort </script>", "default", 1, 500.0)),
         fallback="",
         seconds={"import": 1.0, "build": 2.0, "total": 4.0},
