@@ -48,14 +48,32 @@ def run_reference(
         raise EngineError(f"{path.name}: cannot make reference outputs: {reason}")
     with tempfile.TemporaryDirectory(prefix="edgetlm-reference-") as directory:
         files = [Path(directory, name) for name in ("inputs.npz", "outputs.npz", "error.json")]
-        flat = {f"{case}/{index}": array for case, arrays in enumerate(inputs) for index, array in enumerate(arrays)}
+        flat = {
+            f"{case}/{index}": array
+            for case, arrays in enumerate(inputs)
+            for index, array in enumerate(arrays)
+        }
         np.savez(files[0], **flat)  # type: ignore[arg-type]
-        command = [sys.executable, "-m", "host.engines.worker", engine, str(path), str(len(inputs)), str(threads)]
+        command = [
+            sys.executable,
+            "-m",
+            "host.engines.worker",
+            engine,
+            str(path),
+            str(len(inputs)),
+            str(threads),
+        ]
         command += [str(file) for file in files]
         root = str(Path(__file__).resolve().parents[2])
         try:
             result = subprocess.run(
-                command, cwd=root, capture_output=True, text=True, errors="replace", timeout=time_limit_s, check=False
+                command,
+                cwd=root,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=time_limit_s,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             raise EngineError(

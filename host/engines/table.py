@@ -46,7 +46,9 @@ def engine_for_format(format_name: str) -> Engine:
         EngineError: no runtime is known for this format.
     """
     if format_name not in _ORIGINAL_RUNTIME:
-        raise EngineError(f"no runtime is known for the model format {format_name!r}: use onnx, pt2 or tflite")
+        raise EngineError(
+            f"no runtime is known for the model format {format_name!r}: use onnx, pt2 or tflite"
+        )
     return ENGINES[_ORIGINAL_RUNTIME[format_name]]
 
 

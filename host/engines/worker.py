@@ -42,11 +42,13 @@ def _torch(path: str, threads: int) -> Runner:
     program = torch.export.load(path)
     module = program.module()
     arguments = [
-        spec.arg for spec in program.graph_signature.input_specs if spec.kind is torch.export.graph_signature.InputKind.USER_INPUT
+        spec.arg
+        for spec in program.graph_signature.input_specs
+        if spec.kind is torch.export.graph_signature.InputKind.USER_INPUT
     ]
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        tensors = iter(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
+        tensors = iter(torch.from_numpy(np.require(array, requirements="CW")) for array in arrays)
         flat = [argument.value if hasattr(argument, "value") else next(tensors) for argument in arguments]
         positional, keywords = _pytree.tree_unflatten(flat, program.call_spec.in_spec)
         with torch.no_grad():

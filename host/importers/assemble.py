@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from host.errors import ImportFailed
+from host.importers.tidy import tidy
 from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
 
 
@@ -59,7 +60,7 @@ class Conversion:
             signature: what the original runtime takes and gives.
         """
         try:
-            module = build()
+            module = tidy(build())
             _check(module, signature)
         except ImportFailed as error:
             return cls(signature, None, str(error), error.operator)

@@ -51,7 +51,9 @@ def looks_like_mask(name: str) -> bool:
     return "mask" in name.lower()
 
 
-def draw(ranges: Sequence[InputRange], style: Style, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
+def draw(
+    ranges: Sequence[InputRange], style: Style, generator: np.random.Generator
+) -> tuple[np.ndarray, ...]:
     """One set of inputs."""
     return tuple(_draw_one(entry, style, generator) for entry in ranges)
 

@@ -58,7 +58,10 @@ def make_golden(
     """
     if options.samples is not None:
         outputs = options.reference(engine, path, options.samples)
-        return tuple(GoldenCase(tuple(given), tuple(made)) for given, made in zip(options.samples, outputs, strict=True))
+        return tuple(
+            GoldenCase(tuple(given), tuple(made))
+            for given, made in zip(options.samples, outputs, strict=True)
+        )
     best: tuple[tuple[bool, int], tuple[GoldenCase, ...]] | None = None
     failure: EngineError | None = None
     for attempt, style in enumerate(STYLES):
@@ -93,7 +96,8 @@ def _score(golden: Sequence[GoldenCase]) -> tuple[bool, int]:
     """Whether all outputs are finite, and how many differ between every two cases."""
     pairs = list(combinations(golden, 2))
     differing = sum(
-        all(_differ(a.outputs[index], b.outputs[index]) for a, b in pairs) for index in range(len(golden[0].outputs))
+        all(_differ(a.outputs[index], b.outputs[index]) for a, b in pairs)
+        for index in range(len(golden[0].outputs))
     )
     return all(_finite(value) for case in golden for value in case.outputs), differing
 

@@ -42,7 +42,9 @@ def embed(
     Returns:
         Nodes and constants.
     """
-    own = {name for inner in graph.node for name in inner.output} | {tensor.name for tensor in graph.initializer}
+    own = {name for inner in graph.node for name in inner.output} | {
+        tensor.name for tensor in graph.initializer
+    }
     rename = {name: prefix + name for name in own if name} | given
     nodes = [_renamed(inner, rename) for inner in graph.node]
     tensors = []
@@ -65,7 +67,7 @@ def _renamed(node: NodeProto, rename: dict[str, str]) -> NodeProto:
         del field[:]
         field.extend(names)
     for attribute in copy.attribute:
-        for subgraph in ([attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs):
+        for subgraph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
             _rename_outer(subgraph, rename)
     return copy
 

@@ -128,5 +128,3 @@ def _output(builder: relax.BlockBuilder, values: dict[str, Any], name: str) -> A
     if not isinstance(value.ty, relax.TensorType):
         raise ImportFailed(f"output {name!r} is not a tensor")
     return value
-
-

@@ -45,7 +45,9 @@ class OnnxFile:
     @property
     def opset(self) -> int:
         """Version of the standard operators that the graph is written in."""
-        return next((entry.version for entry in self.model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+        return next(
+            (entry.version for entry in self.model.opset_import if entry.domain in ("", "ai.onnx")), 1
+        )
 
 
 def read_onnx(path: Path) -> OnnxFile:
@@ -112,9 +114,13 @@ def _weight(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray | 
         else:
             array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError) as error:
-        raise ModelFileError(f"{path}: weight {tensor.name!r} cannot be read ({error}): export it again") from error
+        raise ModelFileError(
+            f"{path}: weight {tensor.name!r} cannot be read ({error}): export it again"
+        ) from error
     if array.dtype.kind == "f" and array.size and np.isnan(array.min()):
-        raise ModelFileError(f"{path}: weight {tensor.name!r} holds NaN: the model cannot give useful outputs")
+        raise ModelFileError(
+            f"{path}: weight {tensor.name!r} holds NaN: the model cannot give useful outputs"
+        )
     return array
 
 
@@ -132,9 +138,13 @@ def _external(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray:
     shape = tuple(tensor.dims)
     offset, size = int(entries.get("offset", 0)), int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1):
-        raise ModelFileError(f"{path}: weight {tensor.name!r} has 4-bit values in another file: store it inside")
+        raise ModelFileError(
+            f"{path}: weight {tensor.name!r} has 4-bit values in another file: store it inside"
+        )
     if location.stat().st_size < offset + size:
-        raise ModelFileError(f"{path}: its weights file {location.name} is truncated: copy or export it again")
+        raise ModelFileError(
+            f"{path}: its weights file {location.name} is truncated: copy or export it again"
+        )
     if size == 0:
         return np.zeros(shape, dtype)
     return np.memmap(location, dtype=dtype, mode="r", offset=offset, shape=shape)
@@ -166,7 +176,11 @@ def _declared(model_name: str, value: onnx.ValueInfoProto) -> DeclaredInput:
     tensor = value.type.tensor_type
     if tensor.elem_type == TensorProto.UNDEFINED:
         raise ShapeError(f"{model_name}: input {value.name!r} has no declared type: export the model again")
-    dtype = "str" if tensor.elem_type == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    dtype = (
+        "str"
+        if tensor.elem_type == TensorProto.STRING
+        else helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    )
     if not tensor.HasField("shape"):
         return DeclaredInput(value.name, None, dtype)
     dimensions: list[int | str] = []

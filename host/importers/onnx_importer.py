@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import tvm
-
-from host.errors import ImportFailed
 from host.importers.assemble import Conversion, content_hash, output_specs, work_file
 from host.importers.golden import GoldenOptions, make_golden
 from host.importers.onnx_convert import convert_graph
@@ -16,12 +13,10 @@ from host.importers.onnx_operators import supported_operators
 from host.importers.onnx_ranges import input_ranges
 from host.importers.onnx_simplify import simplify
 from host.importers.pins import pin
-from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
+from host.model import ImportedModel, Signature, TensorSpec
 
 
-def import_onnx(
-    path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions
-) -> ImportedModel:
+def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
     """Read a file, make golden outputs with ONNX Runtime, and build the relax module.
 
     Raises:

@@ -10,11 +10,24 @@ from host.importers.onnx_simplify import static_shape, value_types
 from host.model import TensorSpec
 
 # Operators that hand the values of their first input on unchanged.
-_PASSING = {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Transpose", "Expand", "Slice", "Concat"}
+_PASSING = {
+    "Cast",
+    "Reshape",
+    "Unsqueeze",
+    "Squeeze",
+    "Identity",
+    "Flatten",
+    "Transpose",
+    "Expand",
+    "Slice",
+    "Concat",
+}
 _GATHERS = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
 
 
-def input_ranges(model: onnx.ModelProto, weights: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> list[InputRange]:
+def input_ranges(
+    model: onnx.ModelProto, weights: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]
+) -> list[InputRange]:
     """The values that each input may take, as far as the graph tells.
 
     Args:

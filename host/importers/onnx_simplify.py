@@ -21,7 +21,14 @@ from host.importers.onnx_file import OnnxFile
 FOLD_ELEMENTS = 1 << 16
 
 _MAX_ROUNDS = 8
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+_RANDOM = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+}
 _STANDARD = ("", "ai.onnx")
 
 
@@ -169,7 +176,9 @@ def _evaluate(
     return dict(zip(names, arrays, strict=True))
 
 
-def _as_graph(node: NodeProto, opsets: dict[str, int], feeds: dict[str, np.ndarray | None]) -> onnx.ModelProto:
+def _as_graph(
+    node: NodeProto, opsets: dict[str, int], feeds: dict[str, np.ndarray | None]
+) -> onnx.ModelProto:
     inputs = [onnx.ValueInfoProto(name=name) for name in feeds]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = helper.make_graph([node], "constant", inputs, outputs)

@@ -58,11 +58,15 @@ def pin(
     }
 
 
-def _check_fit(model_name: str, entry: DeclaredInput, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
+def _check_fit(
+    model_name: str, entry: DeclaredInput, shape: tuple[int, ...], symbols: dict[str, int]
+) -> None:
     """Compare a given shape with the declared one and note what its symbols mean."""
     text = ",".join(map(str, shape))
     if any(size < 0 for size in shape):
-        raise ShapeError(f"{model_name}: --shape {entry.name}={text} has a negative dimension: use positive numbers")
+        raise ShapeError(
+            f"{model_name}: --shape {entry.name}={text} has a negative dimension: use positive numbers"
+        )
     if entry.dimensions is None:
         return
     wanted = ",".join(str(size) if size != "" else "?" for size in entry.dimensions)
@@ -92,7 +96,9 @@ def _close(model_name: str, entry: DeclaredInput, symbols: Mapping[str, int]) ->
     shape = [symbols.get(size, size) if isinstance(size, str) else size for size in entry.dimensions]
     if all(isinstance(size, int) for size in shape):
         return tuple(int(size) for size in shape)
-    open_ones = ", ".join(repr(size) if size else f"number {i}" for i, size in enumerate(shape) if isinstance(size, str))
+    open_ones = ", ".join(
+        repr(size) if size else f"number {i}" for i, size in enumerate(shape) if isinstance(size, str)
+    )
     example = ",".join(str(size) if isinstance(size, int) else "N" for size in shape)
     raise ShapeError(
         f"{model_name}: input {entry.name!r} has an open dimension ({open_ones}): "

@@ -9,8 +9,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import tvm  # before torch: importing it takes longer the more modules are loaded
-
 from host.importers.assemble import Conversion, content_hash, output_specs, work_file  # isort: split
 
 import torch
@@ -25,9 +23,7 @@ from host.importers.torch_ranges import input_ranges
 from host.model import ImportedModel, Signature, TensorSpec
 
 
-def import_pt2(
-    path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions
-) -> ImportedModel:
+def import_pt2(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
     """Read an archive, make golden outputs with torch, and build the relax module.
 
     Raises:
@@ -47,7 +43,9 @@ def import_pt2(
     specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in declared)
     ranges: list[InputRange] = input_ranges(program, specs)
     golden = make_golden("torch", runnable, ranges, options)
-    names = [name or f"output_{index}" for index, name in enumerate(map(str, program.graph_signature.user_outputs))]
+    names = [
+        name or f"output_{index}" for index, name in enumerate(map(str, program.graph_signature.user_outputs))
+    ]
     signature = Signature(specs, output_specs(names, golden))
     conversion = Conversion.attempt(lambda: convert_program(program), signature)
     return conversion.model(path.stem, "pt2", runnable, golden, digest)
@@ -146,5 +144,3 @@ def _specialise(
     torch.export.save(static, partial)
     partial.rename(target)
     return static
-
-

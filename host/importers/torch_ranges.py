@@ -43,7 +43,12 @@ def _bounds(node: fx.Node, seen: set[fx.Node]) -> list[int]:
             if index is node and isinstance(table, fx.Node):
                 axis = int(user.args[1]) if name in ("index_select", "gather") else 0
                 bounds.append(int(table.meta["val"].shape[axis]))
-            elif name == "index" and isinstance(index, list | tuple) and node in index and isinstance(table, fx.Node):
+            elif (
+                name == "index"
+                and isinstance(index, list | tuple)
+                and node in index
+                and isinstance(table, fx.Node)
+            ):
                 bounds.append(int(table.meta["val"].shape[list(index).index(node)]))
         elif name in _PASSING and user.args and user.args[0] is node:
             bounds += _bounds(user, seen)
@@ -54,7 +59,8 @@ def _compared_or_cast(node: fx.Node) -> bool:
     """Whether an integer input is at once made a truth value, as an unnamed attention mask is."""
     users = [user for user in node.users if not _name(user).startswith("_assert")]
     return bool(users) and all(
-        _name(user) in ("to", "_to_copy") and torch.bool in (*user.args, *user.kwargs.values()) for user in users
+        _name(user) in ("to", "_to_copy") and torch.bool in (*user.args, *user.kwargs.values())
+        for user in users
     )
 
 

@@ -16,7 +16,11 @@ class Worker:
     """One process that answers a line for each case name it is given."""
 
     def __init__(self) -> None:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "TVM_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.benchmarks.node_case"],
             stdin=subprocess.PIPE,
@@ -97,7 +101,9 @@ def run_cases(texts: Sequence[str], every: int, workers: int, time_limit_s: floa
         if worker is not None:
             worker.close()
 
-    threads = [threading.Thread(target=drain, args=(first if index == 0 else None,)) for index in range(workers)]
+    threads = [
+        threading.Thread(target=drain, args=(first if index == 0 else None,)) for index in range(workers)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

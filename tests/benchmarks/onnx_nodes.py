@@ -39,7 +39,9 @@ def print_table(results: list[dict[str, Any]], summary: dict[str, Any], verbose:
     if verbose:
         for result in results:
             if result["outcome"] not in ("passed", "excluded"):
-                sys.stdout.write(f"{result['outcome']:8} {result['name']:60} {result.get('detail', '')[:150]}\n")
+                sys.stdout.write(
+                    f"{result['outcome']:8} {result['name']:60} {result.get('detail', '')[:150]}\n"
+                )
     sys.stdout.write(f"{summary['cases']} node tests, {summary['considered']} of them pass in ONNX Runtime\n")
     for outcome, count in summary["counts"].items():
         sys.stdout.write(f"{outcome:10} {count:6}\n")
@@ -49,7 +51,9 @@ def print_table(results: list[dict[str, Any]], summary: dict[str, Any], verbose:
 def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.onnx_nodes", description=__doc__)
-    parser.add_argument("--only", default="", help="comma-separated texts, one of which the name must contain")
+    parser.add_argument(
+        "--only", default="", help="comma-separated texts, one of which the name must contain"
+    )
     parser.add_argument("--every", type=int, default=1, help="run each N-th case")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--time-limit-s", type=float, default=60.0, help="of one case")

@@ -40,7 +40,9 @@ class GroupedBottleneck(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels != out:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out)
+            )
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Features (N, C, H, W) to (N, out, H / stride, W / stride)."""

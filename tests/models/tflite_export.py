@@ -32,7 +32,13 @@ def export_tflite(name: str, path: Path, seed: int) -> Path:
         RuntimeError: the converter failed.
     """
     partial = path.with_name(f"partial-{path.name}")
-    command = [str(environment("tflite-export")), "-m", "tests.models.tflite_export", name, str(partial.resolve())]
+    command = [
+        str(environment("tflite-export")),
+        "-m",
+        "tests.models.tflite_export",
+        name,
+        str(partial.resolve()),
+    ]
     result = subprocess.run([*command, str(seed)], cwd=_ROOT, capture_output=True, text=True, check=False)
     if result.returncode != 0 or not partial.is_file():
         raise RuntimeError(f"litert-torch could not convert {name}: {result.stderr.strip()[-400:]}")

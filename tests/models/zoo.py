@@ -166,9 +166,13 @@ def _image_model(build: Callable[[], nn.Module], formats: tuple[str, ...] = ("on
 
 
 ZOO: dict[str, ZooModel] = {
-    "mobilenetv2": _image_model(_vision("MobileNetV2ForImageClassification", "MobileNetV2Config", num_labels=1001), _ALL_FORMATS),
+    "mobilenetv2": _image_model(
+        _vision("MobileNetV2ForImageClassification", "MobileNetV2Config", num_labels=1001), _ALL_FORMATS
+    ),
     "resnet50": _image_model(_vision("ResNetForImageClassification", "ResNetConfig", num_labels=1000)),
-    "convnext-tiny": _image_model(_vision("ConvNextForImageClassification", "ConvNextConfig", num_labels=1000)),
+    "convnext-tiny": _image_model(
+        _vision("ConvNextForImageClassification", "ConvNextConfig", num_labels=1000)
+    ),
     "bert-tiny": ZooModel(
         _bert(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
         _bert_inputs,
@@ -181,7 +185,9 @@ ZOO: dict[str, ZooModel] = {
     "mlp": ZooModel(networks.mlp, lambda: (torch.randn(1, 784),), ("features",), ("scores",)),
     "dcgan": ZooModel(networks.dcgan_generator, lambda: (torch.randn(1, 100, 1, 1),), ("noise",), ("image",)),
     "resnext50": _image_model(networks.resnext50),
-    "lstm": ZooModel(networks.lstm_tagger, lambda: (torch.randint(0, 1000, (1, 16)),), ("tokens",), ("tags",)),
+    "lstm": ZooModel(
+        networks.lstm_tagger, lambda: (torch.randint(0, 1000, (1, 16)),), ("tokens",), ("tags",)
+    ),
     "vit-tiny": _image_model(
         _vision(
             "ViTForImageClassification",

@@ -86,7 +86,7 @@ def shape_of(context: Context, expression: Any) -> tuple[int, ...]:
 
 
 def dtype_of(expression: Any) -> str:
-    """numpy dtype name of a tensor."""
+    """Numpy dtype name of a tensor."""
     return str(expression.ty.dtype)
 
 

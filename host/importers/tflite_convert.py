@@ -1,0 +1,122 @@
+"""A TFLite graph as a relax module, by TVM's frontend with corrections."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
+
+from host.errors import ImportFailed
+from host.importers.native import quiet
+
+
+class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
+    """TVM's converter, with results bound once, the operator named in errors, and mistakes corrected."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.convert_map = {name: self._named(name, method) for name, method in self.convert_map.items()}
+
+    def check_unsupported_ops(self) -> None:
+        """Refuse operators without a converter by name.
+
+        Raises:
+            ImportFailed: there is such an operator.
+        """
+        for index in range(self.subgraph.OperatorsLength()):
+            name = self.get_op_code_str(self.subgraph.Operators(index))
+            if name not in self.convert_map:
+                raise ImportFailed(f"operator {name} has no conversion", name)
+        super().check_unsupported_ops()
+
+    def convert_embedding_lookup(self, op: Any) -> Any:
+        """The indices come first and the table second; TVM has them the other way round."""
+        indices, table = self.get_input_tensors(op)
+        return relax.op.take(self.get_tensor_expr(table), self.get_tensor_expr(indices), axis=0, mode="clip")
+
+    def convert_gather_nd(self, op: Any) -> Any:
+        """TFLite and relax agree on the order of the indices' axes; TVM moves the last one to the front."""
+        data, indices = self.get_input_tensors(op)
+        numbers = relax.op.astype(self.get_tensor_expr(indices), "int64")
+        return relax.op.gather_nd(self.get_tensor_expr(data), numbers)
+
+    def convert_gelu(self, op: Any) -> Any:
+        """GELU by erf or by tanh, as the operator says; TVM knows erf only."""
+        from tflite.GeluOptions import GeluOptions
+
+        table = op.BuiltinOptions()
+        if table is None:
+            return super().convert_gelu(op)
+        options = GeluOptions()
+        options.Init(table.Bytes, table.Pos)
+        if not options.Approximate():
+            return super().convert_gelu(op)
+        (tensor,) = self.get_input_tensors(op)
+        return relax.op.nn.gelu_tanh(self.get_tensor_expr(tensor))
+
+    def _named(self, name: str, method: Any) -> Any:
+        def convert(op: Any) -> Any:
+            try:
+                result = method(op=op)
+                # Bound here: TVM repeats an expression at each of its uses.
+                return self._fit(op, self.bb.emit(result)) if _unbound(result) else result
+            except ImportFailed:
+                raise
+            except Exception as error:  # the frontend asserts, raises and forwards C++ errors
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                raise ImportFailed(f"operator {name} cannot be converted: {reason}", name) from error
+
+        return convert
+
+    def _fit(self, op: Any, value: relax.Var) -> relax.Expr:
+        """The value in the shape that the file declares, where the converter has only the axes of size 1 wrong."""
+        outputs = self.get_output_tensors(op)
+        if len(outputs) != 1 or not isinstance(value.ty, relax.TensorType) or value.ty.shape is None:
+            return value
+        declared = [int(size) for size in self.get_tensor_shape(outputs[0])]
+        made = [getattr(size, "value", None) for size in value.ty.shape.values]
+        if [size for size in made if size != 1] != [
+            size for size in declared if size != 1
+        ] or made == declared:
+            return value
+        return self.bb.emit(relax.op.reshape(value, declared))
+
+
+def _unbound(value: Any) -> bool:
+    bound = relax.Var | tvm.ir.GenericConst | relax.Tuple | relax.ShapeExpr
+    return isinstance(value, relax.Expr) and not isinstance(value, bound)
+
+
+def convert_model(model: Any) -> tvm.IRModule:
+    """Build `main` of a TFLite model.
+
+    Raises:
+        ImportFailed: an operator that relax cannot express.
+    """
+    with quiet() as failures, _ignore_warnings():
+        try:
+            module = from_tflite(model, op_converter=_Converter)
+        except ImportFailed as error:
+            failures.append(ImportFailed(str(error), error.operator))
+        except Exception as error:  # as above, outside of an operator
+            failures.append(
+                ImportFailed(f"the graph cannot be converted: {' '.join(str(error).split())[:200]}")
+            )
+    if failures:
+        raise failures[0]
+    function = module["main"]
+    if function.attrs is not None and "params" in function.attrs:
+        module["main"] = function.without_attr("params")
+    return module
+
+
+@contextlib.contextmanager
+def _ignore_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside the frontend
+        yield

@@ -1,0 +1,145 @@
+"""Reading a TFLite file: its inputs, outputs and weights, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tflite
+
+from host.errors import ModelFileError
+from host.importers.pins import DeclaredInput
+
+_DTYPES = {
+    tflite.TensorType.FLOAT32: "float32",
+    tflite.TensorType.FLOAT16: "float16",
+    tflite.TensorType.FLOAT64: "float64",
+    tflite.TensorType.INT8: "int8",
+    tflite.TensorType.INT16: "int16",
+    tflite.TensorType.INT32: "int32",
+    tflite.TensorType.INT64: "int64",
+    tflite.TensorType.UINT8: "uint8",
+    tflite.TensorType.UINT16: "uint16",
+    tflite.TensorType.UINT32: "uint32",
+    tflite.TensorType.UINT64: "uint64",
+    tflite.TensorType.BOOL: "bool",
+}
+
+# Operators whose second input indexes the first, or the other way round.
+_GATHERS = {"GATHER": (0, 1), "GATHER_ND": (0, 1), "EMBEDDING_LOOKUP": (1, 0)}
+_PASSING = {
+    "CAST",
+    "RESHAPE",
+    "SQUEEZE",
+    "EXPAND_DIMS",
+    "TRANSPOSE",
+    "SLICE",
+    "STRIDED_SLICE",
+    "BROADCAST_TO",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class TfliteFile:
+    """A TFLite model, read.
+
+    Attributes:
+        model: the flat buffer's root.
+        inputs: what a caller has to give, in order.
+        default_shapes: shape by input name that the file's own tensors have.
+        output_names: in order.
+        tables: for an integer input, sizes of the tables that it indexes, by name.
+    """
+
+    model: Any
+    inputs: tuple[DeclaredInput, ...]
+    default_shapes: dict[str, tuple[int, ...]]
+    output_names: tuple[str, ...]
+    tables: dict[str, list[int]]
+
+
+def read_tflite(path: Path) -> TfliteFile:
+    """Read and check a file.
+
+    Raises:
+        ModelFileError: not a TFLite model, truncated, or with NaN weights.
+    """
+    data = path.read_bytes()
+    try:
+        model = tflite.Model.GetRootAsModel(data, 0)
+        graph = model.Subgraphs(0)
+        _check_weights(path, model, graph)
+        inputs = [graph.Tensors(int(index)) for index in graph.InputsAsNumpy()]
+        outputs = [graph.Tensors(int(index)) for index in graph.OutputsAsNumpy()]
+        return TfliteFile(
+            model,
+            tuple(_declared(tensor) for tensor in inputs),
+            {_name(tensor): _shape(tensor) for tensor in inputs},
+            tuple(_name(tensor) for tensor in outputs),
+            {
+                _name(graph.Tensors(int(index))): _tables(model, graph, int(index))
+                for index in graph.InputsAsNumpy()
+            },
+        )
+    except ModelFileError:
+        raise
+    except Exception as error:  # reading past the end raises whatever struct, numpy or flatbuffers raise
+        raise ModelFileError(
+            f"{path}: not a TFLite model, or a truncated one: convert or download the file again"
+        ) from error
+
+
+def _name(tensor: Any) -> str:
+    return str(tensor.Name().decode("utf-8"))
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return () if tensor.ShapeIsNone() else tuple(int(size) for size in tensor.ShapeAsNumpy())
+
+
+def _declared(tensor: Any) -> DeclaredInput:
+    shape: tuple[int | str, ...] = _shape(tensor)
+    if tensor.ShapeSignatureLength() == len(shape) and shape:
+        shape = tuple(int(size) if size >= 0 else "" for size in tensor.ShapeSignatureAsNumpy())
+    return DeclaredInput(_name(tensor), shape, _DTYPES.get(tensor.Type(), "str"))
+
+
+def _check_weights(path: Path, model: Any, graph: Any) -> None:
+    """Touch every buffer, which finds a truncated file, and look for NaN."""
+    for index in range(graph.TensorsLength()):
+        tensor = graph.Tensors(index)
+        buffer = model.Buffers(tensor.Buffer())
+        if buffer is None or buffer.DataIsNone():
+            continue
+        data = buffer.DataAsNumpy()
+        if tensor.Type() == tflite.TensorType.FLOAT32 and data.size and np.isnan(data.view(np.float32).min()):
+            raise ModelFileError(
+                f"{path}: weight {_name(tensor)!r} holds NaN: the model cannot give useful outputs"
+            )
+    for index in range(graph.OperatorsLength()):
+        graph.Operators(index).InputsAsNumpy()
+
+
+def operator_name(model: Any, operator: Any) -> str:
+    """The name of an operator of the graph, `CONV_2D` for example."""
+    code = model.OperatorCodes(operator.OpcodeIndex())
+    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    if number == tflite.BuiltinOperator.CUSTOM:
+        return str(code.CustomCode().decode("utf-8"))
+    names = {value: name for name, value in vars(tflite.BuiltinOperator).items() if isinstance(value, int)}
+    return names.get(number, f"number {number}")
+
+
+def _tables(model: Any, graph: Any, tensor: int) -> list[int]:
+    """Sizes of the tables that the values of a tensor index."""
+    carriers, sizes = {tensor}, []
+    for position in range(graph.OperatorsLength()):
+        operator = graph.Operators(position)
+        name, inputs = operator_name(model, operator), [int(index) for index in operator.InputsAsNumpy()]
+        if name in _GATHERS and inputs[_GATHERS[name][1]] in carriers:
+            sizes += _shape(graph.Tensors(inputs[_GATHERS[name][0]]))[:1]
+        elif name in _PASSING and inputs[0] in carriers:
+            carriers.update(int(index) for index in operator.OutputsAsNumpy())
+    return sizes

@@ -1,0 +1,54 @@
+"""Small rewritings that every imported module gets: no reads out of bounds, no slow powers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+
+def tidy(module: tvm.IRModule) -> tvm.IRModule:
+    """The module with the same outputs for every valid input.
+
+    `take` keeps an index out of range within the table instead of reading foreign memory, and a power with a
+    small whole exponent becomes multiplications (exact for negative bases, where pow is slow or warns).
+    """
+    rewriter = _Rewriter(module)
+    module = tvm.IRModule(module.functions, attrs=module.attrs)
+    module["main"] = relax.analysis.remove_all_unused(rewriter.visit_expr(module["main"]))
+    return module
+
+
+@mutator
+class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        name = getattr(call.op, "name", "")
+        if name == "relax.take" and call.attrs.mode == "fast":
+            return relax.op.take(call.args[0], call.args[1], call.attrs.axis, mode="clip")
+        if name == "relax.power":
+            exponent = _exponent(call.args[1])
+            if exponent is not None:
+                return self._power(call.args[0], exponent)
+        return call
+
+    def _power(self, base: relax.Expr, exponent: float) -> relax.Expr:
+        if exponent == 0.5:
+            return relax.op.sqrt(base)
+        if exponent == 1:
+            return base
+        square = relax.op.multiply(base, base)
+        return square if exponent == 2 else relax.op.multiply(self.builder_.emit(square), base)
+
+
+def _exponent(expression: Any) -> float | None:
+    """A constant exponent that there is a shorter form for."""
+    if not isinstance(expression, tvm.ir.GenericConst):
+        return None
+    values = expression.value.numpy()
+    if values.size != 1 or values.ndim > 0:
+        return None
+    value = float(values)
+    return value if value in (1.0, 2.0, 3.0) or (value == 0.5 and values.dtype.kind == "f") else None
