@@ -19,7 +19,7 @@ def cache_root() -> Path:
     """Where caches of this product lie: `$XDG_CACHE_HOME/edgetlm`, else `~/.cache/edgetlm`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says that a relative path is to be ignored.
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     return root / "edgetlm"
 
 
@@ -57,18 +57,19 @@ class KernelCache:
     def put(self, key: str, content: bytes) -> None:
         """Store an object. A cache that cannot be written (full disk, read-only home) stays as it is."""
         path = self._path(key)
-        temporary = ""
+        temporary: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            temporary = Path(name)
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(content).digest() + content)
-            os.replace(temporary, path)
+            temporary.replace(path)
         except OSError:
             # Only speed is lost: the caller holds the object already.
-            if temporary:
+            if temporary is not None:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+                    temporary.unlink()
 
     def prune(self) -> int:
         """Remove least recently used entries until the limit holds, and leftovers of killed writers.

@@ -107,7 +107,8 @@ def _natural_alignment(statement: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
 
 
 def _element_bytes(dtype: str) -> int:
-    return max(1, tvm_ffi.dtype(dtype).bits // 8)
+    bits: int = tvm_ffi.dtype(dtype).bits
+    return max(1, bits // 8)
 
 
 def compile_kernel(

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tvm
 
 from host.build.cache import KernelCache
+from host.build.elf import undefined_symbols
 from host.build.kernel import SYMBOL_PREFIX, KernelObject, compile_kernel
 from host.build.target import architecture_of
 from host.errors import BuildError
 
 # lld's names of the ELF flavours (ld.lld -m).
 _EMULATIONS = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux", "riscv64": "elf64lriscv"}
+
+# What a process that runs kernels has for certain: the runtime, and the memory functions that LLVM calls.
+_RUNTIME_PREFIXES = ("TVM", "__tvm_", "__TVM")
+_LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
+# Functions of libm that TIR's intrinsics become, in their fp64 and fp32 form.
+_LIBM_FUNCTION = re.compile(
+    r"(a?(cos|sin|tan)h?|atan2|cbrt|ceil|copysign|erfc?|exp(2|10|m1)?|fabs|floor|fma|fmax|fmin|fmod|hypot"
+    r"|ldexp|lgamma|log(2|10|1p)?|nearbyint|nextafter|pow|rint|round|roundeven|sqrt|tgamma|trunc)f?"
+)
 
 
 def zig_executable() -> Path:
@@ -36,9 +48,7 @@ def zig_executable() -> Path:
 def link_shared(
     objects: Sequence[Path], output: Path, architecture: str, aliases: Mapping[str, str] | None = None
 ) -> None:
-    """Link objects to a shared library.
-
-    Functions of the runtime and of libm stay undefined: the process that loads the library has both.
+    """Link objects to a shared library that needs the TVM runtime, libm and libc of its process.
 
     Args:
         objects: relocatable objects.
@@ -47,27 +57,56 @@ def link_shared(
         aliases: further names of defined symbols, new name first.
 
     Raises:
-        BuildError: lld fails.
+        BuildError: lld fails, the disk is full, or an object calls what no device has.
     """
-    # Arguments go through a file: a large model's aliases exceed the command line's limit.
-    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
-    lines = ["-shared", "--hash-style=gnu", "--gc-sections", "-m", _EMULATIONS[architecture]]
-    lines += [f'--defsym="{new}={old}"' for new, old in (aliases or {}).items()]
-    lines += ["-o", f'"{partial}"', *(f'"{path}"' for path in objects)]
+    partial = output.with_name(f".{output.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
-        with tempfile.NamedTemporaryFile("w", suffix=".rsp", prefix="edgetlm-") as response:
-            response.write("\n".join(lines))
-            response.flush()
-            command = [str(zig_executable()), "ld.lld", f"@{response.name}"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            reason = (done.stderr or done.stdout).strip().splitlines()
-            raise BuildError(f"linking {output.name} failed: {reason[0] if reason else done.returncode}")
-        os.replace(partial, output)
+        needed = _needed_from_outside(objects)
+        with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+            folder = Path(name)
+            libraries = [_libm_stub(folder, architecture)] if needed else []
+            lines = ["-shared", "--hash-style=gnu", "--gc-sections", "-m", _EMULATIONS[architecture]]
+            lines += [f'--defsym="{new}={old}"' for new, old in (aliases or {}).items()]
+            lines += ["-o", f'"{partial}"', *(f'"{path}"' for path in [*objects, *libraries])]
+            # Arguments go through a file: a large model's aliases exceed the command line's limit.
+            response = folder / "arguments"
+            response.write_text("\n".join(lines))
+            _run_lld([f"@{response}"], output.name)
+        partial.replace(output)
     except OSError as error:
-        raise BuildError(f"linking {output}: {error.strerror or error}; free space or choose another place")
+        reason = error.strerror or str(error)
+        raise BuildError(f"linking {output}: {reason}; free space or choose another place") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _needed_from_outside(objects: Sequence[Path]) -> set[str]:
+    """Symbols of libm that objects call, after all others were found to be harmless."""
+    undefined = set[str]().union(*(undefined_symbols(path.read_bytes()) for path in objects))
+    undefined = {name for name in undefined if not name.startswith(_RUNTIME_PREFIXES)} - _LIBC_FUNCTIONS
+    foreign = {name for name in undefined if not _LIBM_FUNCTION.fullmatch(name)}
+    if foreign:
+        raise BuildError(
+            f"kernels call {', '.join(sorted(foreign))}, which no device has; lower that operator"
+        )
+    return undefined
+
+
+def _libm_stub(folder: Path, architecture: str) -> Path:
+    """An empty libm.so.6: linked against, it makes the loader bring in the device's own."""
+    empty, stub = folder / "empty", folder / "libm.so.6"
+    empty.write_bytes(b"")
+    options = ["-shared", "-m", _EMULATIONS[architecture], "-soname", stub.name]
+    _run_lld([*options, "-o", str(stub), "--format=binary", str(empty)], stub.name)
+    return stub
+
+
+def _run_lld(arguments: Sequence[str], what: str) -> None:
+    command = [str(zig_executable()), "ld.lld", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr or done.stdout).strip().splitlines()
+        raise BuildError(f"linking {what} failed: {reason[0] if reason else done.returncode}")
 
 
 def link_kernels(

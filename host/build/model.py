@@ -34,7 +34,8 @@ class BuildStats:
         kernels: functions in the library.
         compiled: distinct objects that were compiled.
         cached: distinct objects that came from the cache.
-        defaulted: names of functions that no schedule was given for, in order.
+        defaulted: names of functions that run on a default schedule, in order.
+        refused: reason by name for those of them whose given schedule does not compile.
         library_bytes: size of the library.
     """
 
@@ -43,6 +44,7 @@ class BuildStats:
     compiled: int
     cached: int
     defaulted: tuple[str, ...]
+    refused: dict[str, str]
     library_bytes: int
 
 
@@ -62,7 +64,8 @@ def build_model(
 
     Args:
         lowered: the model after fusion.
-        kernels: scheduled function by name in `lowered.module`; the rest get the default schedule.
+        kernels: scheduled function by name in `lowered.module`; the rest, and those that do not
+            compile, get the default schedule.
         output: path of the library.
         progress: told of every kernel that is done.
         lanes: fp32 elements of one vector register, for default schedules.
@@ -70,25 +73,24 @@ def build_model(
         workers: threads that compile; the machine's usable cores if None.
 
     Raises:
-        BuildError: a kernel does not compile, linking fails, or the disk is full.
+        BuildError: a kernel does not compile even unscheduled, linking fails, or the disk is full.
     """
     start = time.monotonic()
     target = lowered.target
     executable, functions = lower_to_executable(lowered.module, target)
-    scheduled = {
-        name: kernels[name] if name in kernels else default_schedule(function, lanes)
-        for name, function in functions.items()
-    }
-    objects = compile_kernels(scheduled, target, progress, cache=cache, workers=workers)
+    objects, refused = _compile_all(functions, kernels, target, progress, lanes, cache, workers)
     _link(executable, objects, output, target)
     distinct = {kernel.key: kernel for kernel in objects.values()}.values()
     cached = sum(kernel.from_cache for kernel in distinct)
+    if cache is not None and cached < len(distinct):
+        cache.prune()
     return BuildStats(
         seconds=time.monotonic() - start,
         kernels=len(objects),
         compiled=len(distinct) - cached,
         cached=cached,
-        defaulted=tuple(name for name in functions if name not in kernels),
+        defaulted=tuple(name for name in functions if name not in kernels or name in refused),
+        refused=refused,
         library_bytes=output.stat().st_size,
     )
 
@@ -140,26 +142,37 @@ def lower_to_executable(
     return executable, dict(sorted(functions.items()))
 
 
-def compile_kernels(
-    scheduled: Mapping[str, tvm.tirx.PrimFunc],
+def _compile_all(
+    functions: Mapping[str, tvm.tirx.PrimFunc],
+    kernels: Mapping[str, tvm.tirx.PrimFunc],
     target: tvm.target.Target,
-    progress: Progress | None = None,
-    *,
-    cache: KernelCache | None = None,
-    workers: int | None = None,
-) -> dict[str, KernelObject]:
-    """Compile scheduled functions in threads: TVM holds no interpreter lock while LLVM works.
+    progress: Progress | None,
+    lanes: int,
+    cache: KernelCache | None,
+    workers: int | None,
+) -> tuple[dict[str, KernelObject], dict[str, str]]:
+    """Compile every function in threads: TVM holds no interpreter lock while LLVM works.
 
-    Raises:
-        BuildError: one of them does not compile; the others are cancelled.
+    Returns:
+        The objects by name, and the reasons why given schedules were not used.
     """
-    threads = workers or len(os.sched_getaffinity(0))
     objects: dict[str, KernelObject] = {}
+    refused: dict[str, str] = {}
+
+    def compile_one(name: str) -> KernelObject:
+        if name in kernels:
+            try:
+                return compile_kernel(kernels[name], name, target, cache)
+            except BuildError as error:
+                refused[name] = str(error)
+        try:
+            return compile_kernel(default_schedule(functions[name], lanes), name, target, cache)
+        except BuildError:
+            return compile_kernel(functions[name], name, target, cache)
+
+    threads = workers or len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(threads, thread_name_prefix="build") as pool:
-        futures = {
-            pool.submit(compile_kernel, function, name, target, cache): name
-            for name, function in scheduled.items()
-        }
+        futures = {pool.submit(compile_one, name): name for name in functions}
         try:
             for future in as_completed(futures):
                 name = futures[future]
@@ -169,7 +182,7 @@ def compile_kernels(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return {name: objects[name] for name in scheduled}
+    return {name: objects[name] for name in functions}, dict(sorted(refused.items()))
 
 
 def _link(

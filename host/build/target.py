@@ -39,7 +39,7 @@ def target_for(board: Board) -> tvm.target.Target:
 
 
 def architecture_of(target: tvm.target.Target) -> str:
-    """ "x86_64", "aarch64" or "riscv64".
+    """The machine of a target's triple: "x86_64", "aarch64" or "riscv64".
 
     Raises:
         BuildError: the target has no triple or one of another architecture.
