@@ -18,8 +18,24 @@ from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Ta
 if TYPE_CHECKING:
     import tvm
 
-# What makes a candidate for each task: the chosen one by workload hash, tasks without one left out.
-Chosen = Mapping[str, Candidate]
+    from host.space import DesignSpace
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A program for every task that has a design space.
+
+    Attributes:
+        spaces: design spaces by workload hash.
+        chosen: candidates by workload hash.
+        reasons: why a task has no candidate and gets a default schedule, by workload hash.
+        from_database: tasks whose candidate was found in the record store.
+    """
+
+    spaces: Mapping[str, DesignSpace]
+    chosen: Mapping[str, Candidate]
+    reasons: Mapping[str, str]
+    from_database: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,43 +72,33 @@ def lower_model(model: ImportedModel, profile: DeviceProfile, clock: StageClock)
         return lower(model, profile.board)
 
 
-def propose(
-    lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock
-) -> tuple[dict[str, Candidate], dict[str, str]]:
-    """One program per task, made without measuring.
-
-    Returns:
-        The candidate of each task by workload hash, and for tasks without one the reason.
-    """
+def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:
+    """One program per task, made without measuring."""
     from host.gensor import Gensor
     from host.space import space_for
 
     proposer = Gensor()
+    spaces: dict[str, DesignSpace] = {}
     chosen: dict[str, Candidate] = {}
     reasons: dict[str, str] = {}
     with clock.stage("propose"):
         for index, task in enumerate(lowered.tasks):
+            key = task.workload_hash
             try:
-                space = space_for(task, profile.hardware)
-                candidates = proposer.propose(task, profile, space, (), 1, seed)
+                spaces[key] = space_for(task, profile.hardware, profile.threads)
+                candidates = proposer.propose(spaces[key], profile, (), 1, seed)
+                if candidates:
+                    chosen[key] = candidates[0]
+                else:
+                    reasons[key] = f"{proposer.name} found no program in the design space"
             except ScheduleError as error:
-                reasons[task.workload_hash] = str(error)
-                candidates = []
-            if candidates:
-                chosen[task.workload_hash] = candidates[0]
-            else:
-                reasons.setdefault(task.workload_hash, "no rule of the design space takes it")
+                reasons[key] = one_line(error)
             clock.progress.advance(index + 1, len(lowered.tasks))
-    return chosen, reasons
+    return Plan(spaces, chosen, reasons)
 
 
 def build(
-    lowered: LoweredModel,
-    profile: DeviceProfile,
-    chosen: Chosen,
-    reasons: Mapping[str, str],
-    library: Path,
-    clock: StageClock,
+    lowered: LoweredModel, profile: DeviceProfile, plan: Plan, library: Path, clock: StageClock
 ) -> Compiled:
     """Compile every kernel and link the model.
 
@@ -102,7 +108,7 @@ def build(
     from host.build import KernelCache, build_model
 
     with clock.stage("build"):
-        kernels, failed = _scheduled(lowered.tasks, profile, chosen)
+        kernels, failed = _scheduled(lowered.tasks, plan)
         stats = build_model(
             lowered,
             kernels,
@@ -111,50 +117,47 @@ def build(
             lanes=profile.hardware.lanes,
             cache=KernelCache(),
         )
-    tasks = _outcomes(lowered.tasks, chosen, {**reasons, **failed}, set(stats.defaulted))
+    tasks = _outcomes(lowered.tasks, plan, failed, set(stats.defaulted))
     return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks)
 
 
-def _scheduled(
-    tasks: Sequence[Task], profile: DeviceProfile, chosen: Chosen
-) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
+def _scheduled(tasks: Sequence[Task], plan: Plan) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
     """Scheduled functions by name, and the reason for each candidate that did not apply."""
-    from host.space import space_for
+    from host.space import scheduled_function
 
     kernels: dict[str, tvm.tirx.PrimFunc] = {}
     failed: dict[str, str] = {}
     for task in tasks:
-        candidate = chosen.get(task.workload_hash)
-        if candidate is None or candidate.proposer == "default":
+        candidate = plan.chosen.get(task.workload_hash)
+        if candidate is None:
             continue
         try:
-            schedule = space_for(task, profile.hardware).apply(candidate)
+            kernels[task.name] = scheduled_function(plan.spaces[task.workload_hash].apply(candidate))
         except ScheduleError as error:
-            failed[task.workload_hash] = str(error)
-            continue
-        kernels[task.name] = schedule.mod["main"]
+            failed[task.workload_hash] = one_line(error)
     return kernels, failed
 
 
 def _outcomes(
-    tasks: Sequence[Task], chosen: Chosen, reasons: Mapping[str, str], defaulted: set[str]
+    tasks: Sequence[Task], plan: Plan, failed: Mapping[str, str], defaulted: set[str]
 ) -> tuple[TaskOutcome, ...]:
-    """Who made each task's kernel; functions that are no task of the model count as default."""
+    """Who made each task's kernel."""
     outcomes = []
     for task in tasks:
-        candidate = chosen.get(task.workload_hash)
-        by_default = candidate is None or task.name in defaulted or task.workload_hash in reasons
-        if candidate is None or by_default:
-            candidate = Candidate(task.workload_hash, "default", (), "default", math.nan)
+        key = task.workload_hash
+        candidate = plan.chosen.get(key)
+        if candidate is None or key in failed or task.name in defaulted:
+            candidate = Candidate(key, "default", (), "default", math.nan)
         outcomes.append(
             TaskOutcome(
                 name=task.name,
-                workload_hash=task.workload_hash,
+                workload_hash=key,
                 weight=task.weight,
                 source=candidate.proposer,
                 rule=candidate.rule,
                 decisions=dict(candidate.decisions),
-                reason=reasons.get(task.workload_hash, ""),
+                from_database=candidate.proposer != "default" and key in plan.from_database,
+                reason=failed.get(key) or plan.reasons.get(key, ""),
                 flops=task.flops,
             )
         )

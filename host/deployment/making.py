@@ -88,9 +88,8 @@ class Maker:
         if model.module is None:
             raise ImportFailed(model.reason, model.operator)
         lowered = compiling.lower_model(model, self.profile, self.clock)
-        chosen, reasons = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
-        library = self.folder / "lib.so"
-        made = compiling.build(lowered, self.profile, chosen, reasons, library, self.clock)
+        plan = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
+        made = compiling.build(lowered, self.profile, plan, self.folder / "lib.so", self.clock)
         with self.clock.stage("compile"):
             draft = self._draft(model, "tvm")
             bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden)
