@@ -42,17 +42,22 @@ def vector_lanes(stage: Stage, axis: int, hardware: HardwareModel) -> int:
     """Elements that one vector operation covers along `axis` of a stage.
 
     The widest power of two up to the processor's lanes that divides the extent and along which no access
-    changes its step; 1 if there is none of at least 4 (or 2 where the processor has only that).
+    changes its step. Where that is less than half a vector, a full vector with a scalar remainder.
     """
     extent = stage.axes[axis].extent
     width = max((a.element_bytes for a in (*stage.reads, stage.write)), default=4)
-    lanes = max(1, hardware.lanes * 4 // max(4, width))
+    widest = max(1, hardware.lanes * 4 // max(4, width))
     for access in (*stage.reads, stage.write):
         group = access.block_strides[axis][0]
         if group:
-            lanes = min(lanes, group)
+            widest = min(widest, group)
+    lanes = widest
     while lanes > 1 and extent % lanes:
         lanes //= 2
+    if lanes * 2 < widest:
+        while widest > extent:
+            widest //= 2
+        return max(lanes, widest)
     return lanes
 
 

@@ -56,11 +56,13 @@ class Injective:
             else:
                 loops = [*loops[:strided], outer]
         else:
+            extent = int(schedule.get(loops[-1]).extent)
             last = vectorise(schedule, loops[-1], width, conditional)
             if last is not None:
                 count = int(schedule.get(last).extent)
                 vectors = sampler.value("vectors")
-                if vectors > 1 and count % vectors == 0 and not conditional:
+                ragged = extent % count != 0
+                if vectors > 1 and count % vectors == 0 and not (conditional or ragged):
                     last, unrolled = schedule.split(last, [None, sampler.sample("vectors")])
                     schedule.unroll(unrolled)
                 loops = [*loops[:-1], last]

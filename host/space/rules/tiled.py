@@ -135,6 +135,8 @@ class Tiled:
         second = anchor.axes[roles.second].extent if roles.second is not None else 1
         if values["block2"] > max(1, second // values["rows2"]) and values["block2"] > 1:
             return False
+        if anchor.axes[roles.vector].extent % roles.lanes and self._code_size(anchor, roles, values) > 32:
+            return False  # the scalar remainder repeats the kernel once per lane
         if values["pad"] == PAD_COPY:
             return self._code_size(anchor, roles, values) <= 1024
         # Peeling makes three copies of the kernel per loop that is peeled, so only two loops may be.
@@ -241,6 +243,7 @@ class _Tile:
         self.rows_peeled = [r_outer, r_block]
         self.peeled = [r_outer, *blocks, *second]
         self.ragged = bool(row_total % (values("rows") * values("block")))
+        self.vectors_peeled = [v_outer, v_panel] if anchor.axes[roles.vector].extent % lanes else []
         second_tiles = []
         if roles.second is not None:
             second_tiles = [-(-anchor.axes[roles.second].extent // (values("rows2") * values("block2")))]
@@ -252,6 +255,8 @@ class _Tile:
     def finish(self, block: object, peel: bool) -> None:
         """Separates initialisation from the update and marks the loops whose borders are peeled."""
         for loop in self.peeled if peel else self.rows_peeled if self.ragged else ():
+            self.schedule.annotate(loop, PEEL, 1)
+        for loop in self.vectors_peeled:
             self.schedule.annotate(loop, PEEL, 1)
         self.schedule.decompose_reduction(block, self.first_reduction)
 

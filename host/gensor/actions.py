@@ -1,0 +1,62 @@
+"""Edges of the construction graph: each is one decision moved by one step, or the advance to the next level.
+
+Growing and shrinking are inverses: whatever edge leads from s to t, another leads from t to s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from host.gensor.etir import LEVELS, State, level_of
+from host.space.design import DesignSpace
+
+
+@dataclass(frozen=True)
+class Action:
+    """One edge.
+
+    Attributes:
+        kind: "grow", "shrink" or "advance".
+        decision: the decision moved, "" for an advance.
+        target: the state it leads to.
+    """
+
+    kind: str
+    decision: str
+    target: State
+
+
+def actions(space: DesignSpace, state: State, inverse: bool = True) -> Iterator[Action]:
+    """Legal edges out of a state, the advance included.
+
+    Args:
+        space: the design space.
+        state: where the walk stands.
+        inverse: whether steps back are edges too (the graph) or not (the tree).
+    """
+    if state.finished:
+        return
+    values = state.decisions
+    for decision in space.decisions:
+        if level_of(decision.name) != state.level:
+            continue
+        position = decision.choices.index(values[decision.name])
+        for kind, other in (("grow", position + 1), ("shrink", position - 1)):
+            if (kind == "shrink" and not inverse) or not 0 <= other < len(decision.choices):
+                continue
+            target = state.with_value(decision.name, decision.choices[other])
+            if space.legal(target.decisions):
+                yield Action(kind, decision.name, target)
+    yield Action("advance", "", state.advanced())
+
+
+def skip_empty_levels(space: DesignSpace, state: State) -> State:
+    """The state at the first level from here on that has a decision with a choice."""
+    while not state.finished:
+        names = LEVELS[state.level]
+        open_here = [d for d in space.decisions if level_of(d.name) == state.level and len(d.choices) > 1]
+        if open_here or not names:
+            return state
+        state = state.advanced()
+    return state

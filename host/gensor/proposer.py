@@ -1,0 +1,38 @@
+"""Gensor as a proposer: walks, and the states they end in as candidates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from host.gensor.benefit import estimate_seconds
+from host.gensor.walk import TREE, WalkOptions, construct
+from host.model import Candidate, DeviceProfile, Measurement
+from host.space.design import DesignSpace
+
+
+class Gensor:
+    """Constructs candidates without measuring.
+
+    Args:
+        tree: walk without steps back, greedily: the constructive baseline.
+        options: how to walk; None for the defaults of the mode.
+    """
+
+    def __init__(self, tree: bool = False, options: WalkOptions | None = None) -> None:
+        self.name = "tree" if tree else "gensor"
+        self._options = options or (TREE if tree else WalkOptions())
+
+    def propose(
+        self,
+        space: DesignSpace,
+        profile: DeviceProfile,
+        history: Sequence[tuple[Candidate, Measurement]],
+        k: int,
+        seed: int,
+    ) -> list[Candidate]:
+        """Up to `k` candidates, best estimate first; `history` is not used: nothing is learned here."""
+        text = f"{space.task.workload_hash}/{profile.board.name}/{seed}"
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        found = construct(space, lambda values: estimate_seconds(space, values), self._options, k, number)
+        return [space.candidate(values, self.name, cost) for values, cost in found]

@@ -1,0 +1,196 @@
+"""Estimated time of a register-blocked program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host.gensor.traffic import Loop, footprint_bytes, resident_level, traffic_bytes
+from host.space.design import Decisions, DesignSpace
+from host.space.rules.tiled import PAD_COPY, Roles, roles_of, row_extent
+from host.space.workload import Stage
+from targets import HardwareModel
+
+# Instructions that a core can start in one cycle; conservative for the cores of all boards.
+_ISSUE_WIDTH = 5.0
+# Cycles around one register tile: address arithmetic, filling and draining the pipeline.
+_TILE_OVERHEAD_CYCLES = 16.0
+# Share of the memory time that is not hidden behind arithmetic even when arithmetic dominates.
+_EXPOSED = 0.15
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Sizes of the nest: tiles along each direction and what is left over."""
+
+    groups: int
+    rows: int
+    second: int
+    outer: int
+    depth: int
+
+
+def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
+    """Estimated seconds of one call of a program of the `tiled` rule.
+
+    Args:
+        space: the design space; its anchor and hardware are used.
+        values: the decisions.
+    """
+    hardware, anchor = space.hardware, space.workload.anchor_stage
+    roles = roles_of(anchor, hardware)
+    assert roles is not None
+    shape = _shape(anchor, roles)
+    compute = _compute_cycles(anchor, roles, shape, hardware, values) / hardware.frequency_hz
+    memory = _memory_seconds(anchor, roles, shape, hardware, values)
+    seconds = max(compute, *memory) + _EXPOSED * (sum(memory) + compute - max(compute, *memory))
+    seconds += _padding_seconds(space, values, compute)
+    return seconds * _imbalance(shape, space.threads, values) + (
+        hardware.parallel_launch_s if space.threads > 1 else 0.0
+    )
+
+
+def _shape(anchor: Stage, roles: Roles) -> _Shape:
+    outer = 1
+    for axis in roles.outer:
+        if axis != roles.second:
+            outer *= anchor.axes[axis].extent
+    depth = 1
+    for axis in roles.reduction:
+        depth *= anchor.axes[axis].extent
+    second = anchor.axes[roles.second].extent if roles.second is not None else 1
+    return _Shape(-(-anchor.axes[roles.vector].extent // roles.lanes), row_extent(anchor, roles), second, outer, depth)
+
+
+def _compute_cycles(
+    anchor: Stage, roles: Roles, shape: _Shape, hardware: HardwareModel, values: Decisions
+) -> float:
+    """Cycles of arithmetic, loads and instruction supply over the whole call."""
+    vectors, rows = values["vectors"], values["rows"]
+    full_v, rest_v = divmod(shape.groups, vectors)
+    full_r, rest_r = divmod(shape.rows, rows)
+    seconds = shape.second // values["rows2"]
+    total = 0.0
+    for count_v, v in ((full_v, vectors), (1 if rest_v else 0, rest_v)):
+        for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
+            if count_v and count_r:
+                step = _step_cycles(anchor, roles, hardware, values, v, r)
+                tile = step * shape.depth + _TILE_OVERHEAD_CYCLES + 2.0 * v * r * values["rows2"]
+                total += count_v * count_r * tile
+    return total * seconds * shape.outer
+
+
+def _step_cycles(
+    anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions, vectors: int, rows: int
+) -> float:
+    """Cycles of one reduction step of one register tile.
+
+    The largest of: arithmetic units, load ports, instruction supply, and the latency of a dependent
+    operation, since each accumulator takes one step after the other.
+    """
+    per_vector = max(1.0, roles.lanes / hardware.lanes)
+    narrow = min(1.0, roles.lanes / hardware.lanes)
+    tile = vectors * rows * values["rows2"] * per_vector
+    # A vector of half the width costs half a slot where two of them start in a cycle, never less.
+    arithmetic = tile / hardware.fma_per_cycle * max(narrow, 0.5)
+    row_axis = roles.rows[0] if roles.rows else None
+    loads = broadcasts = 0.0
+    for access in anchor.reads:
+        moves_rows = row_axis is not None and access.strides[row_axis] != 0
+        moves_second = roles.second is not None and access.strides[roles.second] != 0
+        count = (rows if moves_rows else 1) * (values["rows2"] if moves_second else 1)
+        if access.strides[roles.vector] or access.block_strides[roles.vector][0]:
+            reuse = _window_reuse(anchor, roles, access.strides, rows) if values["window"] and moves_rows else 1.0
+            loads += count * vectors * per_vector / reuse
+        else:
+            groups = max(1, vectors * roles.lanes // access.block_strides[roles.vector][0]) if access.block_strides[
+                roles.vector
+            ][0] else 1
+            broadcasts += count * groups
+    vector_bytes = hardware.vector_bits / 8 * narrow
+    load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
+    load_cycles += broadcasts / 2.0
+    supply = (tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]) / _ISSUE_WIDTH
+    return max(arithmetic, load_cycles, supply, hardware.fma_latency_cycles) * _set_conflicts(
+        anchor, row_axis, rows, hardware
+    )
+
+
+def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:
+    """How often an unrolled window uses one loaded vector: rows x width over the elements of their union."""
+    row_stride = strides[roles.rows[0]]
+    for axis in roles.reduction:
+        step, extent = strides[axis], anchor.axes[axis].extent
+        if step and extent > 1 and step <= row_stride and row_stride % step == 0:
+            union = (rows - 1) * (row_stride // step) + extent
+            return max(1.0, rows * extent / union)
+    return 1.0
+
+
+def _set_conflicts(anchor: Stage, row_axis: int | None, rows: int, hardware: HardwareModel) -> float:
+    """Slow-down when the rows of a tile lie at a step that maps them into one set of the first level."""
+    first = hardware.levels[0]
+    if row_axis is None or not first.ways:
+        return 1.0
+    way_bytes = first.size_bytes // first.ways
+    for access in anchor.reads:
+        step = access.strides[row_axis] * access.element_bytes
+        if step and step % way_bytes == 0 and rows >= first.ways:
+            return 1.0 + min(1.0, (rows - first.ways + 1) / first.ways)
+    return 1.0
+
+
+def _memory_seconds(
+    anchor: Stage, roles: Roles, shape: _Shape, hardware: HardwareModel, values: Decisions
+) -> list[float]:
+    """Seconds of transfer into each level from the next one."""
+    rows_axis = roles.rows[0] if roles.rows else roles.vector
+    panels = -(-shape.groups // values["vectors"])
+    tiles = -(-shape.rows // values["rows"])
+    seconds = max(1, shape.second // values["rows2"])
+    nest = [Loop(axis, anchor.axes[axis].extent) for axis in roles.outer if axis != roles.second]
+    if roles.second is not None:
+        nest.append(Loop(roles.second, -(-seconds // values["block2"])))
+    nest.append(Loop(rows_axis, -(-tiles // values["block"])))
+    nest.append(Loop(roles.vector, -(-panels // values["panel"])))
+    if roles.second is not None:
+        nest.append(Loop(roles.second, values["block2"]))
+    nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"])]
+    nest += [Loop(axis, anchor.axes[axis].extent) for axis in roles.reduction]
+    if roles.second is not None:
+        nest.append(Loop(roles.second, values["rows2"]))
+    nest += [Loop(rows_axis, values["rows"]), Loop(roles.vector, values["vectors"] * roles.lanes)]
+    accesses = (*anchor.reads, anchor.write)
+    useful = tuple(loop for loop in nest if loop.trips > 1)
+    found = []
+    for level, source in zip(hardware.levels, hardware.levels[1:], strict=False):
+        moved = traffic_bytes(accesses, useful, 0.75 * level.size_bytes)
+        found.append(moved / source.bandwidth_bytes_per_s)
+    return found
+
+
+def _padding_seconds(space: DesignSpace, values: Decisions, compute_s: float) -> float:
+    """What reading a padded input costs: a copy of it, or the borders as code of their own."""
+    stages = [stage for stage in space.workload.stages[: space.workload.anchor] if stage.kind == "padding"]
+    if not stages:
+        return 0.0
+    if values["pad"] != PAD_COPY:
+        return 0.04 * compute_s
+    total = 0.0
+    for stage in stages:
+        size = stage.write.elements * stage.write.element_bytes
+        level = resident_level(space.hardware.levels, size)
+        whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
+        moved = 2.0 * footprint_bytes(stage.write, whole) + size
+        total += moved / level.bandwidth_bytes_per_s
+    return total
+
+
+def _imbalance(shape: _Shape, threads: int, values: Decisions) -> float:
+    """Time of the slowest thread over the time of one: ceil(chunks / threads) / chunks."""
+    if threads <= 1:
+        return 1.0
+    panels = -(-(-(-shape.groups // values["vectors"])) // values["panel"])
+    tiles = -(-(-(-shape.rows // values["rows"])) // values["block"])
+    seconds = -(-max(1, shape.second // values["rows2"]) // values["block2"])
+    chunks = shape.outer * seconds * tiles * panels
+    return -(-chunks // threads) / chunks

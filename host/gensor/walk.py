@@ -1,0 +1,137 @@
+"""Annealed Markov walks over the construction graph, and the pool of the best programs they met.
+
+Gensor (arXiv 2502.11407) analyses construction as a Markov process whose transitions are weighted by the
+hardware; the constants of the schedule are ours.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from host.gensor.actions import Action, actions, skip_empty_levels
+from host.gensor.etir import State, initial_state
+from host.space.design import DesignSpace
+
+Estimate = Callable[[dict[str, int]], float]
+
+
+@dataclass(frozen=True)
+class WalkOptions:
+    """How the graph is walked.
+
+    Attributes:
+        walks: number of seeded walks.
+        temperature: starting temperature; P(action) ~ benefit^(1 / temperature).
+        cooling: factor per step.
+        patience: steps at one level at which the advance becomes as likely as not.
+        limit: hard bound on the steps of one walk.
+        stall: walks without a better program after which no further one is started.
+        inverse: whether walks may step back (False: the tree).
+        greedy: whether the best action is always taken (the Roller manner).
+    """
+
+    walks: int = 24
+    temperature: float = 1.0
+    cooling: float = 0.85
+    patience: int = 12
+    limit: int = 160
+    stall: int = 8
+    inverse: bool = True
+    greedy: bool = False
+
+
+TREE = WalkOptions(walks=1, inverse=False, greedy=True)
+
+
+@dataclass
+class Pool:
+    """The best finished programs, each once."""
+
+    size: int
+    entries: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+
+    def offer(self, state: State, cost_s: float) -> bool:
+        """Takes a program in if it is among the best; whether it is the best of all."""
+        best = min(self.entries.values(), default=math.inf)
+        self.entries.setdefault(state.key(), cost_s)
+        if len(self.entries) > self.size:
+            del self.entries[max(self.entries, key=lambda key: (self.entries[key], key))]
+        return cost_s < best
+
+    def ranked(self) -> list[tuple[dict[str, int], float]]:
+        """Programs with their estimates, best first."""
+        ordered = sorted(self.entries.items(), key=lambda item: (item[1], item[0]))
+        return [(dict(key), cost) for key, cost in ordered]
+
+
+def construct(
+    space: DesignSpace, estimate: Estimate, options: WalkOptions, k: int, seed: int
+) -> list[tuple[dict[str, int], float]]:
+    """The `k` best programs that the walks met, with estimated seconds, best first.
+
+    Args:
+        space: the design space of the task.
+        estimate: seconds of one call for given decisions.
+        options: how to walk.
+        k: number of programs.
+        seed: the same seed gives the same programs.
+    """
+    known: dict[tuple[tuple[str, int], ...], float] = {}
+
+    def cost(state: State) -> float:
+        if state.key() not in known:
+            known[state.key()] = estimate(state.decisions)
+        return known[state.key()]
+
+    pool = Pool(max(k, 8))
+    stalled = 0
+    for number in range(options.walks):
+        better = _walk(space, cost, options, random.Random(f"{seed}/{number}"), pool)
+        stalled = 0 if better else stalled + 1
+        if stalled >= options.stall:
+            break
+    return pool.ranked()[:k]
+
+
+def _walk(
+    space: DesignSpace, cost: Callable[[State], float], options: WalkOptions, generator: random.Random, pool: Pool
+) -> bool:
+    state = skip_empty_levels(space, initial_state(space))
+    temperature, at_level, better = options.temperature, 0, False
+    for _ in range(options.limit):
+        better |= pool.offer(state, cost(state))
+        if state.finished:
+            break
+        action = _choose(space, state, cost, options, temperature, at_level, generator)
+        advanced = action.kind == "advance"
+        state = skip_empty_levels(space, action.target)
+        at_level = 0 if advanced else at_level + 1
+        temperature = options.temperature if advanced else max(0.02, temperature * options.cooling)
+    return better
+
+
+def _choose(
+    space: DesignSpace,
+    state: State,
+    cost: Callable[[State], float],
+    options: WalkOptions,
+    temperature: float,
+    at_level: int,
+    generator: random.Random,
+) -> Action:
+    """One transition: benefit of an action is T(s) / T(s'), the advance follows a sigmoid of the steps."""
+    here = cost(state)
+    *moves, advance = list(actions(space, state, options.inverse))
+    gains = [here / cost(action.target) for action in moves]
+    if options.greedy:
+        best = max(range(len(moves)), key=lambda i: gains[i], default=None)
+        return advance if best is None or gains[best] <= 1.0 else moves[best]
+    leave = 1.0 / (1.0 + math.exp(-(at_level - options.patience) / 2.0))
+    if not moves or generator.random() < leave:
+        return advance
+    largest = max(gains)
+    weights = [(gain / largest) ** (1.0 / temperature) for gain in gains]
+    return generator.choices(moves, weights)[0]
