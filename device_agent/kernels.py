@@ -61,9 +61,9 @@ class KernelMeter:
             module: the module that holds it.
             name: of the function.
             specification: JSON of `repeat` (samples), `number` (calls in a sample, at least),
-                `min_repeat_ms` (length of a sample, at least), `max_s` (stop early, one sample is always
-                taken), `flush_bytes` (cache to clear before each sample, whose length is then one call), `seed`, and
-                `arguments` ([shape, dtype] each) where no tensors are given.
+                `min_repeat_ms` (length of a sample, at least), `max_s` (stop early; one sample is
+                always taken), `flush_bytes` (cache to clear before each sample, which is one call then),
+                `seed`, and `arguments` ([shape, dtype] each) where no tensors are given.
             arguments: tensors to call it with.
 
         Returns:

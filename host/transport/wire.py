@@ -156,7 +156,7 @@ def unpack(descriptions: Sequence[dict[str, Any]], blob: bytearray) -> list[np.n
     arrays = []
     position = 0
     for description in descriptions:
-        dtype = _numpy_type(str(description["dtype"]))
+        dtype = numpy_type(str(description["dtype"]))
         count = math.prod(description["shape"])
         array = np.frombuffer(blob, dtype, count, position) if count else np.empty(0, dtype)
         arrays.append(array.reshape(description["shape"]))
@@ -166,7 +166,8 @@ def unpack(descriptions: Sequence[dict[str, Any]], blob: bytearray) -> list[np.n
     return arrays
 
 
-def _numpy_type(name: str) -> np.dtype[Any]:
+def numpy_type(name: str) -> np.dtype[Any]:
+    """NumPy's type for a name of the wire; bfloat16 is that of ml_dtypes."""
     if name == "bfloat16":
         import ml_dtypes
 

@@ -1,0 +1,226 @@
+"""The bundle store: whole versions, atomic activation, rollback, and death at every step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from device_agent.store import BundleStore
+from device_agent.wire import AgentError
+
+ROOT = Path(__file__).parents[3]
+
+
+def make(folder, content):
+    """Writes a bundle's files under their hashes; returns its version, files and finder."""
+    folder.mkdir(exist_ok=True)
+    data = {"lib.so": content, "params.bin": content * 3}
+    hashes = {name: hashlib.sha256(value).hexdigest() for name, value in data.items()}
+    version = hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+    manifest = {"schema": "edgetlm.bundle/1", "backend": "tvm", "content_hash": version, "files": hashes}
+    data["manifest.json"] = json.dumps(manifest).encode()
+    hashes["manifest.json"] = hashlib.sha256(data["manifest.json"]).hexdigest()
+    for name, value in data.items():
+        (folder / hashes[name]).write_bytes(value)
+    return version, hashes, lambda digest: str(folder / digest)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BundleStore(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def uploads(tmp_path):
+    return tmp_path / "uploads"
+
+
+def install(store, uploads, content, name="model", activate=True):
+    version, hashes, locate = make(uploads, content)
+    assert store.install(name, hashes, locate) == version
+    if activate:
+        store.activate(name, version)
+    return version
+
+
+def test_an_installed_bundle_is_whole_and_active(store, uploads):
+    version = install(store, uploads, b"one")
+    path = Path(store.active_path("model"))
+    assert (path / "lib.so").read_bytes() == b"one"
+    assert (path / "params.bin").read_bytes() == b"oneoneone"
+    (entry,) = store.list()
+    assert (entry["name"], entry["version"], entry["active"], entry["backend"]) == (
+        "model",
+        version,
+        True,
+        "tvm",
+    )
+
+
+def test_installing_does_not_activate(store, uploads):
+    first = install(store, uploads, b"one")
+    second = install(store, uploads, b"two", activate=False)
+    assert {entry["version"]: entry["active"] for entry in store.list()} == {first: True, second: False}
+
+
+def test_rollback_goes_back_step_by_step(store, uploads):
+    versions = [install(store, uploads, content) for content in (b"one", b"two", b"three")]
+    assert store.rollback("model") == versions[1]
+    assert store.rollback("model") == versions[0]
+    assert Path(store.active_path("model"), "lib.so").read_bytes() == b"one"
+    with pytest.raises(AgentError, match="no earlier version"):
+        store.rollback("model")
+
+
+def test_the_same_version_again_changes_nothing(store, uploads):
+    first = install(store, uploads, b"one")
+    install(store, uploads, b"two")
+    assert install(store, uploads, b"one") == first
+    assert len(store.list()) == 2
+    assert store.list()[0]["version"] == first
+
+
+def test_newer_figures_replace_the_manifest_only(store, uploads):
+    version, hashes, locate = make(uploads, b"one")
+    store.install("model", hashes, locate)
+    store.activate("model", version)
+    manifest = json.loads((uploads / hashes["manifest.json"]).read_text()) | {"measured": 5}
+    text = json.dumps(manifest).encode()
+    hashes["manifest.json"] = hashlib.sha256(text).hexdigest()
+    (uploads / hashes["manifest.json"]).write_bytes(text)
+    assert store.install("model", hashes, locate) == version
+    assert store.list()[0]["manifest"]["measured"] == 5
+
+
+def test_old_versions_are_dropped(store, uploads):
+    versions = [install(store, uploads, bytes([65 + index])) for index in range(5)]
+    assert {entry["version"] for entry in store.list()} == set(versions[-3:])
+    assert store.rollback("model") == versions[3]
+
+
+def test_removed_bundles_are_gone(store, uploads):
+    install(store, uploads, b"one")
+    store.remove("model")
+    assert store.list() == []
+    with pytest.raises(AgentError, match="no bundle model is installed"):
+        store.remove("model")
+
+
+def test_a_damaged_file_installs_nothing(store, uploads):
+    _, hashes, locate = make(uploads, b"one")
+    (uploads / hashes["lib.so"]).write_bytes(b"damaged")
+    with pytest.raises(AgentError, match=r"lib\.so is damaged"):
+        store.install("model", hashes, locate)
+    assert store.list() == []
+
+
+def test_a_missing_file_installs_nothing(store, uploads):
+    _, hashes, locate = make(uploads, b"one")
+    (uploads / hashes["params.bin"]).unlink()
+    with pytest.raises(AgentError, match=r"params\.bin was not sent"):
+        store.install("model", hashes, locate)
+    del hashes["params.bin"]
+    with pytest.raises(AgentError, match=r"params\.bin is missing"):
+        store.install("model", hashes, locate)
+    assert store.list() == []
+
+
+def test_no_manifest_installs_nothing(store, uploads):
+    _, hashes, locate = make(uploads, b"one")
+    del hashes["manifest.json"]
+    with pytest.raises(AgentError, match=r"no valid manifest\.json"):
+        store.install("model", hashes, locate)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "x" * 101, "a b"])
+def test_names_cannot_leave_the_store(store, uploads, name):
+    _, hashes, locate = make(uploads, b"one")
+    with pytest.raises(AgentError, match="no name for a bundle"):
+        store.install(name, hashes, locate)
+
+
+@pytest.mark.parametrize("relative", ["../x", "a/b", "..", "/etc/x"])
+def test_files_cannot_leave_the_bundle(store, uploads, relative):
+    _, hashes, locate = make(uploads, b"one")
+    hashes[relative] = hashes["lib.so"]
+    with pytest.raises(AgentError, match="holds no file named"):
+        store.install("model", hashes, locate)
+
+
+def test_a_version_that_lost_its_files_gives_way_at_start(store, uploads, tmp_path):
+    first = install(store, uploads, b"one")
+    install(store, uploads, b"two")
+    os.unlink(os.path.join(store.active_path("model"), "manifest.json"))
+    again = BundleStore(str(tmp_path / "store"))
+    assert Path(again.active_path("model")).name == first
+
+
+# -- death at every step
+
+KILLED = """
+import json, os, signal, sys
+from device_agent.store import BundleStore
+root, uploads, at, action = sys.argv[1:5]
+hashes, version = json.loads(sys.argv[5]), sys.argv[6]
+steps = 0
+def checkpoint(name):
+    global steps
+    steps += 1
+    if steps == int(at):
+        os.kill(os.getpid(), signal.SIGKILL)
+store = BundleStore(root, checkpoint)
+if action == "update":
+    store.install("model", hashes, lambda digest: os.path.join(uploads, digest))
+    store.activate("model", version)
+else:
+    store.rollback("model")
+"""
+
+
+def killed_at(step, root, uploads, action, hashes, version):
+    """Whether the process was killed at this step (it may have fewer)."""
+    arguments = [str(root), str(uploads), str(step), action, json.dumps(hashes), version]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
+
+
+@pytest.mark.parametrize("action", ["update", "rollback"])
+def test_killed_at_any_step_the_old_or_the_new_version_serves(tmp_path, uploads, action):
+    outcomes = set()
+    for step in range(1, 40):
+        root = tmp_path / f"store{step}"
+        store = BundleStore(str(root))
+        contents = [b"one", b"two", b"three", b"four"] if action == "update" else [b"one", b"two"]
+        old = [install(store, uploads, content) for content in contents]
+        if action == "update":
+            new, hashes, _ = make(uploads, b"new")
+            possible = {old[-1]: b"four", new: b"new"}
+        else:
+            new, hashes = old[0], {}
+            possible = {old[1]: b"two", old[0]: b"one"}
+        was_killed = killed_at(step, root, uploads, action, hashes, new)
+        after = BundleStore(str(root))
+        path = Path(after.active_path("model"))
+        outcomes.add(path.name == new)
+        assert (path / "lib.so").read_bytes() == possible[path.name]
+        assert (path / "manifest.json").is_file()
+        assert os.listdir(root / "staging") == []
+        assert sum(entry["active"] for entry in after.list()) == 1
+        # Whatever happened, the store goes on working.
+        latest = install(after, uploads, b"later")
+        assert after.rollback("model") == path.name != latest
+        if not was_killed:
+            break
+    else:
+        pytest.fail("the kill points never ended")
+    assert step > 3 and outcomes == {True, False}

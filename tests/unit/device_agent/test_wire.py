@@ -1,0 +1,155 @@
+"""Frames between host and agent, both halves of the protocol."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device_agent import wire
+from host.errors import BundleError, DeviceError, DeviceFull, EngineError, MeasureError, SessionLost
+from host.transport import wire as host_wire
+
+
+@pytest.fixture
+def pair():
+    left, right = socket.socketpair()
+    with left, right:
+        yield left, right
+
+
+def test_both_halves_speak_one_version():
+    assert wire.SCHEMA == host_wire.SCHEMA
+
+
+def test_a_frame_comes_through_whole(pair):
+    left, right = pair
+    blobs = [b"abc", bytearray(b""), memoryview(np.arange(3, dtype="int64"))]
+    threading.Thread(target=wire.send, args=(left, {"command": "x", "n": 1}, blobs)).start()
+    header = wire.receive_header(right)
+    assert header == {"command": "x", "n": 1, "blob_bytes": 27}
+    assert wire.receive_exact(right, 27) == b"abc" + np.arange(3, dtype="int64").tobytes()
+
+
+def test_a_connection_that_ends_early_is_told_apart(pair):
+    left, right = pair
+    left.sendall(struct.pack(">I", 100) + b"{")
+    left.close()
+    with pytest.raises(wire.ClosedError):
+        wire.receive_header(right)
+
+
+@pytest.mark.parametrize("content", [b"not json", b"[1]", b'{"blob_bytes": "x"}'])
+def test_what_is_no_frame_is_refused(pair, content):
+    left, right = pair
+    left.sendall(struct.pack(">I", len(content)) + content)
+    with pytest.raises(wire.AgentError) as caught:
+        wire.receive_header(right)
+    assert caught.value.kind == "bad_request"
+
+
+def test_an_absurd_length_is_refused_before_memory_is_taken(pair):
+    left, right = pair
+    left.sendall(b"\xff\xff\xff\xff")
+    with pytest.raises(wire.AgentError, match="frame header of 4294967295 bytes"):
+        wire.receive_header(right)
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 4), max_size=3), st.sampled_from(sorted(wire.ITEM_BYTES))),
+        max_size=4,
+    )
+)
+def test_tensors_survive_host_to_agent_and_back(specs):
+    generator = np.random.default_rng(0)
+    arrays = [
+        generator.integers(0, 2, (*shape, wire.ITEM_BYTES[dtype])).astype("uint8").view(_numpy(dtype))[..., 0]
+        for shape, dtype in specs
+    ]
+    descriptions, blobs = host_wire.pack(arrays)
+    sent = wire.split_tensors(descriptions, b"".join(bytes(blob) for blob in blobs))
+    assert [(t.shape, t.dtype) for t in sent] == [(tuple(s), d) for s, d in specs]
+    returned = host_wire.unpack(wire.describe_tensors(sent), bytearray(b"".join(bytes(t.data) for t in sent)))
+    for before, after in zip(arrays, returned, strict=True):
+        assert before.dtype == after.dtype and before.shape == after.shape
+        assert before.tobytes() == after.tobytes()
+
+
+def _numpy(name):
+    return host_wire.numpy_type(name)
+
+
+def test_a_blob_of_another_length_is_refused_on_both_sides():
+    descriptions = [{"shape": [2], "dtype": "float32"}]
+    with pytest.raises(wire.AgentError, match="8 bytes in a blob of 9"):
+        wire.split_tensors(descriptions, bytes(9))
+    with pytest.raises(DeviceError, match="sent 9 bytes"):
+        host_wire.unpack(descriptions, bytearray(9))
+
+
+def test_an_unknown_dtype_is_refused():
+    with pytest.raises(wire.AgentError, match="float8 cannot be sent"):
+        wire.tensor_bytes((2,), "float8")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("device_full", DeviceFull),
+        ("bundle", BundleError),
+        ("engine", EngineError),
+        ("measure", MeasureError),
+        ("session_lost", SessionLost),
+        ("no_session", SessionLost),
+        ("busy", DeviceError),
+        ("denied", DeviceError),
+        ("something new", DeviceError),
+    ],
+)
+def test_every_error_of_the_agent_becomes_one_of_the_host(kind, expected):
+    port, thread = _serve_once([{"ok": True}, wire.error_reply(wire.AgentError(kind, "it\n broke"))])
+    connection = host_wire.Connection(port, "secret", "board")
+    with pytest.raises(expected, match="^board: it broke$") as caught:
+        connection.request({"command": "x"})
+    assert type(caught.value) is expected
+    connection.close()
+    thread.join()
+
+
+def test_a_refused_secret_says_so():
+    port, thread = _serve_once([wire.error_reply(wire.AgentError("denied", "wrong secret"))])
+    with pytest.raises(DeviceError, match="wrong secret"):
+        host_wire.Connection(port, "x", "board")
+    thread.join()
+
+
+def test_nobody_listening_says_so():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(DeviceError, match="does not answer on port"):
+        host_wire.Connection(port, "x", "board")
+
+
+def _serve_once(replies):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with listener:
+            connection, _ = listener.accept()
+        with connection:
+            for reply in replies:
+                wire.receive_header(connection)
+                text = json.dumps(reply).encode()
+                connection.sendall(struct.pack(">I", len(text)) + text)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return listener.getsockname()[1], thread
