@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host import bundle
-from host.deployment import contest as contests
 from host.deployment import figures
+from host.deployment.choice import choose
 from host.deployment.clock import StageClock
-from host.deployment.compile import one_line
-from host.deployment.contest import Contest, Entrant
+from host.deployment.compile import Compiled, one_line
+from host.deployment.contest import Contest, Entrant, Terms, hold
+from host.deployment.diagnose import blame
 from host.deployment.making import Maker, check_file, kernels_part, read_model, versions
 from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
 from host.deployment.profiles import profile_for, profile_of
@@ -20,11 +21,11 @@ from host.deployment.result import Choice, DeployResult, TaskOutcome
 from host.deployment.staging import Staging
 from host.engines import ENGINES, engine_for_format
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
-from host.model import DeviceProfile, ImportedModel
+from host.model import DeviceProfile, GoldenCase, ImportedModel
 from targets import declared
 
 if TYPE_CHECKING:
-    from host.transport import Device
+    from host.transport import Device, Session
 
 
 def default_bundle(options: CompileOptions) -> Path:
@@ -79,8 +80,8 @@ def compile_bundle(
         profile = _target_profile(target, options.threads)
         maker = Maker(options, profile, staging.folder, clock)
         model = read_model(options, clock)
-        tasks, fallback = compile_or_fall_back(maker, model)
-        if fallback:
+        made, fallback = compile_or_fall_back(maker, model)
+        if made is None:
             engine = engine_for_format(model.format).name
             wanted = engine if options.backend == "auto" else options.backend
             backend = next((name for name in bundle.BACKENDS if name == wanted), None)
@@ -89,19 +90,20 @@ def compile_bundle(
             directory = maker.engine(model, backend, fallback)
         else:
             directory = maker.directory("tvm")
-        manifest = bundle.update(directory, bundle.load(directory), kernels=kernels_part(tasks))
+        kernels = kernels_part(made.tasks) if made is not None else ()
+        manifest = bundle.update(directory, bundle.load(directory), kernels=kernels)
         staging.commit(staging.prepare(directory))
     return manifest
 
 
-def compile_or_fall_back(maker: Maker, model: ImportedModel) -> tuple[tuple[TaskOutcome, ...], str]:
-    """Write our bundle; returns its tasks, or why there is none.
+def compile_or_fall_back(maker: Maker, model: ImportedModel) -> tuple[Compiled | None, str]:
+    """Write our bundle; returns what it was made of, or None and the reason.
 
     Raises:
         ImportFailed, LoweringError, BuildError: it cannot be compiled and only we were asked.
     """
     if maker.options.backend not in ("auto", "tvm"):
-        return (), f"--backend {maker.options.backend} was asked for"
+        return None, f"--backend {maker.options.backend} was asked for"
     try:
         return maker.compiled(model), ""
     except (ImportFailed, LoweringError, BuildError) as error:
@@ -109,7 +111,7 @@ def compile_or_fall_back(maker: Maker, model: ImportedModel) -> tuple[tuple[Task
             raise
         reason = one_line(error)
         maker.clock.progress.note(f"tvm cannot compile it, so its own runtime is tried: {reason}")
-        return (), reason
+        return None, reason
 
 
 def _target_profile(target: str, threads: int) -> DeviceProfile:
@@ -137,15 +139,13 @@ class _Deployment:
         profile = profile_of(self.device, self.options.threads)
         maker = Maker(self.options, profile, self.staging.folder, self.clock)
         model = read_model(self.options, self.clock)
-        tasks, fallback = compile_or_fall_back(maker, model)
+        made, fallback = compile_or_fall_back(maker, model)
         # The relax module is as large as the weights and nothing below needs it.
         model = replace(model, module=None)
-        entrants = self._entrants(model, maker, compiled=not fallback)
-        contest = contests.hold(
-            self.device, entrants, model.signature, model.golden, self.options, profile.threads, self.clock
-        )
-        choice = contests.choose(contest, self.options, fallback)
-        tasks = contest.timed(tasks)
+        entrants = self._entrants(model, maker, compiled=made is not None)
+        contest = hold(self._terms(model, maker, made), entrants)
+        choice = choose(contest, self.options, fallback)
+        tasks = contest.timed(made.tasks if made is not None else ())
         directory = maker.directory("tvm")
         if choice.backend != "tvm":
             directory = maker.engine(model, choice.backend, fallback)
@@ -167,6 +167,21 @@ class _Deployment:
             versions={**versions(), **profile.software},
             command=self.options.command,
             installed=self.options.install,
+        )
+
+    def _terms(self, model: ImportedModel, maker: Maker, made: Compiled | None) -> Terms:
+        def find(session: Session, case: GoldenCase) -> str:
+            assert made is not None
+            return blame(self.device, session, maker.directory("tvm"), made, maker.profile, case)
+
+        return Terms(
+            device=self.device,
+            signature=model.signature,
+            golden=model.golden,
+            threads=maker.profile.threads,
+            rounds=self.options.rounds,
+            clock=self.clock,
+            blame=find if made is not None else None,
         )
 
     def _entrants(self, model: ImportedModel, maker: Maker, compiled: bool) -> list[Entrant]:

@@ -76,8 +76,8 @@ class Maker:
         """Where a backend's bundle grows."""
         return self.folder / backend
 
-    def compiled(self, model: ImportedModel) -> tuple[TaskOutcome, ...]:
-        """Write the bundle of the compiled model and return who made each kernel.
+    def compiled(self, model: ImportedModel) -> compiling.Compiled:
+        """Write the bundle of the compiled model; what is returned no longer holds the parameters.
 
         Raises:
             ImportFailed: the compiler cannot express the model.
@@ -93,7 +93,7 @@ class Maker:
         with self.clock.stage("compile"):
             draft = self._draft(model, "tvm")
             bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden)
-        return made.tasks
+        return made.without_parameters()
 
     def engine(self, model: ImportedModel, backend: bundle.Backend, reason: str) -> Path:
         """Write the bundle of the model file itself and return its directory.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from host import bundle
-from host.deployment import contest as contests
+from host.deployment.choice import require_verified
 from host.deployment.clock import StageClock
-from host.deployment.contest import Entrant
+from host.deployment.contest import Entrant, Terms, hold
 from host.deployment.deploy import deploy
 from host.deployment.making import versions
 from host.deployment.options import DeployOptions, Progress, Silence
@@ -65,13 +65,13 @@ def _profile_bundle(
     directory = bundle.unpacked(path, scratch)
     manifest = bundle.load(directory)
     signature = manifest.typed_signature()
-    options = DeployOptions(model=path, device=device_name, install=False)
     with connect(device_name) as device:
         used = profile_of(device, threads or manifest.threads)
         entrant = Entrant(manifest.backend, bundle.runnable(directory, manifest), installable=True)
         golden = bundle.golden_cases(directory, manifest)
-        contest = contests.hold(device, [entrant], signature, golden, options, used.threads, clock)
-        contests.require_verified(contest, manifest.backend)
+        terms = Terms(device, signature, golden, used.threads, DeployOptions(model=path).rounds, clock)
+        contest = hold(terms, [entrant])
+        require_verified(contest, manifest.backend)
         return DeployResult(
             name=manifest.name,
             bundle=path,

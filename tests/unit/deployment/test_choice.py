@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from host.deployment import Contender, DeployOptions, Verification
-from host.deployment.contest import Contest, choose
+from host.deployment.choice import choose
+from host.deployment.contest import Contest
 from host.errors import EngineError, MeasureError, VerifyError
 from host.model import Energy
 from tests.unit.deployment.samples import measurement
