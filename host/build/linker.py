@@ -146,7 +146,8 @@ def build_kernel_library(
 
     Args:
         functions: scheduled PrimFunc by the name to call it by.
-        output: path of the library.
+        output: path of the library; a new one each time, since a process that has loaded a library
+            gets that one again for the same path, whatever the file holds by then.
         target: what to compile for.
         cache: where to look first.
 
