@@ -106,7 +106,7 @@ class _Writer:
             if name not in self.global_vars:
                 self.global_vars[name] = self.builder.add_func(self.graph.functions[name], name)
             call = relax.Call(call.op, [self.global_vars[name], *call.args[1:]], call.attrs, call.ty_args)
-        is_tuple = isinstance(node.template.ty, relax.TupleType)
+        is_tuple = node.attrs["tuple"]
         self.bind(node.outputs, self.builder.emit(call), is_tuple)
 
     def bind(self, results: tuple[Value, ...], variable: Any, is_tuple: bool) -> None:

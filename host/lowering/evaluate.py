@@ -131,4 +131,8 @@ def _compute(
     if op in ("sum", "mean", "max", "min", "prod"):
         axes = tuple(attrs["axes"])
         return np.asarray(getattr(np, op)(inputs[0], axis=axes, keepdims=attrs["keepdims"]))
+    if op == "cumsum":
+        return np.cumsum(inputs[0], axis=attrs["axis"], dtype=dtype)
+    if op == "relax.index_tensor":
+        return inputs[0][tuple(inputs[1:])]
     return None

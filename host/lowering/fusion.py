@@ -79,7 +79,23 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
         return all(_is_epilogue(reader, node) for reader in readers[node.output])
     if node.op not in ELEMENTWISE and node.op not in _INJECTIVE:
         return False
+    if group.anchor is not None and _follows_anchor(node, readers):
+        # Better as the end of the function before: there it works on values still in registers.
+        return False
     return all(_reads_inside(node, reader) for reader in readers[node.output])
+
+
+def _follows_anchor(node: Node, readers: dict[Value, list[Node]]) -> bool:
+    """Whether an anchor's function can end with `node`."""
+    for value in node.inputs:
+        producer = value.producer
+        if producer is None or readers[value] != [node] or value.shape != node.output.shape:
+            continue
+        if producer.op in _ANCHORS:
+            return True
+        if producer.op in ELEMENTWISE and _follows_anchor(producer, readers):
+            return True
+    return False
 
 
 def _is_epilogue(reader: Node, node: Node) -> bool:

@@ -149,3 +149,32 @@ def moves_only_units(shape: Shape, axes: Sequence[int]) -> bool:
     """Whether a transpose leaves the elements in place because it moves only dimensions of size 1."""
     kept = [axis for axis in axes if shape[axis] != 1]
     return kept == sorted(kept)
+
+
+def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:
+    """Smallest runs of old dimensions that hold the same elements as runs of new dimensions."""
+    if 0 in old:
+        return None
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        if i < len(old) and j < len(new):
+            left, right, size_left, size_right = [i], [j], old[i], new[j]
+            i, j = i + 1, j + 1
+            while size_left != size_right:
+                if size_left < size_right:
+                    left.append(i)
+                    size_left *= old[i]
+                    i += 1
+                else:
+                    right.append(j)
+                    size_right *= new[j]
+                    j += 1
+            groups.append((left, right))
+        elif i < len(old):
+            groups[-1][0].append(i) if groups else groups.append(([i], []))
+            i += 1
+        else:
+            groups[-1][1].append(j) if groups else groups.append(([], [j]))
+            j += 1
+    return groups

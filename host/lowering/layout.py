@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Value, map_outputs
+from host.lowering.graph import Graph, Node, Value, map_outputs, reshape_groups
 from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
 from host.lowering.rebuild import remove_dead
 
@@ -203,35 +203,6 @@ def _reshape(walk: _Walk, node: Node) -> Ordered | None:
 
 def _only_units(tensor: Value, first: int, second: int) -> bool:
     return second > first and all(tensor.shape[axis] == 1 for axis in range(first + 1, second))
-
-
-def reshape_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:
-    """Smallest runs of old dimensions that hold the same elements as runs of new dimensions."""
-    if 0 in old:
-        return None
-    groups: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    while i < len(old) or j < len(new):
-        if i < len(old) and j < len(new):
-            left, right, size_left, size_right = [i], [j], old[i], new[j]
-            i, j = i + 1, j + 1
-            while size_left != size_right:
-                if size_left < size_right:
-                    left.append(i)
-                    size_left *= old[i]
-                    i += 1
-                else:
-                    right.append(j)
-                    size_right *= new[j]
-                    j += 1
-            groups.append((left, right))
-        elif i < len(old):
-            groups[-1][0].append(i) if groups else groups.append(([i], []))
-            i += 1
-        else:
-            groups[-1][1].append(j) if groups else groups.append(([], [j]))
-            j += 1
-    return groups
 
 
 _HANDLERS = {

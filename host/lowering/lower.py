@@ -15,6 +15,7 @@ from host.lowering.reader import read
 from host.lowering.rebuild import share_equal
 from host.lowering.simplify import simplify
 from host.lowering.tasks import make_tasks
+from host.lowering.views import sink_reshapes
 from host.model import ImportedModel, LoweredModel
 from targets import Board
 
@@ -54,6 +55,8 @@ def optimise(graph: Graph, lanes: int) -> Graph:
     graph = share_equal(graph)
     graph = simplify(graph)
     graph = sink_transposes(graph)
+    graph = simplify(graph)
+    graph = sink_reshapes(graph)
     graph = simplify(graph)
     graph = fold_affine(graph)
     graph = share_equal(graph)

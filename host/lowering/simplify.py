@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value
+from host.lowering.operators import ELEMENTWISE
 from host.lowering.rebuild import rebuild
 
 _INFINITY = float("inf")
@@ -16,8 +17,18 @@ def simplify(graph: Graph) -> Graph:
 
 def _simplify(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
     rule = _RULES.get(node.op)
+    if node.op in ELEMENTWISE:
+        inputs = tuple(_trimmed(builder, value) for value in inputs)
     result = rule(builder, node, inputs) if rule else None
     return builder.copy(node, inputs) if result is None else result
+
+
+def _trimmed(builder: Builder, value: Value) -> Value:
+    """Constants broadcast without leading dimensions of size 1, which makes more functions equal."""
+    if not value.is_constant or not value.shape or value.shape[0] != 1:
+        return value
+    leading = next((axis for axis, size in enumerate(value.shape) if size != 1), len(value.shape))
+    return builder.reshape(value, value.shape[leading:])
 
 
 def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:

@@ -36,7 +36,7 @@ _WRITERS: dict[str, Callable[[Stage, Node], None]] = {
 
 def _elementwise(stage: Stage, node: Node) -> None:
     def element(indices: Indices) -> object:
-        args = [stage.broadcast_element(value, indices) for value in node.inputs]
+        args = [stage.broadcast_element(value, node.output.shape, indices) for value in node.inputs]
         return expression(node.op, args, node.attrs, node.output.dtype)
 
     stage.define(node.output, element)

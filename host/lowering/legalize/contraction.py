@@ -46,9 +46,8 @@ def _broadcast(value: Value, batch: Indices) -> list[Any]:
 
 def packed_conv(stage: Stage, node: Node) -> None:
     """Dense convolution; weight [O' / L, *K, C, L]; block "conv1d", "conv2d" or "conv3d"."""
-    weight = stage.argument(node.inputs[1])
     blocks, *kernel, channels, lanes = node.inputs[1].shape
-    data = padded_input(stage, node)
+    data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
     ic = te.reduce_axis((0, channels), "ic")
 
@@ -63,9 +62,8 @@ def packed_conv(stage: Stage, node: Node) -> None:
 
 def grouped_conv(stage: Stage, node: Node) -> None:
     """Grouped convolution; weight [G, Og' / L, *K, Cg, L]; block "grouped_conv2d"."""
-    weight = stage.argument(node.inputs[1])
     groups, blocks, *kernel, channels, lanes = node.inputs[1].shape
-    data = padded_input(stage, node)
+    data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
     ic = te.reduce_axis((0, channels), "ic")
     made, kept = blocks * lanes, node.output.shape[-1] // groups
@@ -88,10 +86,9 @@ def grouped_conv(stage: Stage, node: Node) -> None:
 
 def depthwise_conv(stage: Stage, node: Node) -> None:
     """Each channel by itself; weight [*K, O]; block "depthwise_conv2d"."""
-    weight = stage.argument(node.inputs[1])
     *kernel, out_channels = node.inputs[1].shape
     multiplier = out_channels // node.inputs[0].shape[-1]
-    data = padded_input(stage, node)
+    data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
 
     def element(indices: Indices) -> Expression:

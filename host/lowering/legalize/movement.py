@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import tirx
 
-from host.lowering.graph import Node
-from host.lowering.layout import inverse, reshape_groups
+from host.lowering.graph import Node, reshape_groups
+from host.lowering.layout import inverse
 from host.lowering.legalize.stage import Expression, Indices, Stage
 
 

@@ -46,10 +46,11 @@ class Stage:
             return tirx.const(value.data.reshape(-1)[0].item(), value.dtype)
         return load(self.argument(value), indices)
 
-    def broadcast_element(self, value: Value, indices: Indices) -> Expression:
-        """The element of `value` that broadcasts to `indices` of a larger tensor."""
-        own = indices[len(indices) - len(value.shape) :] if value.shape else ()
-        return self.element(value, [0 if d == 1 else i for d, i in zip(value.shape, own, strict=True)])
+    def broadcast_element(self, value: Value, shape: Sequence[int], indices: Indices) -> Expression:
+        """The element of `value` that broadcasts to `indices` of a tensor of `shape`."""
+        skipped = len(shape) - len(value.shape)
+        pairs = zip(value.shape, shape[skipped:], indices[skipped:], strict=True)
+        return self.element(value, [0 if own == 1 and size != 1 else i for own, size, i in pairs])
 
     def argument(self, value: Value) -> te.Tensor:
         """The placeholder of a value that the function does not compute."""

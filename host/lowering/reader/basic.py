@@ -95,6 +95,16 @@ def _arange(builder: Builder, call: OperatorCall) -> Value | None:
     return constant(np.arange(start, stop, step, dtype=call.dtype))
 
 
+def _cumsum(builder: Builder, call: OperatorCall) -> Value | None:
+    value = call.value(0)
+    if value.data is None or call.attrs.exclusive:
+        return None
+    data, axis = (value, call.attrs.axis) if call.attrs.axis is not None else (builder.reshape(value, (-1,)), 0)
+    return builder.one(
+        "cumsum", [data], call.shape, call.dtype, axis=normalise_axis(int(axis), len(data.shape))
+    )
+
+
 def _reduction(name: str) -> Reader:
     def read(builder: Builder, call: OperatorCall) -> Value:
         value = call.value(0)
@@ -137,5 +147,6 @@ READERS: dict[str, Reader] = {
     "ones": _ones,
     "ones_like": _ones,
     "arange": _arange,
+    "cumsum": _cumsum,
     "stop_lift_params": _identity,
 }

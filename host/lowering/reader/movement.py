@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from host.lowering.builder import Builder
-from host.lowering.graph import Value, normalise_axis
+from host.lowering.graph import Value, constant, normalise_axis
 from host.lowering.reader.call import OperatorCall, Reader
 
 
@@ -114,6 +116,10 @@ def _take(builder: Builder, call: OperatorCall) -> Value | None:
     )
 
 
+def _shape_to_tensor(builder: Builder, call: OperatorCall) -> Value | None:
+    return constant(np.asarray([int(d) for d in call.arguments[0].values], dtype="int64"))
+
+
 READERS: dict[str, Reader] = {
     "reshape": _reshape,
     "flatten": _reshape,
@@ -128,4 +134,5 @@ READERS: dict[str, Reader] = {
     "flip": _flip,
     "nn.pad": _pad,
     "take": _take,
+    "shape_to_tensor": _shape_to_tensor,
 }

@@ -94,6 +94,8 @@ class _Reading:
         if not isinstance(call.op, tvm.ir.Op):
             raise LoweringError(f"The model calls {call.op}, which is not an operator that can be lowered.")
         name = call.op.name.removeprefix("relax.")
+        if isinstance(call.ty, relax.ShapeType) and call.ty.values is not None:
+            return relax.ShapeExpr(call.ty.values)
         outputs = _output_specs(call.ty, name)
         arguments = tuple(self.argument(argument) for argument in call.args)
         view = OperatorCall(name, arguments, call.attrs, outputs, call)
@@ -108,10 +110,17 @@ class _Reading:
         if view.name == "call_tir":
             gv = view.expression.args[0]
             self.functions[gv.name_hint] = self.module[gv]
+        call = view.expression
+        resolved = [
+            old if isinstance(new, Value | tuple) else new
+            for old, new in zip(call.args, view.arguments, strict=True)
+        ]
+        is_tuple = isinstance(call.ty, relax.TupleType)
+        template = relax.Call(call.op, resolved, call.attrs, call.ty_args)
         values = self.builder.emit(
-            f"relax.{view.name}", tensors(view.arguments), {}, view.outputs, view.expression
+            f"relax.{view.name}", tensors(view.arguments), {"tuple": is_tuple}, view.outputs, template
         )
-        return values if isinstance(view.expression.ty, relax.TupleType) else values[0]
+        return values if is_tuple else values[0]
 
 
 def tensors(arguments: Sequence[Any]) -> list[Value]:

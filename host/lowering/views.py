@@ -1,0 +1,129 @@
+"""Moves reshapes down the graph, so that they stand between functions and not inside of fusions.
+
+A reshape costs nothing at run time (the same memory under another shape), but an operation behind
+it cannot be fused with one before it. Elementwise operations, normalisations and dense products do
+not care how the leading dimensions are grouped, so they work on the tensor as it was before the
+reshape. Dense products always get a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Shape, Value, map_outputs, reshape_groups
+from host.lowering.operators import ANCHORS, ELEMENTWISE, ROW_WISE
+from host.lowering.rebuild import remove_dead
+
+
+def sink_reshapes(graph: Graph) -> Graph:
+    """An equal graph with reshapes as late as possible."""
+    walk = _Walk(Builder())
+    for node in graph.nodes:
+        walk.visit(node)
+    outputs = map_outputs(graph.outputs, walk.reshaped)
+    return remove_dead(Graph(graph.inputs, walk.builder.nodes, outputs, graph.functions))
+
+
+def broadcast_view(shape: Shape, old: Shape, new: Shape) -> Shape | None:
+    """The shape under which a tensor that broadcasts to `old` broadcasts to `new`, the same elements regrouped.
+
+    None if a group of dimensions is only partly broadcast.
+    """
+    padded = (1,) * (len(old) - len(shape)) + tuple(shape)
+    groups = reshape_groups(old, new)
+    if groups is None:
+        return None
+    result = [1] * len(new)
+    for old_axes, new_axes in groups:
+        own = [padded[axis] for axis in old_axes]
+        if own == [old[axis] for axis in old_axes]:
+            for axis in new_axes:
+                result[axis] = new[axis]
+        elif any(size != 1 for size in own):
+            return None
+    return tuple(result)
+
+
+class _Walk:
+    """For every old value, the new tensor that holds its elements in the same order."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.tensors: dict[Value, Value] = {}
+
+    def tensor(self, value: Value) -> Value:
+        """The new tensor, in its own shape."""
+        return self.tensors.get(value, value)
+
+    def reshaped(self, value: Value) -> Value:
+        """The new tensor in the old value's shape."""
+        return self.builder.reshape(self.tensor(value), value.shape)
+
+    def visit(self, node: Node) -> None:
+        """Translate one node."""
+        if node.op == "reshape":
+            self.tensors[node.output] = self.tensor(node.inputs[0])
+            return
+        if node.op == "dense":
+            self.tensors[node.output] = self.dense(node)
+            return
+        moved = None
+        if node.op in ELEMENTWISE:
+            moved = self.elementwise(node)
+        elif node.op in ROW_WISE:
+            moved = self.row_wise(node)
+        if moved is not None:
+            self.tensors[node.output] = moved
+            return
+        outputs = self.builder.copy(node, [self.reshaped(value) for value in node.inputs])
+        self.tensors.update(zip(node.outputs, outputs, strict=True))
+
+    def dense(self, node: Node) -> Value:
+        """Rows of a matrix, however many dimensions they came in."""
+        data, weight = self.tensor(node.inputs[0]), node.inputs[1]
+        matrix = self.builder.reshape(data, (-1, weight.shape[0]))
+        shape = (matrix.shape[0], weight.shape[1])
+        return self.builder.one("dense", [matrix, weight], shape, node.output.dtype, **node.attrs)
+
+    def elementwise(self, node: Node) -> Value | None:
+        """The operation in the shape of one of its inputs' tensors."""
+        for shape in self.shapes(node):
+            inputs = self.regrouped(node, shape)
+            if inputs is not None:
+                return self.builder.one(node.op, inputs, shape, node.output.dtype, **node.attrs)
+        return None
+
+    def shapes(self, node: Node) -> list[Shape]:
+        """Shapes worth working in, best first: those of fresh results of anchors, then other reshaped ones."""
+        first, second = [], []
+        for value in node.inputs:
+            tensor = self.tensor(value)
+            if value.shape != node.output.shape or tensor.shape == value.shape:
+                continue
+            producer = tensor.producer
+            fresh = producer is not None and (producer.op in ANCHORS or producer.op in ELEMENTWISE)
+            (first if fresh else second).append(tensor.shape)
+        return first + second
+
+    def regrouped(self, node: Node, shape: Shape) -> list[Value] | None:
+        """The inputs for working in `shape`, or None if one does not broadcast to it."""
+        inputs = []
+        for value in node.inputs:
+            target = broadcast_view(value.shape, node.output.shape, shape)
+            if target is None:
+                return None
+            inputs.append(self.builder.reshape(self.tensor(value), target))
+        return inputs
+
+    def row_wise(self, node: Node) -> Value | None:
+        """Operations along the last dimensions, with the rows grouped as they come."""
+        value, dims = node.inputs[0], node.attrs.get("dims", 1)
+        tensor = self.tensor(value)
+        if not _same_tail(tensor.shape, value.shape, dims):
+            return None
+        return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)
+
+
+def _same_tail(left: Sequence[int], right: Sequence[int], dims: int) -> bool:
+    return len(left) >= dims and left[len(left) - dims :] == right[len(right) - dims :]
