@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import numpy as np
 
 from host.deployment.clock import StageClock
 from host.deployment.result import TaskOutcome
-from host.errors import EdgeError, ScheduleError
+from host.errors import BuildError, EdgeError, LoweringError, ScheduleError
 from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Task
 
 if TYPE_CHECKING:
@@ -59,6 +60,21 @@ class Compiled:
         return replace(self, parameters=())
 
 
+@contextmanager
+def defects_as(kind: type[EdgeError], what: str) -> Iterator[None]:
+    """Turn a defect of the compiler into an error that names it, so that another engine can take over.
+
+    The cause stays attached, and `--verbose` shows it.
+    """
+    try:
+        yield
+    except EdgeError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise kind(f"{what}: a defect of the compiler, {type(error).__name__}: {reason}") from error
+
+
 def lower_model(model: ImportedModel, profile: DeviceProfile, clock: StageClock) -> LoweredModel:
     """Lower an imported model for one device.
 
@@ -68,7 +84,7 @@ def lower_model(model: ImportedModel, profile: DeviceProfile, clock: StageClock)
     """
     from host.lowering import lower
 
-    with clock.stage("lower"):
+    with clock.stage("lower"), defects_as(LoweringError, f"lowering {model.name}"):
         return lower(model, profile.board)
 
 
@@ -85,8 +101,9 @@ def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: Sta
         for index, task in enumerate(lowered.tasks):
             key = task.workload_hash
             try:
-                spaces[key] = space_for(task, profile.hardware, profile.threads)
-                candidates = proposer.propose(spaces[key], profile, (), 1, seed)
+                with defects_as(ScheduleError, task.name):
+                    spaces[key] = space_for(task, profile.hardware, profile.threads)
+                    candidates = proposer.propose(spaces[key], profile, (), 1, seed)
                 if candidates:
                     chosen[key] = candidates[0]
                 else:
@@ -107,7 +124,7 @@ def build(
     """
     from host.build import KernelCache, build_model
 
-    with clock.stage("build"):
+    with clock.stage("build"), defects_as(BuildError, f"building {lowered.name}"):
         kernels, failed = _scheduled(lowered.tasks, plan)
         stats = build_model(
             lowered,
@@ -132,7 +149,9 @@ def _scheduled(tasks: Sequence[Task], plan: Plan) -> tuple[dict[str, tvm.tirx.Pr
         if candidate is None:
             continue
         try:
-            kernels[task.name] = scheduled_function(plan.spaces[task.workload_hash].apply(candidate))
+            with defects_as(ScheduleError, task.name):
+                schedule = plan.spaces[task.workload_hash].apply(candidate)
+                kernels[task.name] = scheduled_function(schedule)
         except ScheduleError as error:
             failed[task.workload_hash] = one_line(error)
     return kernels, failed
