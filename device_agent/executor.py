@@ -25,6 +25,8 @@ from device_agent.wire import AgentError, Header, TensorData
 
 _PR_SET_PDEATHSIG = 1
 _HANDSHAKE_S = 10.0
+# A client that has just left may not be noticed yet when the next one comes.
+_LEAVING_S = 3.0
 # See device_agent.rpc_server, which is imported by sessions of TVM only.
 _RPC_MAGIC = b"\x71\xf2\x0f\x00"
 Reply = Tuple[Header, List[wire.Buffer]]
@@ -217,7 +219,7 @@ class Executor:
         try:
             header = wire.receive_header(connection, start)
             check_hello(header, self._key)
-            if not self._frames_taken.acquire(blocking=False):
+            if not self._frames_taken.acquire(timeout=_LEAVING_S):
                 raise AgentError("busy", "another client is connected to this session")
         except AgentError as error:
             wire.send(connection, wire.error_reply(error))
@@ -230,14 +232,13 @@ class Executor:
     def _greet_rpc(self, connection: socket.socket) -> None:
         from device_agent import rpc_server
 
-        taken = self._rpc_taken.acquire(blocking=False)
+        if not rpc_server.accept(connection, self._key, lambda: self._rpc_taken.acquire(timeout=_LEAVING_S)):
+            return
         try:
-            if rpc_server.accept(connection, self._key, not taken):
-                connection.settimeout(None)
-                rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
+            connection.settimeout(None)
+            rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
         finally:
-            if taken:
-                self._rpc_taken.release()
+            self._rpc_taken.release()
 
     def _serve_frames(self, connection: socket.socket) -> None:
         while True:

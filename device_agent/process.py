@@ -16,6 +16,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from device_agent.wire import AgentError
 
 _STDERR_TAIL_BYTES = 4096
+_STOPPING_S = 1.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -132,6 +133,10 @@ class ExecutorProcess:
         for channel, (deadline, limit) in self._busy.items():
             self._busy[channel] = (deadline - now if paused else deadline + now, limit)
         self._signal(signal.SIGSTOP if paused else signal.SIGCONT)
+        until = now + _STOPPING_S
+        # A thread that runs on another core stops when it next enters the kernel.
+        while paused and not _all_stopped(self.pid) and time.monotonic() < until:
+            time.sleep(0.001)
 
     def offence(self) -> Optional[str]:
         """Which of its terms it breaks at this moment."""
@@ -188,6 +193,18 @@ def _environment(terms: Terms) -> Dict[str, str]:
     if terms.python != sys.executable:
         environment.pop("PYTHONPATH", None)
     return environment
+
+
+def _all_stopped(pid: int) -> bool:
+    try:
+        for task in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/stat" % (pid, task), encoding="utf-8", errors="replace") as file:
+                # The state follows the name, which is in parentheses and may hold anything.
+                if file.read().rpartition(")")[2].split()[0] not in "TtZX":
+                    return False
+    except OSError:
+        pass  # a thread or the whole process ended meanwhile
+    return True
 
 
 def _last_line(path: str) -> str:

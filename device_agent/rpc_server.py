@@ -21,13 +21,13 @@ _MAX_KEY_BYTES = 4096
 _DUPLICATE, _MISMATCH = MAGIC + 1, MAGIC + 2
 
 
-def accept(connection: socket.socket, key: str, busy: bool) -> bool:
+def accept(connection: socket.socket, key: str, take: Callable[[], bool]) -> bool:
     """Answers the rest of a handshake whose magic was read.
 
     Args:
         connection: the client.
         key: the session's secret.
-        busy: another client is served already.
+        take: called for a client that knows the key; False if another one is served.
 
     Returns:
         Whether the client may be served.
@@ -39,7 +39,7 @@ def accept(connection: socket.socket, key: str, busy: bool) -> bool:
     if not hmac.compare_digest(given.encode(), ("client:" + key).encode()):
         connection.sendall(struct.pack("<i", _MISMATCH))
         return False
-    if busy:
+    if not take():
         connection.sendall(struct.pack("<i", _DUPLICATE))
         return False
     answer = b"server:edgetlm"

@@ -105,8 +105,10 @@ class KernelRunner:
         return MeasureError(f"kernel {function} cannot be measured: {reason[-1] if reason else error!r}")
 
     def close(self) -> None:
-        """Drop the connection."""
-        self._remote = self._measure = None
+        """End the connection; what is left of it in the traceback of an error does no harm."""
+        remote, self._remote, self._measure = self._remote, None, None
+        if remote is not None:
+            remote.get_function("CloseRPCConnection")()
 
     def __enter__(self) -> KernelRunner:
         return self

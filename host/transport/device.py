@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from host.errors import BundleError, DeviceError
 from host.transport.session import Session
@@ -22,6 +21,16 @@ __all__ = ["Device", "Session"]
 _HASH_CHUNK_BYTES = 1 << 20
 
 
+class Agent(Protocol):
+    """What a transport knows of the agent at its other end."""
+
+    def last_words(self) -> str:
+        """Why it went away, "" if that is not known."""
+
+    def stop(self) -> None:
+        """Ends whatever the transport started."""
+
+
 class Device:
     """A connected device; a context manager. Several threads may use it.
 
@@ -29,8 +38,7 @@ class Device:
         name: the user's name for it.
         connection: to its agent.
         shares_files: paths of the host are valid on the device, so models need not be sent to be run.
-        on_close: ends whatever the transport started.
-        why_gone: what the transport knows of an agent that went away.
+        agent: how the transport reaches the agent.
     """
 
     def __init__(
@@ -38,14 +46,12 @@ class Device:
         name: str,
         connection: Connection,
         shares_files: bool,
-        on_close: Callable[[], None],
-        why_gone: Callable[[], str],
+        agent: Agent,
     ) -> None:
         self.name = name
         self.shares_files = shares_files
         self._connection = connection
-        self._on_close = on_close
-        self._why_gone = why_gone
+        self.agent = agent
         self._lock = threading.Lock()
         self._sessions: list[Session] = []
         self._installed: dict[str, str] = {}
@@ -207,7 +213,7 @@ class Device:
     def _gone(self, error: BaseException) -> DeviceError:
         self._broken = True
         return DeviceError(
-            f"{self.name}: the device agent went away ({self._why_gone() or error}); connect again"
+            f"{self.name}: the device agent went away ({self.agent.last_words() or error}); connect again"
         )
 
     def close(self) -> None:
@@ -218,7 +224,7 @@ class Device:
         for session in list(self._sessions):
             session.close()
         self._connection.close()
-        self._on_close()
+        self.agent.stop()
 
     def __enter__(self) -> Device:
         return self

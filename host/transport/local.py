@@ -30,8 +30,22 @@ def default_store() -> Path:
     return base / "edgetlm" / "device"
 
 
-class _Agent:
-    """The child process and its private folder."""
+class LocalAgent:
+    """The agent as a child process, and its private folder.
+
+    Attributes:
+        process: the child.
+        port: where it listens, on the loopback interface.
+        token: its secret.
+        log: file that its messages go to.
+
+    Args:
+        store: folder of its bundles.
+        log: for its messages; a temporary file by default.
+
+    Raises:
+        DeviceError: it does not start.
+    """
 
     def __init__(self, store: Path, log: Path | None) -> None:
         spec = importlib.util.find_spec("device_agent")
@@ -86,7 +100,7 @@ class _Agent:
         return "; ".join([*ended, *lines[-1:]])
 
     def stop(self) -> None:
-        """End the agent, which ends its executors, and remove the folder."""
+        """End the agent, which ends its executors, and remove the folder; more than once is no error."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -111,12 +125,12 @@ def connect_local(store_dir: Path | None = None, log: Path | None = None, share_
         DeviceError: the agent does not start.
         DeviceFull: no space for its folders.
     """
-    agent = _Agent(store_dir or default_store(), log)
+    agent = LocalAgent(store_dir or default_store(), log)
     try:
         connection = Connection(agent.port, agent.token, "local")
     except EdgeError:
         agent.stop()
         raise
-    # Called by `close`, when the connection is dropped, and at the interpreter's exit, whichever is first.
-    stop = weakref.finalize(connection, agent.stop)
-    return Device("local", connection, share_files, stop, agent.last_words)
+    # A device that nobody closed is dropped, at the latest when the interpreter ends.
+    weakref.finalize(connection, agent.stop)
+    return Device("local", connection, share_files, agent)

@@ -77,6 +77,16 @@ class Session:
         """Process id of the present executor on the device."""
         return int(self._contact["pid"])
 
+    @property
+    def port(self) -> int:
+        """Where the present executor listens, on the loopback interface."""
+        return int(self._contact["port"])
+
+    @property
+    def key(self) -> str:
+        """Secret of the present executor."""
+        return str(self._contact["key"])
+
     def load(self, path: Path | str) -> dict[str, Any]:
         """Load a model: a bundle's directory for tvm, a model file for other engines.
 
@@ -185,7 +195,7 @@ class Session:
         # Asking where the executor listens replaces a dead one, whose contact would be stale.
         self._contact = self._device.request("session.attach", session=self._name)
         try:
-            return rpc.connect("127.0.0.1", int(self._contact["port"]), key=str(self._contact["key"]))
+            return rpc.connect("127.0.0.1", self.port, key=self.key)
         except RuntimeError as error:
             raise self.lost(error) from error
 
@@ -230,7 +240,7 @@ class Session:
         # The agent replaces a dead executor when asked where it listens.
         self._contact = self._device.request("session.attach", session=self._name)
         peer = f"{self._device.name} ({self.engine})"
-        self._connection = Connection(int(self._contact["port"]), str(self._contact["key"]), peer)
+        self._connection = Connection(self.port, self.key, peer)
         return self._connection
 
     def _disconnect(self) -> None:

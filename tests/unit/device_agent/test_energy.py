@@ -155,8 +155,11 @@ def test_a_window_with_a_failed_edge_has_no_energy():
 class Fixed:
     """A finished window."""
 
-    evidence = {"n_samples": 20, "n_dropped": 0, "duration_s": 10.0}
     seconds = 10.0
+
+    @property
+    def evidence(self):
+        return {"n_samples": 20, "n_dropped": 0, "duration_s": 10.0}
 
     def joules(self):
         return 100.0

@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -38,8 +39,7 @@ def test_an_upload_is_kept_under_its_hash(tmp_path):
     assert not uploads.has(digest_of(data))
     assert send(uploads, data) == b"next"
     assert uploads.has(digest_of(data))
-    with open(uploads.path(digest_of(data)), "rb") as file:
-        assert file.read() == data
+    assert Path(uploads.path(digest_of(data))).read_bytes() == data
 
 
 def test_another_content_is_refused_and_the_connection_stays_usable(tmp_path):
@@ -50,14 +50,14 @@ def test_another_content_is_refused_and_the_connection_stays_usable(tmp_path):
         with pytest.raises(AgentError, match="another content"):
             uploads.receive(right, digest_of(b"right"), 5)
         assert right.recv(10) == b"next"
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_truncated_upload_leaves_nothing(tmp_path):
     uploads = Uploads(str(tmp_path))
     with pytest.raises(ClosedError, match="ended 96 bytes early"):
         send(uploads, b"", digest_of(b"x"), size=100)
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_more_than_is_free_is_refused_at_once(tmp_path, monkeypatch):
@@ -66,7 +66,7 @@ def test_more_than_is_free_is_refused_at_once(tmp_path, monkeypatch):
     with pytest.raises(AgentError, match="4 bytes are sent, 3 are free") as caught:
         send(uploads, b"data")
     assert caught.value.kind == "device_full"
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_least_recently_used_uploads_go_first(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -157,7 +156,7 @@ def test_files_cannot_leave_the_bundle(store, uploads, relative):
 def test_a_version_that_lost_its_files_gives_way_at_start(store, uploads, tmp_path):
     first = install(store, uploads, b"one")
     install(store, uploads, b"two")
-    os.unlink(os.path.join(store.active_path("model"), "manifest.json"))
+    Path(store.active_path("model"), "manifest.json").unlink()
     again = BundleStore(str(tmp_path / "store"))
     assert Path(again.active_path("model")).name == first
 
@@ -214,7 +213,7 @@ def test_killed_at_any_step_the_old_or_the_new_version_serves(tmp_path, uploads,
         outcomes.add(path.name == new)
         assert (path / "lib.so").read_bytes() == possible[path.name]
         assert (path / "manifest.json").is_file()
-        assert os.listdir(root / "staging") == []
+        assert list((root / "staging").iterdir()) == []
         assert sum(entry["active"] for entry in after.list()) == 1
         # Whatever happened, the store goes on working.
         latest = install(after, uploads, b"later")

@@ -116,7 +116,7 @@ def test_an_unknown_dtype_is_refused():
 def test_every_error_of_the_agent_becomes_one_of_the_host(kind, expected):
     port, thread = _serve_once([{"ok": True}, wire.error_reply(wire.AgentError(kind, "it\n broke"))])
     connection = host_wire.Connection(port, "secret", "board")
-    with pytest.raises(expected, match="^board: it broke$") as caught:
+    with pytest.raises(expected, match=r"^board: it broke$") as caught:
         connection.request({"command": "x"})
     assert type(caught.value) is expected
     connection.close()

@@ -1,0 +1,145 @@
+"""Interleaved comparison, with sessions that record what is asked of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from host.errors import DeviceError, MeasureError, SessionLost
+from host.measure.paired import MIN_ROUNDS, PairedResult, compare
+from host.model import Energy, Measurement
+
+NO_ENERGY = Energy("unavailable", None, None, "no sensor")
+
+
+class Session:
+    """A contender whose times come from a function of the round."""
+
+    def __init__(self, name, log, time_of):
+        self.name, self.log, self.time_of = name, log, time_of
+        self.rounds = 0
+        self.running = True
+
+    def set_inputs(self, inputs):
+        self.log.append((self.name, "inputs", len(inputs)))
+
+    def pause(self):
+        self.running = False
+        self.log.append((self.name, "pause"))
+
+    def resume(self):
+        self.running = True
+        self.log.append((self.name, "resume"))
+
+    def measure(self, energy, **plan):
+        self.log.append((self.name, "energy" if energy else "measure"))
+        if energy:
+            return Measurement((9.9,), Energy("measured", 0.5, 0.4, "fake"), {}, {}, 1)
+        self.rounds += 1
+        time = self.time_of(self.rounds)
+        if isinstance(time, Exception):
+            raise time
+        return Measurement(
+            (time, time, time * 1.5), NO_ENERGY, {"round": self.rounds}, {"round": self.rounds}, 1
+        )
+
+
+def race(log, **times):
+    return {name: Session(name, log, time_of) for name, time_of in times.items()}
+
+
+def test_only_one_contender_runs_at_a_time():
+    log = []
+    sessions = race(log, a=lambda r: 1.0, b=lambda r: 2.0, c=lambda r: 3.0)
+    running = set(sessions)
+    compare(sessions, [np.zeros(1)], rounds=6)
+    measured = 0
+    for name, action, *_ in log:
+        if action == "pause":
+            running.discard(name)
+        elif action == "resume":
+            running.add(name)
+        elif action in ("measure", "energy"):
+            assert running == {name}
+            measured += 1
+    assert measured == 3 * 7
+    assert all(session.running for session in sessions.values())
+
+
+def test_every_round_has_every_contender_once_in_a_drawn_order():
+    log = []
+    compare(race(log, a=lambda r: 1.0, b=lambda r: 2.0, c=lambda r: 3.0), [], rounds=8, energy=False)
+    order = [name for name, action, *_ in log if action == "measure"]
+    rounds = [tuple(order[i : i + 3]) for i in range(0, len(order), 3)]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert len(set(rounds)) > 1
+
+
+def test_the_ratio_cancels_what_rounds_share():
+    drift = np.random.default_rng(3).uniform(0.5, 2.0, 20)
+    noise = np.random.default_rng(4).uniform(0.99, 1.01, 20)
+    result = compare(
+        race([], ours=lambda r: drift[r - 1], theirs=lambda r: 1.5 * drift[r - 1] * noise[r - 1]),
+        [],
+        rounds=20,
+    )
+    ratio = result.ratio("theirs", "ours")
+    assert ratio.value == pytest.approx(1.5, rel=0.02)
+    assert 1.48 < ratio.low <= ratio.value <= ratio.high < 1.52
+    inverse = result.ratio("ours", "theirs")
+    assert inverse.value == pytest.approx(1 / ratio.value)
+
+
+def test_equal_contenders_are_not_told_apart():
+    noise = np.random.default_rng(5).uniform(0.9, 1.1, (2, 20))
+    result = compare(race([], a=lambda r: noise[0][r - 1], b=lambda r: noise[1][r - 1]), [], rounds=20)
+    ratio = result.ratio("a", "b")
+    assert ratio.low < 1.0 < ratio.high
+
+
+def test_measurements_hold_all_samples_and_the_energy():
+    result = compare(race([], a=lambda r: float(r)), [], rounds=6)
+    measurement = result.measurements["a"]
+    assert measurement.n == 18 and measurement.times_s[:4] == (1.0, 1.0, 1.5, 2.0)
+    assert measurement.energy.gross_j == 0.5
+    assert (measurement.state_before, measurement.state_after) == ({"round": 1}, {"round": 6})
+    assert result.rounds_s["a"] == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+
+
+def test_one_that_dies_does_not_end_the_others():
+    def dies(index):
+        return SessionLost("crashed") if index == 3 else 1.0
+
+    result = compare(race([], good=lambda r: 1.0, bad=dies), [], rounds=6)
+    assert set(result.measurements) == {"good"}
+    assert result.failed == {"bad": "crashed"}
+    with pytest.raises(MeasureError, match="bad was not measured: crashed"):
+        result.ratio("bad", "good")
+
+
+def test_a_device_that_goes_away_ends_the_comparison():
+    with pytest.raises(DeviceError, match="went away"):
+        compare(race([], a=lambda r: DeviceError("the agent went away")), [], rounds=6)
+
+
+def test_nobody_left_is_an_error_with_the_reasons():
+    with pytest.raises(MeasureError, match="a: crashed"):
+        compare(race([], a=lambda r: SessionLost("crashed")), [], rounds=6)
+
+
+def test_contenders_may_take_inputs_of_their_own():
+    log = []
+    inputs = {"a": [np.zeros(1)], "b": [np.zeros(1), np.zeros(2)]}
+    compare(race(log, a=lambda r: 1.0, b=lambda r: 1.0), inputs, rounds=6)
+    assert ("a", "inputs", 1) in log and ("b", "inputs", 2) in log
+
+
+def test_too_few_rounds_are_refused():
+    with pytest.raises(MeasureError, match="95% bound"):
+        compare({}, [], rounds=MIN_ROUNDS - 1)
+
+
+def test_the_bounds_are_the_same_on_every_run():
+    rounds = {"a": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "b": (2.0, 1.0, 4.0, 3.0, 6.0, 5.0)}
+    result = PairedResult({}, rounds)
+    assert result.ratio("a", "b") == result.ratio("a", "b")
