@@ -73,8 +73,8 @@ def _hardware(description: MachineDescription, vector_bits: int, avx512: bool) -
     levels = (
         MemoryLevel("L1", cache.get("L1", 32 << 10), 64 * per_cycle, 5 / frequency),
         MemoryLevel("L2", cache.get("L2", 512 << 10), 32 * per_cycle, 14 / frequency),
-        MemoryLevel("L3", cache.get("L3", 8 << 20), 10 * per_cycle, 50 / frequency, ways=16),
-        MemoryLevel("DRAM", 0, 12e9, 90e-9, ways=0),
+        MemoryLevel("L3", cache.get("L3", 8 << 20), 20 * per_cycle, 50 / frequency, ways=16),
+        MemoryLevel("DRAM", 0, 20e9, 90e-9, ways=0),
     )
     return HardwareModel(
         cores=description.cores,

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from host.space.design import DesignSpace
 
-# Decisions by the level at which they are taken, innermost first: the register tile and its code, then the
-# blocks that share what is in cache, then how input is brought in. A rule's decisions that are not named
-# here are taken at the register level.
+# Decisions by the level at which they are taken, innermost first: the register tile, its code and how it
+# reads its input, then the blocks that share what is in cache. A rule's decisions that are not named here
+# are taken at the register level.
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("vectors", "rows", "rows2", "unroll", "window", "partials", "strip", "inline"),
+    ("vectors", "rows", "rows2", "unroll", "window", "pad", "partials", "strip", "inline"),
     ("panel", "block", "block2"),
-    ("pad",),
 )
 
 

@@ -14,8 +14,13 @@ from targets import HardwareModel
 _ISSUE_WIDTH = 5.0
 # Cycles around one register tile: address arithmetic, filling and draining the pipeline.
 _TILE_OVERHEAD_CYCLES = 16.0
+# Operations that an out-of-order core looks ahead: tiles shorter than this overlap with the next ones.
+_LOOK_AHEAD = 192.0
+_LINE_ELEMENTS = 16
+# What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
+_RAGGED = 1.3
 # Share of the memory time that is not hidden behind arithmetic even when arithmetic dominates.
-_EXPOSED = 0.15
+_EXPOSED = 0.08
 
 
 @dataclass(frozen=True)
@@ -73,14 +78,14 @@ def _compute_cycles(
     for count_v, v in ((full_v, vectors), (1 if rest_v else 0, rest_v)):
         for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
             if count_v and count_r:
-                step = _step_cycles(anchor, roles, hardware, values, v, r)
+                step = _step_cycles(anchor, roles, hardware, values, v, r, shape.depth)
                 tile = step * shape.depth + _TILE_OVERHEAD_CYCLES + 2.0 * v * r * values["rows2"]
-                total += count_v * count_r * tile
+                total += count_v * count_r * tile * (_RAGGED if v < vectors or r < rows else 1.0)
     return total * seconds * shape.outer
 
 
 def _step_cycles(
-    anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions, vectors: int, rows: int
+    anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions, vectors: int, rows: int, depth: int
 ) -> float:
     """Cycles of one reduction step of one register tile.
 
@@ -110,9 +115,9 @@ def _step_cycles(
     load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
     load_cycles += broadcasts / 2.0
     supply = (tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]) / _ISSUE_WIDTH
-    return max(arithmetic, load_cycles, supply, hardware.fma_latency_cycles) * _set_conflicts(
-        anchor, row_axis, rows, hardware
-    )
+    overlapping = max(1.0, _LOOK_AHEAD / (tile * depth))
+    latency = hardware.fma_latency_cycles / overlapping
+    return max(arithmetic, load_cycles, supply, latency) * _set_conflicts(anchor, row_axis, rows, hardware)
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:
@@ -155,15 +160,22 @@ def _memory_seconds(
     if roles.second is not None:
         nest.append(Loop(roles.second, values["block2"]))
     nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"])]
-    nest += [Loop(axis, anchor.axes[axis].extent) for axis in roles.reduction]
+    for axis in roles.reduction:
+        # Split by the elements of a line, so that a line is not counted again for each of its elements.
+        extent = anchor.axes[axis].extent
+        nest += [Loop(axis, -(-extent // _LINE_ELEMENTS)), Loop(axis, min(extent, _LINE_ELEMENTS))]
     if roles.second is not None:
         nest.append(Loop(roles.second, values["rows2"]))
     nest += [Loop(rows_axis, values["rows"]), Loop(roles.vector, values["vectors"] * roles.lanes)]
     accesses = (*anchor.reads, anchor.write)
     useful = tuple(loop for loop in nest if loop.trips > 1)
+    once = traffic_bytes(accesses, useful, float("inf"))
     found = []
     for level, source in zip(hardware.levels, hardware.levels[1:], strict=False):
         moved = traffic_bytes(accesses, useful, 0.75 * level.size_bytes)
+        if not source.size_bytes:
+            # What has to come from memory once comes whatever the program; only more than that counts.
+            moved -= once
         found.append(moved / source.bandwidth_bytes_per_s)
     return found
 

@@ -106,7 +106,14 @@ def fuse_parallel(schedule: s_tir.Schedule, loops: list[object], extents: list[i
         schedule.parallel(fused)
 
 
-def step_sizes(extent: int, largest: int) -> tuple[int, ...]:
-    """Tile sizes up to `largest`: all small ones, and every divisor of the extent."""
-    sizes = {s for s in range(1, min(extent, largest) + 1) if s <= 8 or extent % s == 0 or s in (12, 14, 16)}
-    return tuple(sorted(sizes)) or (1,)
+def step_sizes(extent: int, largest: int, enough: int) -> tuple[int, ...]:
+    """Tile sizes up to `largest`: divisors of the extent, or all sizes where no divisor reaches `enough`.
+
+    A tile that does not divide leaves a remainder, which becomes code of its own: slower, but much better
+    than tiles of one element along a prime number.
+    """
+    bound = min(extent, largest)
+    divisors = [size for size in range(1, bound + 1) if extent % size == 0]
+    if divisors[-1] >= min(enough, extent):
+        return tuple(divisors)
+    return tuple(size for size in range(1, bound + 1) if size <= 8 or size in (12, 14, 16))

@@ -7,6 +7,7 @@ that are in cache, and `block` x `block2` row tiles share the weights that are i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from host.space.design import Decision, Decisions, Sampler
@@ -105,8 +106,8 @@ class Tiled:
         depth = anchor.axes[roles.reduction[-1]].extent
         padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
         found = [
-            Decision("vectors", step_sizes(groups, 8)),
-            Decision("rows", step_sizes(rows, 16)),
+            Decision("vectors", step_sizes(groups, 8, 1)),
+            Decision("rows", step_sizes(rows, 16, 4)),
             Decision("rows2", tuple(s for s in (1, 2, 4) if s <= second and second % s == 0)),
             Decision("panel", _doublings(groups)),
             Decision("block", _doublings(rows)),
@@ -125,6 +126,9 @@ class Tiled:
         per_vector = max(1, roles.lanes // hardware.lanes)
         accumulators = values["vectors"] * values["rows"] * values["rows2"] * per_vector
         operands = min(values["vectors"], 4) * per_vector + 1
+        if values["window"] and any(access.strides[roles.vector] for access in anchor.reads[:1]):
+            # Both operands are vectors (depthwise, pooling): LLVM keeps the whole window in registers.
+            operands += self._window(anchor, roles) * per_vector
         if accumulators + operands > hardware.vector_registers:
             return False
         groups = -(-anchor.axes[roles.vector].extent // roles.lanes)
@@ -138,19 +142,25 @@ class Tiled:
         if anchor.axes[roles.vector].extent % roles.lanes and self._code_size(anchor, roles, values) > 32:
             return False  # the scalar remainder repeats the kernel once per lane
         if values["pad"] == PAD_COPY:
-            return self._code_size(anchor, roles, values) <= 1024
+            return self._code_size(anchor, roles, values) <= 512
         # Peeling makes three copies of the kernel per loop that is peeled, so only two loops may be.
         rows = row_extent(anchor, roles)
         whole = values["block"] in (1, rows // values["rows"]) and values["block2"] in (1, second // values["rows2"])
-        return whole and rows % values["rows"] == 0 and self._code_size(anchor, roles, values) <= 256
+        return whole and rows % values["rows"] == 0 and self._code_size(anchor, roles, values) <= 72
+
+    @staticmethod
+    def _window(anchor: Stage, roles: Roles) -> int:
+        """Steps of the reduction axes that `window` unrolls."""
+        extents = [anchor.axes[axis].extent for axis in roles.reduction]
+        return math.prod(extents if extents[-1] <= 16 else extents[:-1])
 
     @staticmethod
     def _code_size(anchor: Stage, roles: Roles, values: Decisions) -> int:
+        """Vector operations of the innermost unrolled code; LLVM unrolls short windows by itself."""
         unrolled = values["unroll"]
-        if values["window"]:
-            for axis in roles.reduction:
-                extent = anchor.axes[axis].extent
-                unrolled *= extent if axis != roles.reduction[-1] or extent <= 16 else 1
+        total = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
+        if values["window"] or total <= 32:
+            unrolled *= Tiled._window(anchor, roles)
         return values["vectors"] * values["rows"] * values["rows2"] * unrolled
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
