@@ -19,6 +19,9 @@ _UNARY: dict[str, _Function] = {
     "erf": special.erf,
     "exp": np.exp,
     "floor": np.floor,
+    "isfinite": np.isfinite,
+    "isinf": np.isinf,
+    "isnan": np.isnan,
     "log": np.log,
     "logical_not": np.logical_not,
     "negative": np.negative,
@@ -93,7 +96,7 @@ def evaluate(
         result = _compute(op, inputs, attrs, shape, dtype)
     if result is None:
         return None
-    return (np.ascontiguousarray(np.broadcast_to(np.asarray(result, dtype=dtype), shape)),)
+    return (np.asarray(np.broadcast_to(np.asarray(result, dtype=dtype), shape), order="C"),)
 
 
 def _compute(

@@ -129,9 +129,8 @@ def map_outputs(outputs: Any, function: Callable[[Value], Value]) -> Any:
 
 def constant(data: np.ndarray | float | int, dtype: str | None = None) -> Value:
     """A constant value (C-contiguous; not copied where it already is)."""
-    array = np.asarray(data, dtype=dtype)
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
+    # Not ascontiguousarray, which makes an array of a scalar.
+    array = np.asarray(data, dtype=dtype, order="C")
     return Value(array.shape, array.dtype.name, array)
 
 

@@ -12,7 +12,7 @@ from tvm import relax
 from host.errors import LoweringError
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Shape, Value
-from host.lowering.reader import basic, movement, neural
+from host.lowering.reader import basic, functions, movement, neural
 from host.lowering.reader.call import OperatorCall, Reader
 
 _READERS: dict[str, Reader] = {**basic.READERS, **movement.READERS, **neural.READERS}
@@ -101,6 +101,8 @@ class _Reading:
         view = OperatorCall(name, arguments, call.attrs, outputs, call)
         reader = _READERS.get(name)
         result = reader(self.builder, view) if reader else None
+        if name == "call_tir":
+            result = functions.bound(self.builder, view, self.module[call.args[0]])
         if result is None:
             result = self.opaque(view)
         return result
