@@ -186,6 +186,8 @@ def _environment(terms: Terms) -> Dict[str, str]:
     environment.update(
         TVM_NUM_THREADS=str(terms.threads),
         OMP_NUM_THREADS=str(terms.threads),
+        # NumPy only carries arrays here and needs no threads.
+        OPENBLAS_NUM_THREADS="1",
         # Bound workers of several sessions would all share the first cores.
         TVM_BIND_THREADS="0",
         PYTHONUNBUFFERED="1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
-from device_agent.engines import fails
+from device_agent.engines import check_count, fails
 from device_agent.wire import TensorData
 
 
@@ -14,29 +14,41 @@ class TorchEngine:
     def __init__(self, package: Any) -> None:
         self._torch = package
         self._module: Any = None
-        self._inputs: List[Any] = []
+        self._arguments: List[Any] = []
+        self._structure: Any = None
+        self._positional: Any = ()
+        self._keywords: Dict[str, Any] = {}
         self._result: Any = None
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
         """See Engine; the signature of a program holds no names, so none is returned."""
         self._torch.set_num_threads(threads)
         try:
-            self._module = self._torch.export.load(path).module()
+            program = self._torch.export.load(path)
+            self._module = program.module()
         except Exception as error:  # zip, pickle and export errors share no base
             raise fails("torch cannot load", path, error) from error
+        kind = self._torch.export.graph_signature.InputKind.USER_INPUT
+        self._arguments = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is kind]
+        self._structure = program.call_spec.in_spec
         return {}
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
         """See Engine."""
         from device_agent.engines.arrays import to_array
 
-        self._inputs = [self._torch.from_numpy(to_array(tensor)) for tensor in inputs]
+        # A program takes positional and keyword arguments, nested as it was exported; numbers among them
+        # are part of the program.
+        check_count(len(inputs), sum(not hasattr(argument, "value") for argument in self._arguments))
+        tensors = iter([self._torch.from_numpy(to_array(tensor)) for tensor in inputs])
+        flat = [a.value if hasattr(a, "value") else next(tensors) for a in self._arguments]
+        self._positional, self._keywords = self._torch.utils._pytree.tree_unflatten(flat, self._structure)
 
     def invoke(self) -> None:
         """See Engine."""
         try:
             with self._torch.inference_mode():
-                self._result = self._module(*self._inputs)
+                self._result = self._module(*self._positional, **self._keywords)
         except Exception as error:  # a model may raise anything
             raise fails("torch cannot run", "the model", error) from error
 
@@ -45,8 +57,7 @@ class TorchEngine:
         from device_agent.engines.arrays import from_array
 
         leaves = self._torch.utils._pytree.tree_leaves(self._result)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
-        return [from_array(tensor.detach().cpu().numpy()) for tensor in tensors]
+        return [from_array(leaf) for leaf in leaves if leaf is not None]
 
 
 def create() -> TorchEngine:
