@@ -11,7 +11,7 @@ from tvm import te
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
 from host.lowering.legalize import Stage, write
-from host.lowering.legalize.stage import compute
+from host.lowering.operators import ELEMENTWISE
 
 _NAME_LENGTH = 60
 
@@ -94,8 +94,8 @@ def _written(group: Group) -> Stage:
     stage = Stage()
     for node in group.nodes:
         write(stage, node)
-        if node is not group.nodes[-1] and _read_twice(node, group):
-            stage.tensor(node.output, "inner")
+        if node.op in ELEMENTWISE and node is not group.nodes[-1] and _read_twice(node, group):
+            stage.share(node.output)
     return stage
 
 
@@ -109,6 +109,6 @@ def _results(stage: Stage, group: Group) -> list[te.Tensor]:
     for value in group.results:
         tensor = stage.tensor(value, name)
         if any(tensor is argument for argument in stage.arguments.values()):
-            tensor = compute(value.shape, lambda indices, t=tensor: t(*indices), "copy")
+            tensor = stage.compute(value.shape, lambda indices, source=tensor: source(*indices), "copy")
         results.append(tensor)
     return results

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from host.lowering.graph import Graph, Node, Value
 from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
 
-_INJECTIVE = frozenset({"transpose", "slice", "pad", "take"})
+_INJECTIVE = frozenset({"transpose", "slice", "pad", "take", "interleave"})
 _PACKED = frozenset({"packed_dense", "packed_conv", "grouped_conv", "depthwise_conv"})
 _ANCHORS = _PACKED | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
 _PADDED = frozenset({"packed_conv", "grouped_conv", "depthwise_conv"})

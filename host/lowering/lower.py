@@ -6,6 +6,7 @@ import tvm
 
 from host.errors import ImportFailed
 from host.lowering.affine import fold_affine
+from host.lowering.decompose import decompose_transposed
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
@@ -13,6 +14,7 @@ from host.lowering.layout import sink_transposes
 from host.lowering.pack import pack_weights
 from host.lowering.reader import read
 from host.lowering.rebuild import share_equal
+from host.lowering.recognise import recognise
 from host.lowering.simplify import simplify
 from host.lowering.tasks import make_tasks
 from host.lowering.views import sink_reshapes
@@ -53,11 +55,12 @@ def optimise(graph: Graph, lanes: int) -> Graph:
         lanes: fp32 elements of the target's vector.
     """
     graph = share_equal(graph)
-    graph = simplify(graph)
+    graph = recognise(simplify(graph))
     graph = sink_transposes(graph)
     graph = simplify(graph)
     graph = sink_reshapes(graph)
     graph = simplify(graph)
     graph = fold_affine(graph)
+    graph = decompose_transposed(graph)
     graph = share_equal(graph)
     return pack_weights(graph, lanes)

@@ -30,6 +30,8 @@ _WRITERS: dict[str, Callable[[Stage, Node], None]] = {
     "pad": movement.pad,
     "concat": movement.concat,
     "take": movement.take,
+    "interleave": movement.interleave,
+    "dilate": movement.dilate,
     **{op: reduction.reduce for op in REDUCTIONS},
 }
 

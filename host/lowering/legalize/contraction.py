@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from host.lowering.graph import Node, Value
-from host.lowering.legalize.stage import Expression, Indices, Stage, compute, load
+from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
 def packed_dense(stage: Stage, node: Node) -> None:
@@ -21,7 +21,7 @@ def packed_dense(stage: Stage, node: Node) -> None:
         return te.sum(data(*rows, k) * weight(j // lanes, k, j % lanes), axis=[k])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
-    _finish(stage, node.output, compute(shape, element, "matmul"))
+    _finish(stage, node.output, stage.compute(shape, element, "matmul"))
 
 
 def matmul(stage: Stage, node: Node) -> None:
@@ -35,7 +35,7 @@ def matmul(stage: Stage, node: Node) -> None:
         b = right(*_broadcast(node.inputs[1], batch), k, j)
         return te.sum(a * b, axis=[k])
 
-    _finish(stage, node.output, compute(node.output.shape, element, "matmul"))
+    _finish(stage, node.output, stage.compute(node.output.shape, element, "matmul"))
 
 
 def _broadcast(value: Value, batch: Indices) -> list[Any]:
@@ -57,7 +57,7 @@ def packed_conv(stage: Stage, node: Node) -> None:
         return te.sum(x * weight(oc // lanes, *axes, ic, oc % lanes), axis=[*axes, ic])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
-    _finish(stage, node.output, compute(shape, element, f"conv{len(kernel)}d"))
+    _finish(stage, node.output, stage.compute(shape, element, f"conv{len(kernel)}d"))
 
 
 def grouped_conv(stage: Stage, node: Node) -> None:
@@ -75,7 +75,7 @@ def grouped_conv(stage: Stage, node: Node) -> None:
         return te.sum(x * weight(group, inner // lanes, *axes, ic, inner % lanes), axis=[*axes, ic])
 
     shape = (*node.output.shape[:-1], groups * made)
-    result = compute(shape, element, f"grouped_conv{len(kernel)}d")
+    result = stage.compute(shape, element, f"grouped_conv{len(kernel)}d")
     if made == kept:
         stage.define_tensor(node.output, result)
     else:
@@ -96,7 +96,7 @@ def depthwise_conv(stage: Stage, node: Node) -> None:
         channel = oc if multiplier == 1 else oc // multiplier
         return te.sum(data(n, *window(node, spatial, axes), channel) * weight(*axes, oc), axis=axes)
 
-    result = compute(node.output.shape, element, f"depthwise_conv{len(kernel)}d")
+    result = stage.compute(node.output.shape, element, f"depthwise_conv{len(kernel)}d")
     stage.define_tensor(node.output, result)
 
 
@@ -126,14 +126,14 @@ def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> te.Tensor:
     def element(indices: Indices) -> Expression:
         n, *position, c = indices
         source = [i if b == 0 else i - b for i, b in zip(position, before, strict=True)]
-        x = stage.element(value, [n, *source, c])
+        x = stage.scoped(lambda: stage.element(value, [n, *source, c]))
         tests = []
         for i, b, a, d in zip(position, before, after, spatial, strict=True):
             tests += [i >= b] if b else []
             tests += [i < b + d] if a else []
         return tirx.if_then_else(tirx.all(*tests), x, tirx.const(fill, value.dtype))
 
-    return compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
+    return stage.compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
 
 
 def _finish(stage: Stage, value: Value, tensor: te.Tensor) -> None:

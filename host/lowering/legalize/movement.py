@@ -75,7 +75,9 @@ def pad(stage: Stage, node: Node) -> None:
             tests += [i < b + size] if a else []
         fill = node.attrs["value"] if value.is_float else int(node.attrs["value"])
         return tirx.if_then_else(
-            tirx.all(*tests), stage.element(value, source), tirx.const(fill, value.dtype)
+            tirx.all(*tests),
+            stage.scoped(lambda: stage.element(value, source)),
+            tirx.const(fill, value.dtype),
         )
 
     stage.define(node.output, element)
@@ -94,7 +96,7 @@ def concat(stage: Stage, node: Node) -> None:
         def read(which: int) -> Expression:
             start = ends[which - 1] if which else 0
             source = [i - start if a == axis and start else i for a, i in enumerate(indices)]
-            return stage.element(node.inputs[which], source)
+            return stage.scoped(lambda: stage.element(node.inputs[which], source))
 
         result = read(len(node.inputs) - 1)
         for which in reversed(range(len(node.inputs) - 1)):
@@ -116,5 +118,44 @@ def take(stage: Stage, node: Node) -> None:
         elif node.attrs["mode"] == "wrap":
             index = tirx.floormod(index, size)
         return stage.element(data, [*indices[:axis], index, *indices[axis + rank :]])
+
+    stage.define(node.output, element)
+
+
+def interleave(stage: Stage, node: Node) -> None:
+    """Output position o comes from part o mod stride, at o div stride; parts in row-major order."""
+    strides = node.attrs["strides"]
+
+    def element(indices: Indices) -> Expression:
+        n, *position, c = indices
+        source = [n, *(o // s if s != 1 else o for o, s in zip(position, strides, strict=True)), c]
+
+        def choose(d: int, first: int) -> Expression:
+            """Among the parts from `first` on that differ in dimension `d` and later ones."""
+            if d == len(strides):
+                return stage.element(node.inputs[first], source)
+            step = prod(min(s, o) for s, o in zip(strides[d + 1 :], node.output.shape[d + 2 : -1], strict=True))
+            count = min(strides[d], node.output.shape[d + 1])
+            result = choose(d + 1, first + (count - 1) * step)
+            for q in reversed(range(count - 1)):
+                part = choose(d + 1, first + q * step)
+                result = tirx.if_then_else(position[d] % strides[d] == q, part, result)
+            return result
+
+        return choose(0, 0)
+
+    stage.define(node.output, element)
+
+
+def dilate(stage: Stage, node: Node) -> None:
+    """Zeros between the elements."""
+    strides = node.attrs["strides"]
+
+    def element(indices: Indices) -> Expression:
+        spread = [(i, s) for i, s in zip(indices, strides, strict=True) if s != 1]
+        source = [i // s if s != 1 else i for i, s in zip(indices, strides, strict=True)]
+        value = stage.scoped(lambda: stage.element(node.inputs[0], source))
+        inside = tirx.all(*(i % s == 0 for i, s in spread))
+        return tirx.if_then_else(inside, value, tirx.const(0, node.output.dtype))
 
     stage.define(node.output, element)

@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from host.lowering.graph import Node
 from host.lowering.legalize.contraction import padded_input, window
-from host.lowering.legalize.stage import Expression, Indices, Stage, compute, load
+from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
 def pool(stage: Stage, node: Node) -> None:
@@ -25,7 +25,7 @@ def pool(stage: Stage, node: Node) -> None:
         n, *spatial, c = indices
         return combine(data(n, *window(node, spatial, axes), c), axis=axes)
 
-    result = compute(node.output.shape, element, "max" if maximum else "sum")
+    result = stage.compute(node.output.shape, element, "max" if maximum else "sum")
     if maximum:
         stage.define_tensor(node.output, result)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import te, tirx
 
 from host.lowering.graph import Node, Value
-from host.lowering.legalize.stage import Expression, Indices, Stage, compute, load
+from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 _Combine = Callable[..., Expression]
 
@@ -24,7 +24,7 @@ def reduce(stage: Stage, node: Node) -> None:
         _variance(stage, node)
         return
     name = "sum" if node.op == "mean" else node.op
-    result = _reduced(value, axes, node, lambda i: stage.element(value, i), _COMBINE[node.op], name)
+    result = _reduced(stage, value, axes, node, lambda i: stage.element(value, i), _COMBINE[node.op], name)
     if node.op == "mean":
         count = prod(value.shape[axis] for axis in axes)
         stage.define(node.output, lambda i: scaled(load(result, i), count, value.dtype))
@@ -40,6 +40,7 @@ def scaled(total: Expression, count: int, dtype: str) -> Expression:
 
 
 def _reduced(
+    stage: Stage,
     value: Value,
     axes: Sequence[int],
     node: Node,
@@ -64,14 +65,14 @@ def _reduced(
             return element(source)
         return combine(element(source), axis=list(reduced.values()))
 
-    return compute(node.output.shape, body, name)
+    return stage.compute(node.output.shape, body, name)
 
 
 def _variance(stage: Stage, node: Node) -> None:
     """Mean square distance from the mean, in two passes."""
     value, axes = node.inputs[0], node.attrs["axes"]
     count = prod(value.shape[axis] for axis in axes)
-    total = _reduced(value, axes, node, lambda i: stage.element(value, i), te.sum, "sum")
+    total = _reduced(stage, value, axes, node, lambda i: stage.element(value, i), te.sum, "sum")
 
     def squared(indices: list[Any]) -> Expression:
         if node.attrs["keepdims"]:
@@ -81,5 +82,5 @@ def _variance(stage: Stage, node: Node) -> None:
         distance = stage.element(value, indices) - scaled(load(total, place), count, value.dtype)
         return distance * distance
 
-    result = _reduced(value, axes, node, squared, te.sum, "square_sum")
+    result = _reduced(stage, value, axes, node, squared, te.sum, "square_sum")
     stage.define(node.output, lambda i: scaled(load(result, i), count, value.dtype))

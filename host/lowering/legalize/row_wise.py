@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from host.lowering.graph import Node
 from host.lowering.legalize import math
-from host.lowering.legalize.stage import Expression, Indices, Stage, compute, load
+from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
 def softmax(stage: Stage, node: Node) -> None:
@@ -20,11 +20,11 @@ def softmax(stage: Stage, node: Node) -> None:
     data = stage.tensor(value, "prologue")
     exponential = math.exp_of_nonpositive if dtype == "float32" else tirx.exp
     k = te.reduce_axis((0, size), "k")
-    largest = compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
-    powers = compute(value.shape, lambda i: exponential(load(data, i) - load(largest, i[:-1])), "exp")
+    largest = stage.compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
+    powers = stage.compute(value.shape, lambda i: exponential(load(data, i) - load(largest, i[:-1])), "exp")
     k2 = te.reduce_axis((0, size), "k")
-    total = compute(rows, lambda i: te.sum(powers(*i, k2), axis=[k2]), "sum")
-    share = compute(rows, lambda i: tirx.const(1.0, dtype) / load(total, i), "reciprocal")
+    total = stage.compute(rows, lambda i: te.sum(powers(*i, k2), axis=[k2]), "sum")
+    share = stage.compute(rows, lambda i: tirx.const(1.0, dtype) / load(total, i), "reciprocal")
     stage.define(node.output, lambda i: load(powers, i) * load(share, i[:-1]))
 
 
@@ -37,12 +37,12 @@ def log_softmax(stage: Stage, node: Node) -> None:
         (math.exp_of_nonpositive, math.log) if dtype == "float32" else (tirx.exp, tirx.log)
     )
     k = te.reduce_axis((0, size), "k")
-    largest = compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
+    largest = stage.compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
     k2 = te.reduce_axis((0, size), "k")
-    total = compute(
+    total = stage.compute(
         rows, lambda i: te.sum(exponential(load(data, [*i, k2]) - load(largest, i)), axis=[k2]), "sum"
     )
-    logarithms = compute(rows, lambda i: logarithm(load(total, i)), "log")
+    logarithms = stage.compute(rows, lambda i: logarithm(load(total, i)), "log")
     stage.define(
         node.output, lambda i: load(data, i) - load(largest, i[:-1]) - load(logarithms, i[:-1])
     )
@@ -53,7 +53,7 @@ def layer_norm(stage: Stage, node: Node) -> None:
     value, dims = node.inputs[0], node.attrs["dims"]
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")
-    total = _row_sum(node, lambda i: load(data, i), "sum")
+    total = _row_sum(stage, node, lambda i: load(data, i), "sum")
     share = tirx.const(1.0 / count, dtype)
 
     def squared(indices: Indices) -> Expression:
@@ -61,9 +61,9 @@ def layer_norm(stage: Stage, node: Node) -> None:
             load(data, indices) - load(total, indices[: len(rows)]) * share, lambda distance: distance * distance
         )
 
-    squares = _row_sum(node, squared, "square_sum")
+    squares = _row_sum(stage, node, squared, "square_sum")
     epsilon = tirx.const(node.attrs["epsilon"], dtype)
-    scale = compute(
+    scale = stage.compute(
         rows, lambda i: tirx.const(1.0, dtype) / tirx.sqrt(load(squares, i) * share + epsilon), "scale"
     )
 
@@ -79,15 +79,15 @@ def rms_norm(stage: Stage, node: Node) -> None:
     value, dims = node.inputs[0], node.attrs["dims"]
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")
-    squares = _row_sum(node, lambda i: load(data, i) * load(data, i), "square_sum")
+    squares = _row_sum(stage, node, lambda i: load(data, i) * load(data, i), "square_sum")
     share, epsilon = tirx.const(1.0 / count, dtype), tirx.const(node.attrs["epsilon"], dtype)
-    scale = compute(
+    scale = stage.compute(
         rows, lambda i: tirx.const(1.0, dtype) / tirx.sqrt(load(squares, i) * share + epsilon), "scale"
     )
     stage.define(node.output, lambda i: load(data, i) * load(scale, i[: len(rows)]))
 
 
-def _row_sum(node: Node, element: Callable[[list[Any]], Expression], name: str) -> te.Tensor:
+def _row_sum(stage: Stage, node: Node, element: Callable[[list[Any]], Expression], name: str) -> te.Tensor:
     value, dims = node.inputs[0], node.attrs["dims"]
     axes = [te.reduce_axis((0, size), f"k{d}") for d, size in enumerate(value.shape[-dims:])]
-    return compute(value.shape[:-dims], lambda i: te.sum(element([*i, *axes]), axis=axes), name)
+    return stage.compute(value.shape[:-dims], lambda i: te.sum(element([*i, *axes]), axis=axes), name)

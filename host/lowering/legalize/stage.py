@@ -28,6 +28,8 @@ class Stage:
         self.arguments: dict[Value, te.Tensor] = {}
         self._elements: dict[Value, Element] = {}
         self._tensors: dict[Value, te.Tensor] = {}
+        self._shared: set[Value] = set()
+        self._scopes: list[_Scope] = []
 
     def define(self, value: Value, element: Element) -> None:
         """Give a computed value as a formula."""
@@ -38,8 +40,14 @@ class Stage:
         self._tensors[value] = tensor
         self._elements[value] = lambda indices: load(tensor, indices)
 
+    def share(self, value: Value) -> None:
+        """Evaluate a formula once per element although several formulas read it."""
+        self._shared.add(value)
+
     def element(self, value: Value, indices: Indices) -> Expression:
         """The element of `value` at `indices`."""
+        if value in self._shared and value not in self._tensors and self._scopes:
+            return self._scopes[-1].named(value, indices, self._elements[value])
         if value in self._elements:
             return self._elements[value](indices)
         if value.data is not None and value.size == 1:
@@ -66,15 +74,50 @@ class Stage:
         if value not in self._elements:
             return self.argument(value)
         element = self._elements[value]
-        self.define_tensor(value, compute(value.shape, element, name))
+        self.define_tensor(value, self.compute(value.shape, element, name))
         return self._tensors[value]
+
+    def compute(self, shape: Sequence[int], element: Element, name: str) -> te.Tensor:
+        """A block that writes `element(indices)` over `shape`."""
+        return te.compute(
+            tuple(shape), lambda *indices: self.scoped(lambda: element(indices)), name=name
+        )
+
+    def scoped(self, make: Callable[[], Expression]) -> Expression:
+        """An expression in which each shared value has a name of its own.
+
+        Conditional parts need a scope of their own: what is named outside is evaluated always.
+        """
+        scope = _Scope()
+        self._scopes.append(scope)
+        try:
+            expression = make()
+        finally:
+            self._scopes.pop()
+        for variable, value in reversed(scope.bindings):
+            expression = tirx.Let(variable, value, expression)
+        return expression
+
+
+class _Scope:
+    """Names given to shared values within one expression."""
+
+    def __init__(self) -> None:
+        self.bindings: list[tuple[tirx.Var, Expression]] = []
+        self._names: dict[tuple[Value, tuple[int, ...]], tuple[tirx.Var, Indices]] = {}
+
+    def named(self, value: Value, indices: Indices, element: Element) -> Expression:
+        """The variable that holds `value` at `indices`."""
+        # Index expressions compare by identity; the table keeps them alive.
+        key = (value, tuple(i if isinstance(i, int) else id(i) for i in indices))
+        if key not in self._names:
+            computed = element(indices)
+            variable = tirx.Var(f"v{len(self.bindings)}", value.dtype)
+            self.bindings.append((variable, computed))
+            self._names[key] = (variable, indices)
+        return self._names[key][0]
 
 
 def load(tensor: te.Tensor, indices: Indices) -> Expression:
     """One element of a tensor as a plain expression."""
     return tensor(*indices)
-
-
-def compute(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
-    """A block that writes `element(indices)` over `shape`."""
-    return te.compute(tuple(shape), lambda *indices: element(indices), name=name)

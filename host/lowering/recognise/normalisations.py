@@ -1,0 +1,131 @@
+"""Layer norm, RMS norm and softmax along the last axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Node, Value
+
+
+def _trailing(node: Node, value: Value) -> int | None:
+    """How many last dimensions a reduction with kept dimensions goes over."""
+    axes, rank = node.attrs["axes"], len(value.shape)
+    if not node.attrs["keepdims"] or axes != tuple(range(rank - len(axes), rank)) or not axes:
+        return None
+    return len(axes)
+
+
+def _over_root(node: Node) -> tuple[Value, Value] | None:
+    """d and u where `node` is d / sqrt(u) or d * rsqrt(u)."""
+    if node.op == "divide":
+        root = node.inputs[1].producer
+        return (node.inputs[0], root.inputs[0]) if root is not None and root.op == "sqrt" else None
+    if node.op == "multiply":
+        for d, other in (node.inputs, node.inputs[::-1]):
+            root = other.producer
+            if root is not None and root.op == "rsqrt":
+                return d, root.inputs[0]
+            if root is not None and root.op in ("reciprocal", "divide"):
+                inner = root.inputs[-1].producer
+                one = root.op == "reciprocal" or root.inputs[0].scalar() == 1.0
+                if one and inner is not None and inner.op == "sqrt":
+                    return d, inner.inputs[0]
+    return None
+
+
+def _norm(builder: Builder, node: Node) -> Value | None:
+    """(x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon)."""
+    parts = _over_root(node)
+    if parts is None or not node.output.is_float or parts[0].shape != node.output.shape:
+        return None
+    d, under = parts
+    if under.producer is None or under.producer.op != "add":
+        return None
+    for spread, epsilon in (under.producer.inputs, under.producer.inputs[::-1]):
+        number, mean = epsilon.scalar(), spread.producer
+        if number is None or mean is None or mean.op not in ("mean", "variance"):
+            continue
+        dims = _trailing(mean, mean.inputs[0])
+        if dims is None:
+            continue
+        x = _centred_source(d, dims)
+        if x is not None and _is_variance(mean, d, x):
+            return builder.unary("layer_norm", x, dims=dims, epsilon=number)
+        if mean.op == "mean" and _is_square(mean.inputs[0], d):
+            return builder.unary("rms_norm", d, dims=dims, epsilon=number)
+    return None
+
+
+def _centred_source(d: Value, dims: int) -> Value | None:
+    """x where d is x minus its mean over the last `dims` dimensions."""
+    node = d.producer
+    if node is None or node.op != "subtract":
+        return None
+    mean = node.inputs[1].producer
+    if mean is None or mean.op != "mean" or mean.inputs[0] is not node.inputs[0]:
+        return None
+    return node.inputs[0] if _trailing(mean, node.inputs[0]) == dims else None
+
+
+def _is_variance(mean: Node, d: Value, x: Value) -> bool:
+    if mean.op == "variance":
+        return mean.inputs[0] is x
+    return _is_square(mean.inputs[0], d)
+
+
+def _is_square(square: Value, d: Value) -> bool:
+    node = square.producer
+    if node is None:
+        return False
+    # The difference may have been written out twice.
+    same = [value is d or _equal(value, d) for value in node.inputs]
+    if node.op == "multiply":
+        return all(same)
+    return same[0] and (node.op == "square" or (node.op == "power" and node.inputs[1].scalar() == 2.0))
+
+
+def _equal(left: Value, right: Value) -> bool:
+    a, b = left.producer, right.producer
+    return (
+        a is not None
+        and b is not None
+        and a.op == b.op == "subtract"
+        and a.inputs[0] is b.inputs[0]
+        and _same_mean(a.inputs[1], b.inputs[1])
+    )
+
+
+def _same_mean(left: Value, right: Value) -> bool:
+    a, b = left.producer, right.producer
+    if left is right:
+        return True
+    return (
+        a is not None
+        and b is not None
+        and a.op == b.op == "mean"
+        and a.attrs == b.attrs
+        and a.inputs[0] is b.inputs[0]
+    )
+
+
+def _softmax(builder: Builder, node: Node) -> Value | None:
+    """exp(x - max) / sum(exp(x - max)) along the last axis; without the maximum it is the same number."""
+    if node.op != "divide":
+        return None
+    powers, total = node.inputs[0].producer, node.inputs[1].producer
+    if powers is None or total is None or powers.op != "exp" or total.op != "sum":
+        return None
+    if total.inputs[0] is not node.inputs[0] or _trailing(total, total.inputs[0]) != 1:
+        return None
+    x = powers.inputs[0]
+    shifted = x.producer
+    if shifted is not None and shifted.op == "subtract":
+        largest = shifted.inputs[1].producer
+        if largest is not None and largest.op == "max" and largest.inputs[0] is shifted.inputs[0]:
+            if _trailing(largest, shifted.inputs[0]) == 1:
+                x = shifted.inputs[0]
+    return builder.unary("softmax", x) if x.is_float else None
+
+
+RULES: tuple[Callable[[Builder, Node], Value | None], ...] = (_norm, _softmax)
