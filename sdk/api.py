@@ -71,7 +71,7 @@ def deploy(
     """
     from host.deployment import DeployOptions
     from host.deployment import deploy as run_deployment
-    from sdk.report.html import write_report
+    from sdk.report.html import StagedReport
 
     with _as_file(model, example_inputs, name) as path:
         options = DeployOptions(
@@ -89,10 +89,10 @@ def deploy(
             peers=tuple(peers) if peers is not None else None,
             peer_files=dict(peer_files or {}),
         )
-        result = run_deployment(options, progress)
-    target = Path(report) if report is not None else Path("edgetlm-out") / result.name / "report.html"
-    write_report(result, target)
-    return Deployment(result, target)
+        default = Path("edgetlm-out") / (name or path.stem) / "report.html"
+        with StagedReport(Path(report) if report is not None else default) as staged:
+            result = run_deployment(options, progress, staged.write)
+    return Deployment(result, staged.path)
 
 
 def compile(

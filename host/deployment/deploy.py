@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,10 +33,19 @@ def default_bundle(options: CompileOptions) -> Path:
     return Path("edgetlm-out") / (options.name or options.model.stem) / "bundle"
 
 
-def deploy(options: DeployOptions, progress: Progress | None = None) -> DeployResult:
+def deploy(
+    options: DeployOptions,
+    progress: Progress | None = None,
+    before_install: Callable[[DeployResult], None] | None = None,
+) -> DeployResult:
     """Bring a model file to a device: the bundle is verified, measured, installed and active.
 
     Nothing is installed and no bundle is left where any step fails.
+
+    Args:
+        options: what and how.
+        progress: where stages are told.
+        before_install: called with the result when all is measured; what it raises stops the installation.
 
     Raises:
         UserError: the request cannot be: file, shape, device, backend, destination.
@@ -54,7 +63,12 @@ def deploy(options: DeployOptions, progress: Progress | None = None) -> DeployRe
         with clock.stage("connect"):
             device = connect(options.device)
         with device:
-            return _Deployment(options, clock, staging, device).run()
+            deployment = _Deployment(options, clock, staging, device)
+            result, directory = deployment.make()
+            if before_install is not None:
+                before_install(result)
+            deployment.install(directory, result.name)
+        return replace(result, seconds=clock.seconds())
 
 
 def compile_bundle(
@@ -135,7 +149,8 @@ class _Deployment:
     staging: Staging
     device: Device
 
-    def run(self) -> DeployResult:
+    def make(self) -> tuple[DeployResult, Path]:
+        """Everything up to the installation: the figures, and the chosen bundle's directory."""
         profile = profile_of(self.device, self.options.threads)
         maker = Maker(self.options, profile, self.staging.folder, self.clock)
         model = read_model(self.options, self.clock)
@@ -150,8 +165,7 @@ class _Deployment:
         if choice.backend != "tvm":
             directory = maker.engine(model, choice.backend, fallback)
         self._record(directory, choice, contest, tasks, profile.threads)
-        self._install(directory, model.name)
-        return DeployResult(
+        result = DeployResult(
             name=model.name,
             bundle=self.staging.destination,
             device=self.options.device,
@@ -168,6 +182,7 @@ class _Deployment:
             command=self.options.command,
             installed=self.options.install,
         )
+        return result, directory
 
     def _terms(self, model: ImportedModel, maker: Maker, made: Compiled | None) -> Terms:
         def find(session: Session, case: GoldenCase) -> str:
@@ -218,7 +233,7 @@ class _Deployment:
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 
-    def _install(self, directory: Path, name: str) -> None:
+    def install(self, directory: Path, name: str) -> None:
         """Put the bundle on the device, then in its place on the host."""
         prepared = self.staging.prepare(directory)
         if self.options.install:

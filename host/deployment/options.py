@@ -77,7 +77,7 @@ class DeployOptions(CompileOptions):
     bundle: Path | None = None
     peers: tuple[str, ...] | None = None
     peer_files: Mapping[str, Path] = field(default_factory=dict)
-    rounds: int = 20
+    rounds: int = 12
     install: bool = True
 
     def check(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from host import bundle
+from host.deployment.folders import make_folders, remove_empty
 from host.errors import UserError
 
 
@@ -25,17 +26,19 @@ class Staging:
     def __init__(self, destination: Path) -> None:
         self.destination = destination.absolute()
         self.folder = self.destination.with_name(f".{self.destination.name}.{os.getpid()}.part")
+        self._made: tuple[Path, ...] = ()
         self._refuse_foreign()
 
     def __enter__(self) -> Staging:
         with bundle.writing(self.folder):
-            self.folder.mkdir(parents=True)
+            self._made = make_folders(self.folder)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        remove_empty(self._made[1:])
 
     @property
     def is_archive(self) -> bool:

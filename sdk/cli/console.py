@@ -51,7 +51,8 @@ class ConsoleProgress:
     ) -> None:
         if kind is None:
             self._finish()
-        self._bar.stop()
+        if self._live:
+            self._bar.stop()
 
     def stage(self, name: str) -> None:
         """A new stage begins."""

@@ -6,10 +6,15 @@ Errors are one line on stderr; `--verbose` adds the traceback.
 
 from __future__ import annotations
 
+import errno
+import logging
 import signal
 import sys
+import tempfile
 import traceback
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -44,6 +49,10 @@ def build_app() -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; nothing escapes but the code."""
     state = State()
+    if "--verbose" not in (sys.argv if arguments is None else arguments):
+        # Libraries' remarks are not for a user: an error is one line of ours, and stderr is for errors.
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return _run(arguments, state)
@@ -64,8 +73,7 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
     except Interrupted:
         return _fail("interrupted", _INTERRUPTED, state)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{error.strerror or error}", 1, state)
+        return _fail(_os_reason(error), 1, state)
     except MemoryError:
         return _fail("not enough memory: close other programs or use a smaller model", 1, state)
     except ImportError as error:
@@ -74,6 +82,14 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
         return _fail(text, 1, state)
     return code if isinstance(code, int) else 0
+
+
+def _os_reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        place = error.filename or f"{tempfile.gettempdir()} or {Path.cwd()}"
+        return f"no space left while writing {place}: free some and run again"
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
 from host.bundle import writing
+from host.deployment.folders import make_folders, remove_empty
 from host.errors import EdgeError
 from sdk.report.charts import energy_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
 
@@ -17,22 +19,47 @@ if TYPE_CHECKING:
     from host.deployment import DeployResult
 
 
-def write_report(result: DeployResult, path: Path) -> None:
-    """Write the report of a deployment, whole or not at all.
+class StagedReport:
+    """A report beside its place, which appears there when all else is done, or leaves nothing.
 
-    Raises:
-        DeviceFull: no space left.
-        EdgeError: the chart library is not installed.
+    Args:
+        path: where the report is to lie.
     """
-    html = render(result)
-    partial = path.with_name(f".{path.name}.part")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(html, encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_name(f".{path.name}.part")
+        self._made: tuple[Path, ...] = ()
+
+    def __enter__(self) -> StagedReport:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._partial.replace(self.path)
+            return
+        self._partial.unlink(missing_ok=True)
+        remove_empty(self._made)
+
+    def write(self, result: DeployResult) -> None:
+        """Write the report of a deployment beside its place.
+
+        Raises:
+            DeviceFull: no space left.
+            EdgeError: the chart library is not installed.
+        """
+        html = render(result)
+        with writing(self.path):
+            self._made = make_folders(self.path.parent)
+            self._partial.write_text(html, encoding="utf-8")
+
+
+def write_report(result: DeployResult, path: Path) -> None:
+    """Write the report of a deployment, whole or not at all; see `StagedReport.write`."""
+    with StagedReport(path) as report:
+        report.write(result)
 
 
 def render(result: DeployResult) -> str:

@@ -36,6 +36,14 @@ def test_a_failure_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path) -> No
     assert (tmp_path / "net" / "manifest.json").read_text() == "old"
 
 
+def test_folders_that_were_made_for_it_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ZeroDivisionError), Staging(tmp_path / "there" / "a" / "b"):
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["there"]
+    assert names(tmp_path / "there") == []
+
+
 def test_a_new_bundle_replaces_the_old(tmp_path: Path) -> None:
     make_bundle(tmp_path / "net", "old")
     with Staging(tmp_path / "net") as staging:

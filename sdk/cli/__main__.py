@@ -1,0 +1,8 @@
+"""`python -m sdk.cli` is the command `sdk`."""
+
+import sys
+
+from sdk.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

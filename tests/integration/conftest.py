@@ -1,0 +1,32 @@
+"""Every test has caches, a device store and a working directory of its own, and leaves no process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the user's is read or written."""
+    home = tmp_path / "home"
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.setenv("EDGETLM_STORE", str(home / "store"))
+    monkeypatch.chdir(work)
+
+
+@pytest.fixture(autouse=True)
+def no_stray_process() -> Iterator[None]:
+    """Fails a test after which a child of ours still runs."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    after = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    gone, alive = psutil.wait_procs(after, timeout=5)
+    assert not alive, [child.cmdline() for child in alive]
+    del gone
