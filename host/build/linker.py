@@ -65,7 +65,8 @@ def link_shared(
         with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
             folder = Path(name)
             libraries = [_libm_stub(folder, architecture)] if needed else []
-            lines = ["-shared", "--hash-style=gnu", "--gc-sections", "-m", _EMULATIONS[architecture]]
+            lines = ["-shared", "--hash-style=gnu", "--gc-sections", "--strip-debug"]
+            lines += ["-m", _EMULATIONS[architecture]]
             lines += [f'--defsym="{new}={old}"' for new, old in (aliases or {}).items()]
             lines += ["-o", f'"{partial}"', *(f'"{path}"' for path in [*objects, *libraries])]
             # Arguments go through a file: a large model's aliases exceed the command line's limit.

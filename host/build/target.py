@@ -10,6 +10,13 @@ from targets import Board
 # The machine names that the linker and the cache know, by the first part of an LLVM triple.
 ARCHITECTURES = ("x86_64", "aarch64", "riscv64")
 
+# Vector widths in bits, rising, and the feature that each of them takes.
+_VECTOR_FEATURES = {
+    "x86_64": ((256, "avx2"), (512, "avx512f")),
+    "aarch64": ((128, "neon"), (256, "sve")),
+    "riscv64": ((128, "v"),),
+}
+
 
 def target_for(board: Board) -> tvm.target.Target:
     """The TVM target of a board.
@@ -21,7 +28,8 @@ def target_for(board: Board) -> tvm.target.Target:
         A target with the board's triple, processor and number of cores.
 
     Raises:
-        BuildError: TVM or LLVM refuses the dictionary, or it contradicts the board's architecture.
+        BuildError: TVM or LLVM refuses the dictionary, or it contradicts the board's architecture or
+            the width of its vectors.
     """
     try:
         target = tvm.target.Target(dict(board.tvm_target))
@@ -35,7 +43,21 @@ def target_for(board: Board) -> tvm.target.Target:
             f"board {board.name}: architecture {board.architecture} but the target's triple is "
             f"{target.attrs.get('mtriple', 'missing')}; correct tvm_target in targets/"
         )
+    feature = _vector_feature(board)
+    if feature and not tvm.target.codegen.target_has_features(feature, target):
+        raise BuildError(
+            f"board {board.name}: schedules are made for vectors of {board.hardware.vector_bits} bits, but"
+            f" its target has no {feature}; correct mcpu or mattr of tvm_target, or vector_bits"
+        )
     return target
+
+
+def _vector_feature(board: Board) -> str:
+    """The processor feature, in LLVM's spelling, that vectors of the board's width need at least."""
+    needed = [
+        name for bits, name in _VECTOR_FEATURES[board.architecture] if board.hardware.vector_bits >= bits
+    ]
+    return needed[-1] if needed else ""
 
 
 def architecture_of(target: tvm.target.Target) -> str:
