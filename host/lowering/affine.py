@@ -1,8 +1,8 @@
 """Folds scales and shifts by constants into the weights before them (BatchNorm among others).
 
-    conv(x, W) * s          = conv(x, W * s)
-    (conv(x, W) + b) * s    = conv(x, W * s) + b * s
-    (y + a) + b             = y + (a + b)
+conv(x, W) * s          = conv(x, W * s)
+(conv(x, W) + b) * s    = conv(x, W * s) + b * s
+(y + a) + b             = y + (a + b)
 """
 
 from __future__ import annotations

@@ -103,7 +103,9 @@ class Builder:
         shape = tuple(b + d + a for b, d, a in zip(before, value.shape, after, strict=True))
         return self.one("pad", [value], shape, value.dtype, before=before, after=after, value=fill)
 
-    def slice(self, value: Value, begin: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> Value:
+    def slice(
+        self, value: Value, begin: Sequence[int], shape: Sequence[int], strides: Sequence[int]
+    ) -> Value:
         """Elements begin + i * stride of every dimension, `shape` of them."""
         target = tuple(int(d) for d in shape)
         if target == value.shape and all(s == 1 for s in strides):

@@ -11,7 +11,7 @@ from tvm import relax
 from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
-from host.lowering.legalize import NotOneExpression
+from host.lowering.legalize import NotOneExpressionError
 from host.lowering.legalize.stock import bound_call
 
 
@@ -38,7 +38,7 @@ def _step(group: Group, table: FunctionTable) -> Any:
         return group
     try:
         return table.call(group)
-    except NotOneExpression:
+    except NotOneExpressionError:
         return group
 
 
@@ -86,9 +86,7 @@ class _Writer:
         """A call of a fused function."""
         types = [relax.TensorType(value.shape, value.dtype) for value in step.results]
         arguments = [self.variables[value] for value in step.arguments]
-        call = relax.call_tir(
-            self.global_vars[step.name], arguments, types if len(types) > 1 else types[0]
-        )
+        call = relax.call_tir(self.global_vars[step.name], arguments, types if len(types) > 1 else types[0])
         self.bind(step.results, self.builder.emit(call), len(types) > 1)
 
     def operator(self, group: Group) -> None:

@@ -46,7 +46,7 @@ class FunctionTable:
         """The call that computes a group, making its function if no equal group had one.
 
         Raises:
-            NotOneExpression: the group is an operator without a tensor expression.
+            NotOneExpressionError: the group is an operator without a tensor expression.
         """
         key, values = _key(group)
         if key not in self._by_key:
@@ -109,6 +109,11 @@ def _results(stage: Stage, group: Group) -> list[te.Tensor]:
     for value in group.results:
         tensor = stage.tensor(value, name)
         if any(tensor is argument for argument in stage.arguments.values()):
-            tensor = stage.compute(value.shape, lambda indices, source=tensor: source(*indices), "copy")
+            tensor = _copied(stage, value, tensor)
         results.append(tensor)
     return results
+
+
+def _copied(stage: Stage, value: Value, tensor: te.Tensor) -> te.Tensor:
+    """A function has to write its result even where that is one of its arguments."""
+    return stage.compute(value.shape, lambda indices: tensor(*indices), "copy")

@@ -9,7 +9,8 @@ where an operation or an output needs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from host.lowering.builder import Builder
@@ -95,6 +96,9 @@ class _Walk:
         return Ordered(self.builder.one(node.op, inputs, unordered, node.output.dtype, **attrs), order)
 
 
+_Handler = Callable[[_Walk, Node], Ordered | None]
+
+
 def _transpose(walk: _Walk, node: Node) -> Ordered:
     ordered = walk.get(node.inputs[0])
     return Ordered(ordered.tensor, tuple(ordered.order[axis] for axis in node.attrs["axes"]))
@@ -153,7 +157,7 @@ def _concat(walk: _Walk, node: Node) -> Ordered | None:
     return walk.emit(node, inputs, order, axis=order[node.attrs["axis"]])
 
 
-def _per_dimension(*names: str) -> object:
+def _per_dimension(*names: str) -> _Handler:
     def handle(walk: _Walk, node: Node) -> Ordered | None:
         ordered = walk.get(node.inputs[0])
         if ordered.is_plain:
@@ -165,7 +169,7 @@ def _per_dimension(*names: str) -> object:
     return handle
 
 
-def _keeps_last() -> object:
+def _keeps_last() -> _Handler:
     """Operations along the last dimensions work on any order that leaves those where they are."""
 
     def handle(walk: _Walk, node: Node) -> Ordered | None:
@@ -191,8 +195,7 @@ def _reshape(walk: _Walk, node: Node) -> Ordered | None:
     placed = []
     for old_axes, new_axes in groups:
         sources = [ordered.order[axis] for axis in old_axes if node.inputs[0].shape[axis] != 1]
-        steps = [b - a for a, b in zip(sources, sources[1:], strict=False)]
-        if any(not _only_units(ordered.tensor, a, a + step) for a, step in zip(sources, steps, strict=False)):
+        if any(not _only_units(ordered.tensor, a, b) for a, b in itertools.pairwise(sources)):
             return None
         placed.append((sources[0] if sources else -1, new_axes))
     placed.sort(key=lambda item: item[0])
@@ -205,14 +208,14 @@ def _only_units(tensor: Value, first: int, second: int) -> bool:
     return second > first and all(tensor.shape[axis] == 1 for axis in range(first + 1, second))
 
 
-_HANDLERS = {
+_HANDLERS: dict[str, _Handler] = {
     "transpose": _transpose,
     "reshape": _reshape,
     "concat": _concat,
     "pad": _per_dimension("before", "after"),
     "slice": _per_dimension("begin", "strides"),
     "dense": _keeps_last(),
-    **{op: _elementwise for op in ELEMENTWISE},
-    **{op: _reduction for op in REDUCTIONS},
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(REDUCTIONS, _reduction),
     **{op: _keeps_last() for op in ROW_WISE},
 }

@@ -18,18 +18,22 @@ from __future__ import annotations
 
 from host.lowering.graph import Node
 
-UNARY = frozenset(
-    """abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor gelu gelu_tanh hard_sigmoid
-    hard_swish isfinite isinf isnan leaky_relu log logical_not negative relu round rsqrt sigmoid sign silu sin sinh
-    softplus sqrt square tan tanh trunc mish elu selu reciprocal""".split()
-)
-BINARY = frozenset(
-    """add subtract multiply divide floor_divide power maximum minimum mod floor_mod equal not_equal less less_equal
-    greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift
-    right_shift prelu""".split()
-)
+_UNARY_NAMES = """
+    abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor gelu gelu_tanh
+    hard_sigmoid hard_swish isfinite isinf isnan leaky_relu log logical_not negative relu round
+    rsqrt sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc mish elu selu reciprocal
+"""
+_BINARY_NAMES = """
+    add subtract multiply divide floor_divide power maximum minimum mod floor_mod equal not_equal
+    less less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or
+    bitwise_xor left_shift right_shift prelu
+"""
+UNARY = frozenset(_UNARY_NAMES.split())
+BINARY = frozenset(_BINARY_NAMES.split())
 ELEMENTWISE = UNARY | BINARY | {"where", "clip", "cast", "broadcast"}
-COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "equal", "not_equal"})
+COMMUTATIVE = frozenset(
+    {"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "equal", "not_equal"}
+)
 MOVEMENT = frozenset({"reshape", "transpose", "concat", "slice", "pad", "take"})
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod", "variance"})
 CONTRACTIONS = frozenset({"conv", "conv_transpose", "dense", "matmul"})

@@ -6,6 +6,8 @@ channels lie between. One packed weight is a contiguous stream for the innermost
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from host.lowering.builder import Builder
@@ -47,7 +49,7 @@ def pack_weights(graph: Graph, lanes: int) -> Graph:
     return rebuild(graph, rule)
 
 
-def _form(node: Node, lanes: int) -> tuple[str, object]:
+def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
     weight = node.inputs[1]
     if node.op == "dense":
         width = lanes_for(weight.shape[1], lanes)

@@ -32,7 +32,7 @@ def _trimmed(builder: Builder, value: Value) -> Value:
 
 
 def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
-    """x + 0, x - 0, x * 1, x / 1."""
+    """X + 0, x - 0, x * 1, x / 1."""
     number = 0.0 if node.op in ("add", "subtract") else 1.0
     left, right = inputs
     if right.scalar() == number and left.shape == node.output.shape:

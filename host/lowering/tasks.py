@@ -12,7 +12,8 @@ from tvm import relax, s_tir, tirx
 from host.model import Task
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
-_FUNCTIONS = frozenset(f"tirx.{name}" for name in "exp log tanh erf sqrt rsqrt pow sin cos tan sigmoid".split())
+_FUNCTION_NAMES = "exp log tanh erf sqrt rsqrt pow sin cos tan sigmoid"
+_FUNCTIONS = frozenset(f"tirx.{name}" for name in _FUNCTION_NAMES.split())
 # Operations of one call of a function that is not an arithmetic node of TensorIR (exp and others
 # are written out as polynomials, so that few are left).
 _CALL_FLOPS = 10.0

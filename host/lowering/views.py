@@ -26,7 +26,7 @@ def sink_reshapes(graph: Graph) -> Graph:
 
 
 def broadcast_view(shape: Shape, old: Shape, new: Shape) -> Shape | None:
-    """The shape under which a tensor that broadcasts to `old` broadcasts to `new`, the same elements regrouped.
+    """The shape under which a tensor that broadcasts to `old` broadcasts to `new`, its elements regrouped.
 
     None if a group of dimensions is only partly broadcast.
     """
@@ -95,8 +95,9 @@ class _Walk:
         return None
 
     def shapes(self, node: Node) -> list[Shape]:
-        """Shapes worth working in, best first: those of fresh results of anchors, then other reshaped ones."""
-        first, second = [], []
+        """Shapes worth working in: first those of fresh results, then those of other reshaped tensors."""
+        first: list[Shape] = []
+        second: list[Shape] = []
         for value in node.inputs:
             tensor = self.tensor(value)
             if value.shape != node.output.shape or tensor.shape == value.shape:

@@ -8,10 +8,10 @@ from host.lowering.graph import Node
 from host.lowering.legalize import contraction, movement, pooling, reduction, row_wise
 from host.lowering.legalize.elementwise import expression
 from host.lowering.legalize.stage import Indices, Stage
-from host.lowering.legalize.stock import NotOneExpression, stock
+from host.lowering.legalize.stock import NotOneExpressionError, stock
 from host.lowering.operators import ELEMENTWISE, REDUCTIONS
 
-__all__ = ["NotOneExpression", "Stage", "write"]
+__all__ = ["NotOneExpressionError", "Stage", "write"]
 
 _WRITERS: dict[str, Callable[[Stage, Node], None]] = {
     "packed_dense": contraction.packed_dense,
@@ -32,7 +32,7 @@ _WRITERS: dict[str, Callable[[Stage, Node], None]] = {
     "take": movement.take,
     "interleave": movement.interleave,
     "dilate": movement.dilate,
-    **{op: reduction.reduce for op in REDUCTIONS},
+    **dict.fromkeys(REDUCTIONS, reduction.reduce),
 }
 
 
@@ -48,7 +48,7 @@ def write(stage: Stage, node: Node) -> None:
     """Define the outputs of `node` on the stage.
 
     Raises:
-        NotOneExpression: the operator cannot be written as one tensor expression.
+        NotOneExpressionError: the operator cannot be written as one tensor expression.
     """
     if node.op in ELEMENTWISE:
         _elementwise(stage, node)

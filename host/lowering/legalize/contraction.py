@@ -11,7 +11,7 @@ from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
 def packed_dense(stage: Stage, node: Node) -> None:
-    """x [..., K] times weight [N' / L, K, L]; block "matmul" computes N' >= N columns."""
+    """X [..., K] times weight [N' / L, K, L]; block "matmul" computes N' >= N columns."""
     data, weight = stage.tensor(node.inputs[0], "prologue"), stage.argument(node.inputs[1])
     blocks, depth, lanes = node.inputs[1].shape
     k = te.reduce_axis((0, depth), "k")
@@ -79,9 +79,7 @@ def grouped_conv(stage: Stage, node: Node) -> None:
     if made == kept:
         stage.define_tensor(node.output, result)
     else:
-        stage.define(
-            node.output, lambda i: load(result, [*i[:-1], (i[-1] // kept) * made + i[-1] % kept])
-        )
+        stage.define(node.output, lambda i: load(result, [*i[:-1], (i[-1] // kept) * made + i[-1] % kept]))
 
 
 def depthwise_conv(stage: Stage, node: Node) -> None:

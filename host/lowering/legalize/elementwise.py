@@ -138,29 +138,23 @@ def _generic_activation(name: str) -> _Maker:
                 args[0], lambda v: half * v * (one + tirx.erf(v * _const(0.7071067811865476, dtype)))
             )
         factor, cubic = _const(0.7978845608028654, dtype), _const(0.044715, dtype)
-        return math.bind(
-            args[0], lambda v: half * v * (one + tirx.tanh(factor * (v + cubic * v * v * v)))
-        )
+        return math.bind(args[0], lambda v: half * v * (one + tirx.tanh(factor * (v + cubic * v * v * v))))
 
     return make
 
 
+_INTRINSICS = """
+    abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor isfinite isinf
+    isnan log round rsqrt sin sinh sqrt tan tanh trunc
+"""
+_TOPI_BINARY = """
+    add subtract multiply divide floor_divide power maximum minimum mod floor_mod equal not_equal
+    less less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or
+    bitwise_xor left_shift right_shift
+"""
 _MAKERS: dict[str, _Maker] = {
-    **{
-        name: _intrinsic(name)
-        for name in (
-            "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor isfinite isinf isnan log"
-            " round rsqrt sin sinh sqrt tan tanh trunc"
-        ).split()
-    },
-    **{
-        name: _topi_binary(name)
-        for name in (
-            "add subtract multiply divide floor_divide power maximum minimum mod floor_mod equal not_equal less"
-            " less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor"
-            " left_shift right_shift"
-        ).split()
-    },
+    **{name: _intrinsic(name) for name in _INTRINSICS.split()},
+    **{name: _topi_binary(name) for name in _TOPI_BINARY.split()},
     **{name: _generic_activation(name) for name in ("sigmoid", "silu", "gelu", "gelu_tanh")},
     "negative": lambda args, attrs, dtype: -args[0],
     "logical_not": lambda args, attrs, dtype: tirx.Not(args[0]),

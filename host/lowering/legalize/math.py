@@ -92,7 +92,7 @@ def _limit(x: Expression, low: float, high: float) -> Expression:
 
 
 def exp(x: Expression) -> Expression:
-    """e to the x: 2^n times a polynomial of the remainder."""
+    """E to the x: 2^n times a polynomial of the remainder."""
 
     def reduced(b: Expression) -> Expression:
         return bind(tirx.floor(b * number(_LOG2_E) + number(0.5)), lambda n: scaled(b, n))
@@ -114,7 +114,7 @@ def exp(x: Expression) -> Expression:
 
 
 def exp_of_nonpositive(x: Expression) -> Expression:
-    """`exp` for arguments that are at most 0 (softmax after the maximum is taken off), minus infinity included."""
+    """`exp` for arguments of at most 0, minus infinity included (softmax after its maximum is taken off)."""
 
     def bounded(v: Expression) -> Expression:
         def reduced(b: Expression) -> Expression:
@@ -182,10 +182,8 @@ def log(x: Expression) -> Expression:
 
 
 def gelu(x: Expression) -> Expression:
-    """x times the normal distribution's cumulative probability."""
-    return bind(
-        x, lambda v: number(0.5) * v * (number(1.0) + erf(v * number(_SQRT_HALF)))
-    )
+    """X times the normal distribution's cumulative probability."""
+    return bind(x, lambda v: number(0.5) * v * (number(1.0) + erf(v * number(_SQRT_HALF))))
 
 
 def gelu_tanh(x: Expression) -> Expression:
@@ -199,5 +197,5 @@ def gelu_tanh(x: Expression) -> Expression:
 
 
 def silu(x: Expression) -> Expression:
-    """x * sigmoid(x)."""
+    """X * sigmoid(x)."""
     return bind(x, lambda v: v / (number(1.0) + exp(-v)))

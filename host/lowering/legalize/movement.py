@@ -57,7 +57,10 @@ def slice_(stage: Stage, node: Node) -> None:
     begin, strides = node.attrs["begin"], node.attrs["strides"]
 
     def element(indices: Indices) -> Expression:
-        source = [b + s * i if s != 1 else (i + b if b else i) for b, s, i in zip(begin, strides, indices, strict=True)]
+        source = [
+            b + s * i if s != 1 else (i + b if b else i)
+            for b, s, i in zip(begin, strides, indices, strict=True)
+        ]
         return stage.element(node.inputs[0], source)
 
     stage.define(node.output, element)
@@ -134,7 +137,9 @@ def interleave(stage: Stage, node: Node) -> None:
             """Among the parts from `first` on that differ in dimension `d` and later ones."""
             if d == len(strides):
                 return stage.element(node.inputs[first], source)
-            step = prod(min(s, o) for s, o in zip(strides[d + 1 :], node.output.shape[d + 2 : -1], strict=True))
+            step = prod(
+                min(s, o) for s, o in zip(strides[d + 1 :], node.output.shape[d + 2 : -1], strict=True)
+            )
             count = min(strides[d], node.output.shape[d + 1])
             result = choose(d + 1, first + (count - 1) * step)
             for q in reversed(range(count - 1)):

@@ -14,7 +14,13 @@ from host.lowering.legalize.stage import Expression, Indices, Stage, load
 _Combine = Callable[..., Expression]
 
 _product = te.comm_reducer(lambda a, b: a * b, lambda t: tirx.const(1, t), name="prod")
-_COMBINE: dict[str, _Combine] = {"sum": te.sum, "mean": te.sum, "max": te.max, "min": te.min, "prod": _product}
+_COMBINE: dict[str, _Combine] = {
+    "sum": te.sum,
+    "mean": te.sum,
+    "max": te.max,
+    "min": te.min,
+    "prod": _product,
+}
 
 
 def reduce(stage: Stage, node: Node) -> None:

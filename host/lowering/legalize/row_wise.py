@@ -43,9 +43,7 @@ def log_softmax(stage: Stage, node: Node) -> None:
         rows, lambda i: te.sum(exponential(load(data, [*i, k2]) - load(largest, i)), axis=[k2]), "sum"
     )
     logarithms = stage.compute(rows, lambda i: logarithm(load(total, i)), "log")
-    stage.define(
-        node.output, lambda i: load(data, i) - load(largest, i[:-1]) - load(logarithms, i[:-1])
-    )
+    stage.define(node.output, lambda i: load(data, i) - load(largest, i[:-1]) - load(logarithms, i[:-1]))
 
 
 def layer_norm(stage: Stage, node: Node) -> None:
@@ -58,7 +56,8 @@ def layer_norm(stage: Stage, node: Node) -> None:
 
     def squared(indices: Indices) -> Expression:
         return math.bind(
-            load(data, indices) - load(total, indices[: len(rows)]) * share, lambda distance: distance * distance
+            load(data, indices) - load(total, indices[: len(rows)]) * share,
+            lambda distance: distance * distance,
         )
 
     squares = _row_sum(stage, node, squared, "square_sum")

@@ -79,9 +79,7 @@ class Stage:
 
     def compute(self, shape: Sequence[int], element: Element, name: str) -> te.Tensor:
         """A block that writes `element(indices)` over `shape`."""
-        return te.compute(
-            tuple(shape), lambda *indices: self.scoped(lambda: element(indices)), name=name
-        )
+        return te.compute(tuple(shape), lambda *indices: self.scoped(lambda: element(indices)), name=name)
 
     def scoped(self, make: Callable[[], Expression]) -> Expression:
         """An expression in which each shared value has a name of its own.

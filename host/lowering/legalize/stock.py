@@ -12,7 +12,7 @@ from host.lowering.graph import Node
 from host.lowering.legalize.stage import Stage
 
 
-class NotOneExpression(Exception):
+class NotOneExpressionError(Exception):
     """The operator's legalisation is more than one tensor expression; it stays an operator."""
 
 
@@ -47,7 +47,7 @@ class _Recorder:
         if isinstance(expression, relax.TupleGetItem) and isinstance(expression.tuple_value, relax.Tuple):
             return expression.tuple_value.fields[expression.index]
         self.missing = "emit"
-        raise NotOneExpression(self.missing)
+        raise NotOneExpressionError(self.missing)
 
     def __getattr__(self, name: str) -> Any:
         self.missing = name
@@ -86,11 +86,11 @@ def stock(stage: Stage, node: Node) -> None:
     """Write the operator's own tensor expression.
 
     Raises:
-        NotOneExpression: it has none, or more than one.
+        NotOneExpressionError: it has none, or more than one.
     """
     legalise = tvm.ir.Op.get(node.op).get_attr("FLegalize")
     if legalise is None:
-        raise NotOneExpression(node.op)
+        raise NotOneExpressionError(node.op)
     call, variables = bound_call(node)
     call = relax.BlockBuilder().normalize(call)
     tensors = {
@@ -103,10 +103,10 @@ def stock(stage: Stage, node: Node) -> None:
     except Exception as error:
         # The call crosses the language border, which does not keep the exception's class.
         if recorder.missing:
-            raise NotOneExpression(node.op) from error
+            raise NotOneExpressionError(node.op) from error
         raise
     if not isinstance(result, _Result):
-        raise NotOneExpression(node.op)
+        raise NotOneExpressionError(node.op)
     made = result.tensors if isinstance(result.tensors, list | tuple) else [result.tensors]
     for value, tensor in zip(node.outputs, made, strict=True):
         stage.define_tensor(value, tensor)

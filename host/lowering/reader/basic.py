@@ -99,7 +99,9 @@ def _cumsum(builder: Builder, call: OperatorCall) -> Value | None:
     value = call.value(0)
     if value.data is None or call.attrs.exclusive:
         return None
-    data, axis = (value, call.attrs.axis) if call.attrs.axis is not None else (builder.reshape(value, (-1,)), 0)
+    data, axis = (
+        (value, call.attrs.axis) if call.attrs.axis is not None else (builder.reshape(value, (-1,)), 0)
+    )
     return builder.one(
         "cumsum", [data], call.shape, call.dtype, axis=normalise_axis(int(axis), len(data.shape))
     )
@@ -128,7 +130,9 @@ def _std(builder: Builder, call: OperatorCall) -> Value:
 
 
 READERS: dict[str, Reader] = {
-    **{name: _unary(name) for name in UNARY - {"gelu", "gelu_tanh", "silu", "relu", "leaky_relu", "softplus"}},
+    **{
+        name: _unary(name) for name in UNARY - {"gelu", "gelu_tanh", "silu", "relu", "leaky_relu", "softplus"}
+    },
     **{f"nn.{name}": _unary(name) for name in ("relu", "gelu", "gelu_tanh", "silu", "selu")},
     **{name: _binary(name) for name in BINARY - {"prelu"}},
     **{name: _reduction(name) for name in ("sum", "mean", "max", "min", "prod", "variance")},

@@ -24,7 +24,7 @@ def _permute(builder: Builder, call: OperatorCall) -> Value:
 
 
 def _concat(builder: Builder, call: OperatorCall) -> Value:
-    parts = call.arguments[0]
+    parts: list[Value] = list(call.arguments[0])
     axis = normalise_axis(int(call.attrs.axis or 0), len(call.shape))
     parts = [part for part in parts if part.shape[axis] != 0] or [parts[0]]
     if len(parts) == 1:
@@ -84,9 +84,7 @@ def _flip(builder: Builder, call: OperatorCall) -> Value:
     axis = normalise_axis(int(call.attrs.axis), rank)
     begin, strides = [0] * rank, [1] * rank
     begin[axis], strides[axis] = max(value.shape[axis] - 1, 0), -1
-    return builder.one(
-        "slice", [value], value.shape, value.dtype, begin=tuple(begin), strides=tuple(strides)
-    )
+    return builder.one("slice", [value], value.shape, value.dtype, begin=tuple(begin), strides=tuple(strides))
 
 
 def _pad(builder: Builder, call: OperatorCall) -> Value | None:

@@ -158,8 +158,6 @@ def _matmul(builder: Builder, call: OperatorCall) -> Value | None:
     return builder.one("matmul", [left, right], call.shape, call.dtype)
 
 
-
-
 READERS: dict[str, Reader] = {
     **{f"nn.conv{n}d": _convolution for n in (1, 2, 3)},
     **{f"nn.conv{n}d_transpose": _convolution for n in (1, 2, 3)},

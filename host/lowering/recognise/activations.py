@@ -16,7 +16,7 @@ _TANH_CUBIC = _TANH_FACTOR * 0.044715
 
 
 def _gated(builder: Builder, node: Node) -> Value | None:
-    """x times a gate of x: GELU, SiLU, hard swish."""
+    """X times a gate of x: GELU, SiLU, hard swish."""
     if node.op not in ("multiply", "divide") or not node.output.is_float:
         return None
     coefficient, factors = product(node.output)
@@ -49,7 +49,7 @@ def _gate(x: Value, gate: Value) -> tuple[str, float] | None:
 
 
 def _one_plus(x: Value, node: Node) -> tuple[str, float] | None:
-    """x (1 + erf(x / sqrt 2)) and x (1 + tanh(...)) are twice a GELU."""
+    """X (1 + erf(x / sqrt 2)) and x (1 + tanh(...)) are twice a GELU."""
     for one, other in (node.inputs, node.inputs[::-1]):
         inner = other.producer
         if one.scalar() != 1.0 or inner is None:
@@ -63,7 +63,7 @@ def _one_plus(x: Value, node: Node) -> tuple[str, float] | None:
 
 
 def _hard_gate(x: Value, clip: Node) -> tuple[str, float] | None:
-    """x clip(a x + b, 0, h) with a : b : h = 1 : 3 : 6."""
+    """X clip(a x + b, 0, h) with a : b : h = 1 : 3 : 6."""
     low, high = clip.attrs["low"], clip.attrs["high"]
     if low != 0.0 or not 0.0 < high < float("inf"):
         return None
@@ -73,7 +73,7 @@ def _hard_gate(x: Value, clip: Node) -> tuple[str, float] | None:
 
 
 def _silu_as_quotient(builder: Builder, node: Node) -> Value | None:
-    """x / (1 + exp(-x))."""
+    """X / (1 + exp(-x))."""
     if node.op != "divide":
         return None
     x, below = node.inputs
@@ -81,9 +81,10 @@ def _silu_as_quotient(builder: Builder, node: Node) -> Value | None:
         return None
     for one, other in (below.producer.inputs, below.producer.inputs[::-1]):
         inner = other.producer
-        if one.scalar() == 1.0 and inner is not None and inner.op == "exp":
-            if close(polynomial(inner.inputs[0], x), {1: -1.0}):
-                return builder.unary("silu", x)
+        if one.scalar() != 1.0 or inner is None or inner.op != "exp":
+            continue
+        if close(polynomial(inner.inputs[0], x), {1: -1.0}):
+            return builder.unary("silu", x)
     return None
 
 

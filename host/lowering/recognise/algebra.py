@@ -94,6 +94,7 @@ def close(found: Polynomial | None, wanted: Polynomial, tolerance: float = 1e-5)
     if found is None:
         return False
     return all(
-        abs(found.get(degree, 0.0) - wanted.get(degree, 0.0)) <= tolerance * max(abs(wanted.get(degree, 0.0)), 1e-2)
+        abs(found.get(degree, 0.0) - wanted.get(degree, 0.0))
+        <= tolerance * max(abs(wanted.get(degree, 0.0)), 1e-2)
         for degree in found.keys() | wanted.keys()
     )

@@ -17,7 +17,7 @@ def _trailing(node: Node, value: Value) -> int | None:
 
 
 def _over_root(node: Node) -> tuple[Value, Value] | None:
-    """d and u where `node` is d / sqrt(u) or d * rsqrt(u)."""
+    """D and u where `node` is d / sqrt(u) or d * rsqrt(u)."""
     if node.op == "divide":
         root = node.inputs[1].producer
         return (node.inputs[0], root.inputs[0]) if root is not None and root.op == "sqrt" else None
@@ -58,7 +58,7 @@ def _norm(builder: Builder, node: Node) -> Value | None:
 
 
 def _centred_source(d: Value, dims: int) -> Value | None:
-    """x where d is x minus its mean over the last `dims` dimensions."""
+    """X where d is x minus its mean over the last `dims` dimensions."""
     node = d.producer
     if node is None or node.op != "subtract":
         return None
@@ -121,10 +121,10 @@ def _softmax(builder: Builder, node: Node) -> Value | None:
     x = powers.inputs[0]
     shifted = x.producer
     if shifted is not None and shifted.op == "subtract":
-        largest = shifted.inputs[1].producer
-        if largest is not None and largest.op == "max" and largest.inputs[0] is shifted.inputs[0]:
-            if _trailing(largest, shifted.inputs[0]) == 1:
-                x = shifted.inputs[0]
+        source, largest = shifted.inputs[0], shifted.inputs[1].producer
+        over_rows = largest is not None and largest.op == "max" and largest.inputs[0] is source
+        if over_rows and largest is not None and _trailing(largest, source) == 1:
+            x = source
     return builder.unary("softmax", x) if x.is_float else None
 
 
