@@ -182,13 +182,7 @@ class Daemon:
 
     def _install(self, header: Header, client: int) -> Header:
         files: Dict[str, Any] = dict(header["files"])
-        version = self._store.install(str(header["name"]), files, self._uploads.path)
-        # The store has them now; a second name here would only keep removed bundles on the disk.
-        for digest in files.values():
-            path = self._uploads.path(digest)
-            if os.path.exists(path):
-                os.unlink(path)
-        return {"version": version}
+        return {"version": self._store.install(str(header["name"]), files, self._uploads.path)}
 
 
 def _fresh_run_dir(store_dir: str) -> str:

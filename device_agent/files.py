@@ -31,6 +31,8 @@ def full_disk(error: OSError, what: str) -> AgentError:
 class Uploads:
     """A folder of files named by their SHA-256.
 
+    What is installed from here shares its content with the upload and costs nothing twice.
+
     Args:
         folder: where they are kept.
         keep_bytes: total size above which those not used for longest are removed.
@@ -114,14 +116,17 @@ class Uploads:
         return None
 
     def prune(self, coming: int = 0) -> None:
-        """Removes the files not used for longest until the rest and `coming` bytes keep the limit."""
+        """Removes the files not used for longest until the rest and `coming` bytes keep the limit.
+
+        Files that are in use under another name do not count.
+        """
         entries = []
         for entry in os.scandir(self._folder):
             status = entry.stat()
             if entry.name.endswith(".part"):
                 if time.time() - status.st_mtime > 3600:
                     os.unlink(entry.path)
-            else:
+            elif status.st_nlink == 1:
                 entries.append((status.st_mtime, status.st_size, entry.path))
         total = sum(size for _, size, _ in entries) + coming
         for _, size, path in sorted(entries):

@@ -31,6 +31,7 @@ class Session:
         self.workdir = workdir
         self.executor: Optional[ExecutorProcess] = None
         self.generation = 0
+        self.failure = ""
 
 
 class Sessions:
@@ -165,7 +166,7 @@ class Sessions:
         started.wait()
         executor = session.executor
         if executor is None:
-            raise AgentError("session_lost", "cannot start %s" % session.terms.python)
+            raise AgentError("session_lost", "cannot start %s: %s" % (session.terms.python, session.failure))
         executor.ready.wait()
         if executor.refusal is not None:
             raise executor.refusal
@@ -198,8 +199,9 @@ class Sessions:
     def _spawn(self, session: Session, started: threading.Event) -> None:
         try:
             executor = ExecutorProcess(session.terms, session.workdir)
-        except OSError:
+        except OSError as error:
             session.executor = None
+            session.failure = str(error)
         else:
             with self._lock:
                 session.executor = executor

@@ -7,14 +7,9 @@ is timed, so everything that is not inference (conversion of inputs, copies out)
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Protocol, Sequence
 
 from device_agent.wire import AgentError, TensorData
-
-try:  # typing.Protocol is there from Python 3.8 on; the name is needed by type checkers only.
-    from typing import Protocol
-except ImportError:  # pragma: no cover
-    Protocol = object  # type: ignore[assignment]
 
 NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -20,6 +21,7 @@ from host.transport.wire import Connection
 
 _START_S = 30.0
 _STOP_S = 10.0
+_DYING_S = 2.0
 
 
 def default_store() -> Path:
@@ -90,7 +92,10 @@ class LocalAgent:
 
     def last_words(self) -> str:
         """The last line that the agent wrote, with how it ended if it did."""
-        code = self.process.poll()
+        # A dying process closes its connections before it is gone.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_DYING_S)
+        code = self.process.returncode
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
         ended = (
             []

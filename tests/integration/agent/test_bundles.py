@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import device_agent.runtime
 from host.errors import BundleError, DeviceError, DeviceFull
 from host.transport.local import connect_local
 from host.transport.wire import Connection, DisconnectedError
 from tests.integration.agent.conftest import await_none, write_manifest
+
+ROOT = Path(__file__).parents[3]
 
 
 def active(device, name="small"):
@@ -91,18 +99,80 @@ def test_a_truncated_upload_leaves_nothing(store_dir, bundle):
         other._send({"command": "file.put", "sha256": "0" * 64, "blob_bytes": 1000})
         other._socket.sendall(b"only this")
         other.close()
+        assert await_empty(store_dir / "uploads")
         device.activate("small", device.install(bundle, "small"))
         assert len(active(device)) == 1
-        assert await_empty(store_dir / "uploads")
 
 
 def await_empty(folder):
-    import time
-
     until = time.monotonic() + 10
     while any(folder.iterdir()) and time.monotonic() < until:
         time.sleep(0.02)
     return not any(folder.iterdir())
+
+
+def test_content_is_sent_once(device, bundle, tmp_path, monkeypatch):
+    sent = []
+    real = Connection.send_file
+    monkeypatch.setattr(Connection, "send_file", lambda *a: (sent.append(a[2].name), real(*a))[1])
+    version = device.install(bundle, "small")
+    assert sorted(sent) == sorted(file.name for file in bundle.iterdir())
+    assert device.install(bundle, "again") == version
+    assert len(sent) == 4
+
+
+KILLED_DAEMON = """
+import json, os, signal, sys
+from device_agent.daemon import Daemon
+from device_agent.store import BundleStore
+steps = 0
+def checkpoint(name):
+    global steps
+    steps += 1
+    if steps == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+daemon = Daemon(sys.argv[1], "secret", store=BundleStore(sys.argv[1], checkpoint))
+print(json.dumps({"port": daemon.port}), flush=True)
+daemon.run()
+"""
+
+
+def updated_until(step, store_dir, bundle):
+    """Updates through a daemon that is killed at a step; whether it was."""
+    command = [sys.executable, "-c", KILLED_DAEMON, str(store_dir), str(step)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as daemon:
+        connection = Connection(json.loads(daemon.stdout.readline())["port"], "secret", "board")
+        hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in bundle.iterdir()}
+        try:
+            for file in bundle.iterdir():
+                connection.send_file({"command": "file.put", "sha256": hashes[file.name]}, file)
+            reply, _ = connection.request({"command": "bundle.install", "name": "small", "files": hashes})
+            connection.request({"command": "bundle.activate", "name": "small", "version": reply["version"]})
+        except DisconnectedError:
+            return True
+        finally:
+            connection.close()
+            daemon.kill()
+    return False
+
+
+def test_a_daemon_killed_while_updating_leaves_a_bundle_that_runs(store_dir, bundle, other_bundle, golden):
+    found = set()
+    for step in range(1, 40):
+        folder = store_dir / str(step)
+        with connect_local(folder) as device:
+            device.install(bundle, "small")
+            device.activate("small")
+        killed = updated_until(step, folder, other_bundle)
+        with connect_local(folder) as device:
+            model = device_agent.runtime.load(device.bundle_path("small"))
+            z = model.run([golden["x"], golden["unused"]])["z"]
+            factor = round(float(z.max() / golden["z"].max()))
+            np.testing.assert_allclose(z, golden["z"] * factor, rtol=1e-4, atol=1e-5)
+            found.add(factor)
+        if not killed:
+            break
+    assert found == {1, 2} and step > 5
 
 
 def test_an_upload_of_another_content_is_refused(device):

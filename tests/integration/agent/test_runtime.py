@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import device_agent.runtime as runtime
+from tests.integration.agent import small_models
 
 ROOT = Path(__file__).parents[3]
 
@@ -117,6 +118,25 @@ def test_wrong_inputs_are_named(model, golden, change, message):
 def test_a_wrong_number_of_inputs_is_named(model, golden):
     with pytest.raises(ValueError, match="1 inputs given, the model takes 2"):
         model.run([golden["x"]])
+
+
+def test_a_bundle_of_another_engine_runs_the_same_way(tmp_path):
+    small_models.write_onnx(tmp_path / "model.onnx")
+    spec = {"shape": [2, 3], "dtype": "float32"}
+    manifest = {
+        "schema": "edgetlm.bundle/1",
+        "backend": "onnxruntime",
+        "model": "model.onnx",
+        "threads": 1,
+        "signature": {
+            "inputs": [{"name": "x", **spec}, {"name": "y", **spec}],
+            "outputs": [{"name": "out", **spec}, {"name": "more", "shape": [2, 3], "dtype": "bool"}],
+        },
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    outputs = runtime.load(tmp_path).run(dict(zip(("x", "y"), small_models.INPUTS, strict=True)))
+    np.testing.assert_allclose(outputs["out"], small_models.EXPECTED)
+    assert outputs["more"].dtype == bool and list(outputs) == ["out", "more"]
 
 
 def test_what_is_no_bundle_is_named(tmp_path):
