@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -35,7 +36,14 @@ def work_file(digest: str, name: str) -> Path:
 
 
 def output_specs(names: Sequence[str], golden: Sequence[GoldenCase]) -> tuple[TensorSpec, ...]:
-    """Outputs as the original runtime made them."""
+    """Outputs as the original runtime made them.
+
+    Raises:
+        ImportFailed: an output is a sequence or another thing that is not a tensor of numbers.
+    """
+    for name, value in zip(names, golden[0].outputs, strict=True):
+        if not isinstance(value, np.ndarray) or value.dtype.kind in "OSU":
+            raise ImportFailed(f"output {name!r} is not a tensor of numbers, and only those can leave a model")
     return tuple(
         TensorSpec(name, value.shape, value.dtype.name)
         for name, value in zip(names, golden[0].outputs, strict=True)

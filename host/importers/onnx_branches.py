@@ -46,7 +46,7 @@ def embed(
         tensor.name for tensor in graph.initializer
     }
     rename = {name: prefix + name for name in own if name} | given
-    nodes = [_renamed(inner, rename) for inner in graph.node]
+    nodes = [rename_node(inner, rename) for inner in graph.node]
     tensors = []
     for tensor in graph.initializer:
         copy = TensorProto()
@@ -59,7 +59,8 @@ def embed(
     return nodes, tensors
 
 
-def _renamed(node: NodeProto, rename: dict[str, str]) -> NodeProto:
+def rename_node(node: NodeProto, rename: dict[str, str]) -> NodeProto:
+    """A copy of a node with other names for what it reads and makes, in its subgraphs too."""
     copy = NodeProto()
     copy.CopyFrom(node)
     for field in (copy.input, copy.output):
@@ -77,7 +78,7 @@ def _rename_outer(graph: onnx.GraphProto, rename: dict[str, str]) -> None:
     own = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
     own |= {tensor.name for tensor in graph.initializer}
     visible = {before: after for before, after in rename.items() if before not in own}
-    nodes = [_renamed(node, visible) for node in graph.node]
+    nodes = [rename_node(node, visible) for node in graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
     for value in graph.output:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from host.importers.draws import InputRange, looks_like_mask
-from host.importers.onnx_simplify import static_shape, value_types
+from host.importers.onnx_evaluate import static_shape, value_types
 from host.model import TensorSpec
 
 # Operators that hand the values of their first input on unchanged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.importers.onnx_operators.context import Context, Converter
+from host.importers.onnx_operators.context import Context, Converter, constant, constant_value
 from host.importers.onnx_operators.registry import converter_for, supported_operators
 
-__all__ = ["Context", "Converter", "converter_for", "supported_operators"]
+__all__ = ["Context", "Converter", "constant", "constant_value", "converter_for", "supported_operators"]

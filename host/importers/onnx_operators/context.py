@@ -21,19 +21,36 @@ class Context:
         builder: emits intermediate expressions.
         operator: name of the operator.
         opset: version of the standard operators.
-        outputs: number of outputs that the node names.
+        outputs: names of the outputs, "" for those that nobody wants.
+        output_shapes: shape of each output, None where inference does not know it.
         values: all values converted so far, by name.
     """
 
     builder: relax.BlockBuilder
     operator: str
     opset: int
-    outputs: int
+    outputs: tuple[str, ...]
+    output_shapes: tuple[tuple[int, ...] | None, ...]
     values: Mapping[str, Any]
 
     def emit(self, expression: relax.Expr) -> relax.Var:
         """Bind an expression to a variable."""
         return self.builder.emit(expression)
+
+    def compute(self, function: Callable[..., Any], *tensors: Any) -> relax.Var:
+        """Bind a tensor expression: `function` gets the tensors and returns the result."""
+        return self.builder.emit_te(function, *tensors, primfunc_name_hint=self.operator.lower())
+
+    def output_shape(self, index: int = 0) -> tuple[int, ...]:
+        """The shape of an output, from inference or from the model's own declaration.
+
+        Raises:
+            ImportFailed: it is not known.
+        """
+        shape = self.output_shapes[index] if index < len(self.output_shapes) else None
+        if shape is None:
+            raise self.fail("the shape of its output depends on the model's inputs")
+        return shape
 
     def fail(self, reason: str) -> ImportFailed:
         """The error for a form of this operator that cannot be expressed."""
@@ -90,6 +107,11 @@ def dtype_of(expression: Any) -> str:
     return str(expression.ty.dtype)
 
 
+def constant(array: np.ndarray) -> relax.Expr:
+    """A constant of exactly this type; `relax.const` makes int32 of int64 and float32 of float64."""
+    return relax.const(tvm.runtime.tensor(np.require(array, requirements="C")))
+
+
 def scalar(value: float | bool, dtype: str) -> relax.Expr:
     """A constant without dimensions."""
-    return relax.const(value, dtype)
+    return constant(np.array(value).astype(dtype))

@@ -12,6 +12,7 @@ from host.importers.onnx_operators.context import (
     Context,
     Converter,
     Inputs,
+    constant,
     constant_value,
     dtype_of,
     scalar,
@@ -23,7 +24,7 @@ def wrap_negative(context: Context, indices: Any, size: int) -> Any:
     """Indices with the negative ones, which count from the end, made positive."""
     values = constant_value(indices)
     if values is not None:
-        return relax.const(np.where(values < 0, values + size, values).astype(values.dtype))
+        return constant(np.where(values < 0, values + size, values).astype(values.dtype))
     dtype = dtype_of(indices)
     if dtype.startswith("uint"):
         return indices

@@ -11,10 +11,13 @@ from typing import Any
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from host.errors import ImportFailed
-from host.importers.onnx_operators import indexing
+from host.importers.onnx_operators import indexing, normalization, reduction, shaping
 from host.importers.onnx_operators.context import Context, Converter
 
-_FAMILIES = (indexing,)
+_FAMILIES = (indexing, normalization, reduction, shaping)
+
+# Their function bodies convert better than what TVM makes of them.
+_INLINED = frozenset({"Attention"})
 
 
 @cache
@@ -29,7 +32,7 @@ def _stock() -> Mapping[str, Any]:
 
 def supported_operators() -> frozenset[str]:
     """Standard operators that have a converter."""
-    return frozenset(_own()) | frozenset(_stock())
+    return frozenset(_own()) | (frozenset(_stock()) - _INLINED)
 
 
 def converter_for(operator: str) -> Converter:
@@ -47,7 +50,7 @@ def converter_for(operator: str) -> Converter:
 
 def _convert_with_tvm(context: Context, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     arguments = onnx_frontend.onnx_input(inputs)
-    extended = dict(attributes) | {"tvm_custom": {"name": context.operator, "num_outputs": context.outputs}}
+    extended = dict(attributes) | {"tvm_custom": {"name": context.operator, "num_outputs": len(context.outputs)}}
     function = _stock()[context.operator].get_converter(context.opset)
     with contextlib.redirect_stdout(io.StringIO()):  # TVM prints what it then raises
         return function(context.builder, arguments, extended, [dict(context.values), {}])

@@ -1,0 +1,95 @@
+"""Values of ONNX nodes that follow from constants or from shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+from onnx import NodeProto, ValueInfoProto, helper
+from onnx.reference import ReferenceEvaluator
+
+STANDARD = ("", "ai.onnx")
+
+# A folded constant may have this many elements; larger ones stay operators and cost no space in the bundle.
+FOLD_ELEMENTS = 1 << 16
+
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
+
+def value_types(graph: onnx.GraphProto) -> dict[str, ValueInfoProto]:
+    """Declared or inferred type of each value of a graph, by name."""
+    return {value.name: value for value in [*graph.value_info, *graph.input, *graph.output]}
+
+
+def static_shape(value: ValueInfoProto | None) -> tuple[int, ...] | None:
+    """The shape of a value if all of it is known."""
+    if value is None or not value.type.tensor_type.HasField("shape"):
+        return None
+    dimensions = value.type.tensor_type.shape.dim
+    if not all(dimension.HasField("dim_value") for dimension in dimensions):
+        return None
+    return tuple(dimension.dim_value for dimension in dimensions)
+
+
+def evaluate(
+    node: NodeProto,
+    opsets: Mapping[str, int],
+    types: Mapping[str, ValueInfoProto],
+    value: Callable[[str], np.ndarray | None],
+) -> dict[str, np.ndarray] | None:
+    """Values of a node's outputs if they are known and small, else None.
+
+    Args:
+        node: any node.
+        opsets: version by domain.
+        types: types of the graph's values, by name.
+        value: gives the value of a name if it is constant.
+    """
+    if node.domain not in STANDARD or node.op_type in _RANDOM:
+        return None
+    if node.op_type in ("Shape", "Size"):
+        return _fold_shape(node, static_shape(types.get(node.input[0])))
+    if any(attribute.type in (attribute.GRAPH, attribute.GRAPHS) for attribute in node.attribute):
+        return None
+    feeds = {name: value(name) for name in node.input if name}
+    if any(array is None for array in feeds.values()) or not _small_outputs(node, types):
+        return None
+    try:
+        results = ReferenceEvaluator(_as_graph(node, opsets, feeds)).run(None, feeds)
+    except Exception:  # noqa: BLE001 - whatever the evaluator cannot do stays in the graph
+        return None
+    if any(not isinstance(result, np.ndarray | np.generic) for result in results):
+        return None
+    arrays = [np.asarray(result) for result in results]
+    if any(array.size > FOLD_ELEMENTS or array.dtype.kind not in "fiubV" for array in arrays):
+        return None
+    return dict(zip((name for name in node.output if name), arrays, strict=True))
+
+
+def _as_graph(
+    node: NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, np.ndarray | None]
+) -> onnx.ModelProto:
+    inputs = [onnx.ValueInfoProto(name=name) for name in feeds]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([node], "constant", inputs, outputs)
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_model(graph, opset_imports=imports)
+
+
+def _fold_shape(node: NodeProto, shape: tuple[int, ...] | None) -> dict[str, np.ndarray] | None:
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return {node.output[0]: np.array(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)}
+    bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    return {node.output[0]: np.array(shape[bounds.get("start", 0) : bounds.get("end")], dtype=np.int64)}
+
+
+def _small_outputs(node: NodeProto, types: Mapping[str, ValueInfoProto]) -> bool:
+    """Whether the outputs are known to be small, or nothing is known of them (then they are checked after)."""
+    for name in node.output:
+        shape = static_shape(types.get(name))
+        if shape is not None and np.prod(shape, dtype=np.int64) > FOLD_ELEMENTS:
+            return False
+    return True
