@@ -158,7 +158,7 @@ class Daemon:
             engine=str(header["engine"]),
             threads=int(header["threads"]),
             time_limit_s=float(header["time_limit_s"]),
-            memory_limit_bytes=int(header.get("memory_limit_bytes", 0)),
+            memory_limit_bytes=self._machine.memory_limit_bytes(header.get("memory_limit_bytes")),
             python=str(header.get("python") or sys.executable),
         )
         if terms.threads < 1 or terms.time_limit_s <= 0 or terms.memory_limit_bytes < 0:

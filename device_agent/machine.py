@@ -19,6 +19,7 @@ _PACKAGES = {
     "openvino": "openvino",
     "numpy": "numpy",
 }
+_MEMORY_SHARE = 0.8
 _SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -62,6 +63,10 @@ class Machine:
         if throttled is not None:
             state["throttle_count"] = throttled
         return state
+
+    def memory_limit_bytes(self, wanted: Optional[int]) -> int:
+        """A session's memory limit: what is wanted, or by default a share that leaves the device usable."""
+        return int(_MEMORY_SHARE * self._memory_bytes()) if wanted is None else int(wanted)
 
     def _read(self, path: str) -> Optional[str]:
         try:

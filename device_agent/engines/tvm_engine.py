@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from device_agent import ffi, runtime
 from device_agent.engines import check_count, fails
@@ -92,8 +92,8 @@ class TvmEngine:
     ) -> Tuple[List[Dict[str, Any]], List[TensorData], bool]:
         """Outputs of kernels in one inference, in the order of their calls.
 
-        A kernel writes into its last arguments; how many is not recorded, so those of its tensors whose
-        content a call changes, and the last one in any case, count as its outputs.
+        A kernel's outputs are those of its arguments that were allocated and not yet written to; one that
+        has none works in place, on its last tensor.
 
         Args:
             start: index of the first call to return.
@@ -102,33 +102,44 @@ class TvmEngine:
         Returns:
             For each call its `index`, `name` and number of `tensors`; the tensors; whether it was the end.
         """
-        calls: List[Dict[str, Any]] = []
-        tensors: List[TensorData] = []
-        state: Dict[str, Any] = {"index": 0, "bytes": 0, "more": False, "before": []}
+        recorder = _Recorder(start, max_bytes)
+        self._model.machine.instrumented(recorder)()
+        return recorder.calls, recorder.tensors, recorder.complete
 
-        def callback(_function: Any, name: str, before: bool, _result: Any, *arguments: Any) -> None:
-            if name.startswith(_BUILTIN):
-                return
-            index = state["index"]
-            state["index"] += 0 if before else 1
-            if index < start:
-                return
-            if state["bytes"] >= max_bytes:
-                state["more"] = True
-                return
-            written = [a for a in arguments if hasattr(a, "shape") and hasattr(a, "dtype")]
-            contents = [_data(tensor) for tensor in written[-3:]]
-            if before:
-                state["before"] = contents
-                return
-            pairs = list(zip(state["before"], contents))
-            kept = [new for i, (old, new) in enumerate(pairs) if old.data != new.data or i == len(pairs) - 1]
-            calls.append({"index": index, "name": name, "tensors": len(kept)})
-            tensors.extend(kept)
-            state["bytes"] += sum(len(tensor.data) for tensor in kept)
 
-        self._model.machine.instrumented(callback)()
-        return calls, tensors, not state["more"]
+class _Recorder:
+    """Instrument that copies what kernels write."""
+
+    def __init__(self, start: int, max_bytes: int) -> None:
+        self.calls: List[Dict[str, Any]] = []
+        self.tensors: List[TensorData] = []
+        self.complete = True
+        self._start = start
+        self._left = max_bytes
+        self._index = 0
+        # Handles of tensors that no kernel has written to.
+        self._fresh: Set[int] = set()
+
+    def __call__(self, _function: Any, name: str, before: bool, result: Any, *arguments: Any) -> None:
+        if before:
+            return
+        if name.startswith(_BUILTIN):
+            if name == _BUILTIN + "alloc_tensor":
+                self._fresh.add(result.__chandle__())
+            return
+        tensors = [a for a in arguments if hasattr(a, "shape") and hasattr(a, "dtype")]
+        written = [tensor for tensor in tensors if tensor.__chandle__() in self._fresh] or tensors[-1:]
+        self._fresh.difference_update(tensor.__chandle__() for tensor in written)
+        index, self._index = self._index, self._index + 1
+        if index < self._start:
+            return
+        if self._left <= 0:
+            self.complete = False
+            return
+        data = [_data(tensor) for tensor in written]
+        self.calls.append({"index": index, "name": name, "tensors": len(data)})
+        self.tensors.extend(data)
+        self._left -= sum(len(tensor.data) for tensor in data)
 
 
 def _data(tensor: Any) -> TensorData:

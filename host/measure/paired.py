@@ -49,12 +49,14 @@ class PairedResult:
     Attributes:
         measurements: all samples of each contender, by name.
         rounds_s: median seconds of each round, by name; rounds correspond.
+        rounds_j: joules of a run in each energy window, by name; empty where there is no sensor.
         failed: contenders that did not come through, with the reason.
     """
 
     measurements: Mapping[str, Measurement]
     rounds_s: Mapping[str, tuple[float, ...]]
     failed: Mapping[str, str] = field(default_factory=dict)
+    rounds_j: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
         """Time of `numerator` over time of `denominator`.
@@ -70,9 +72,31 @@ class PairedResult:
         for name in (numerator, denominator):
             if name not in self.rounds_s:
                 raise MeasureError(f"{name} was not measured: {self.failed.get(name, 'it took no part')}")
-        logs = np.log(np.asarray(self.rounds_s[numerator]) / np.asarray(self.rounds_s[denominator]))
-        low, high = _bootstrap_median(logs, seed)
-        return Ratio(math.exp(float(np.median(logs))), math.exp(low), math.exp(high), len(logs))
+        return _ratio(self.rounds_s[numerator], self.rounds_s[denominator], seed)
+
+    def energy_ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
+        """Energy of a run of `numerator` over that of `denominator`, within the sensor's boundary.
+
+        Raises:
+            MeasureError: the device has no sensor, or there are too few windows for a bound.
+        """
+        for name in (numerator, denominator):
+            windows = len(self.rounds_j.get(name, ()))
+            if windows < MIN_ROUNDS:
+                measurement = self.measurements.get(name)
+                reason = (
+                    measurement.energy.source if measurement else self.failed.get(name, "it took no part")
+                )
+                raise MeasureError(
+                    f"{name} has {windows} energy windows, a 95% bound needs {MIN_ROUNDS} ({reason})"
+                )
+        return _ratio(self.rounds_j[numerator], self.rounds_j[denominator], seed)
+
+
+def _ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int) -> Ratio:
+    logs = np.log(np.asarray(numerator) / np.asarray(denominator))
+    low, high = _bootstrap_median(logs, seed)
+    return Ratio(math.exp(float(np.median(logs))), math.exp(low), math.exp(high), len(logs))
 
 
 def _bootstrap_median(values: np.ndarray, seed: int) -> tuple[float, float]:
@@ -89,7 +113,7 @@ def compare(
     round_s: float = 0.3,
     round_repeats: int = 3,
     warmup_s: float = 0.5,
-    energy: bool = True,
+    energy_rounds: int = 1,
     seed: int = 0,
 ) -> PairedResult:
     """Measure contenders in interleaved rounds; each has its model loaded already.
@@ -101,7 +125,8 @@ def compare(
         round_s: seconds of samples of each contender in a round, at least.
         round_repeats: samples in a round, at least.
         warmup_s: before the first round, each; later rounds warm up for a tenth of it.
-        energy: measure energy too, after the rounds, where the device has a sensor.
+        energy_rounds: windows of energy of each contender, after the rounds, interleaved like them; a
+            device without a sensor says so at once. A ratio of energies needs `MIN_ROUNDS`.
         seed: of the order.
 
     Returns:
@@ -124,9 +149,9 @@ def compare(
             warm = warmup_s if index == 0 else warmup_s / 10
             for name in order.permutation(sorted(race.running)):
                 race.measure(str(name), warm, round_s, round_repeats)
-        if energy:
-            for name in sorted(race.running):
-                race.measure_energy(name)
+        for _ in range(energy_rounds):
+            for name in order.permutation(sorted(race.running)):
+                race.measure_energy(str(name))
     finally:
         race.release()
     return race.result(rounds)
@@ -139,7 +164,7 @@ class _Race:
         self.running = contenders
         self._all = dict(contenders)
         self._parts: dict[str, list[Measurement]] = {name: [] for name in contenders}
-        self._energy: dict[str, Energy] = {}
+        self._energy: dict[str, list[Energy]] = {name: [] for name in contenders}
         self._failed: dict[str, str] = {}
 
     def attempt(self, name: str, action: Callable[[], None]) -> None:
@@ -174,7 +199,7 @@ class _Race:
             session.resume()
             part = session.measure(energy=True, warmup_s=0.0, warmup_runs=1, min_time_s=0.0, min_repeats=1)
             session.pause()
-            self._energy[name] = part.energy
+            self._energy[name].append(part.energy)
 
         self.attempt(name, work)
 
@@ -193,6 +218,7 @@ class _Race:
             measurements={name: self._merged(name, parts) for name, parts in whole.items()},
             rounds_s={name: tuple(part.median_s for part in parts) for name, parts in whole.items()},
             failed=self._failed,
+            rounds_j={name: _joules(self._energy[name]) for name in whole if _joules(self._energy[name])},
         )
 
     def _merged(self, name: str, parts: Sequence[Measurement]) -> Measurement:
@@ -200,5 +226,25 @@ class _Race:
             parts[0],
             times_s=tuple(time for part in parts for time in part.times_s),
             state_after=parts[-1].state_after,
-            energy=self._energy.get(name, parts[0].energy),
+            energy=_mean_energy(self._energy[name]) or parts[0].energy,
         )
+
+
+def _joules(windows: Sequence[Energy]) -> tuple[float, ...]:
+    known = tuple(window.gross_j for window in windows if window.gross_j is not None)
+    # A ratio pairs windows, so one without a value takes the others with it.
+    return known if len(known) == len(windows) else ()
+
+
+def _mean_energy(windows: Sequence[Energy]) -> Energy | None:
+    if not windows:
+        return None
+    missing = next((window for window in windows if window.gross_j is None), None)
+    if missing is not None:
+        return missing
+    above = [window.above_idle_j for window in windows if window.above_idle_j is not None]
+    return replace(
+        windows[0],
+        gross_j=float(np.mean(_joules(windows))),
+        above_idle_j=float(np.mean(above)) if len(above) == len(windows) else None,
+    )

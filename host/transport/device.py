@@ -85,7 +85,7 @@ class Device:
         engine: str,
         threads: int = 1,
         time_limit_s: float = 120.0,
-        memory_limit_bytes: int = 0,
+        memory_limit_bytes: int | None = None,
         python: str | None = None,
     ) -> Session:
         """Open a session: a process on the device for one engine.
@@ -94,7 +94,7 @@ class Device:
             engine: "tvm", "onnxruntime", "litert", "torch" or "openvino".
             threads: that the engine uses.
             time_limit_s: longest time for one command; the executor is killed and replaced after it.
-            memory_limit_bytes: largest resident memory, 0 for no limit.
+            memory_limit_bytes: largest resident memory, 0 for no limit; by default 80% of the device's.
             python: another interpreter on the device, for an engine in an environment of its own.
 
         Raises:

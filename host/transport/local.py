@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import json
 import os
@@ -15,13 +16,14 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from host.errors import DeviceError, EdgeError
+from host.errors import DeviceError, DeviceFull, EdgeError
 from host.transport.device import Device
 from host.transport.wire import Connection
 
 _START_S = 30.0
 _STOP_S = 10.0
 _DYING_S = 2.0
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def default_store() -> Path:
@@ -87,7 +89,10 @@ class LocalAgent:
         if not line:
             reason = self.last_words() or f"said nothing for {_START_S:.0f} s"
             self.stop()
-            raise DeviceError(f"local: the device agent did not start: {reason}")
+            raise DeviceError(
+                f"local: the device agent did not start ({reason}); set EDGETLM_STORE to a folder that can be"
+                " written to"
+            )
         return int(json.loads(line)["port"])
 
     def last_words(self) -> str:
@@ -130,7 +135,14 @@ def connect_local(store_dir: Path | None = None, log: Path | None = None, share_
         DeviceError: the agent does not start.
         DeviceFull: no space for its folders.
     """
-    agent = LocalAgent(store_dir or default_store(), log)
+    store = store_dir or default_store()
+    try:
+        agent = LocalAgent(store, log)
+    except OSError as error:
+        kind = DeviceFull if error.errno in _NO_SPACE else DeviceError
+        raise kind(
+            f"local: the device agent cannot be started: {error}; free some space or set TMPDIR"
+        ) from error
     try:
         connection = Connection(agent.port, agent.token, "local")
     except EdgeError:

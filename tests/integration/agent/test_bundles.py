@@ -210,7 +210,7 @@ def test_unknown_commands_and_missing_fields_are_named(device):
 def test_an_agent_that_cannot_start_says_why(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    with pytest.raises(DeviceError, match=r"did not start: .*code 1.*file"):
+    with pytest.raises(DeviceError, match=r"did not start .*code 1.*file.*EDGETLM_STORE"):
         connect_local(blocked)
 
 

@@ -152,7 +152,7 @@ def test_contenders_are_compared_with_the_others_stopped(device, bundle, golden)
         for session in (one, two):
             session.load(bundle)
         result = compare(
-            {"one": one, "two": two}, inputs_of(golden), rounds=6, round_s=0.01, warmup_s=0.01, energy=False
+            {"one": one, "two": two}, inputs_of(golden), rounds=6, round_s=0.01, warmup_s=0.01
         )
         assert result.failed == {} and set(result.measurements) == {"one", "two"}
         ratio = result.ratio("one", "two")

@@ -17,7 +17,8 @@ class Session:
 
     def __init__(self, name, log, time_of):
         self.name, self.log, self.time_of = name, log, time_of
-        self.rounds = 0
+        self.joules_of = lambda window: 0.5
+        self.rounds = self.windows = 0
         self.running = True
 
     def set_inputs(self, inputs):
@@ -34,7 +35,11 @@ class Session:
     def measure(self, energy, **plan):
         self.log.append((self.name, "energy" if energy else "measure"))
         if energy:
-            return Measurement((9.9,), Energy("measured", 0.5, 0.4, "fake"), {}, {}, 1)
+            self.windows += 1
+            joules = self.joules_of(self.windows)
+            above = None if joules is None else joules / 2
+            kind = "unavailable" if joules is None else "measured"
+            return Measurement((9.9,), Energy(kind, joules, above, "fake"), {}, {}, 1)
         self.rounds += 1
         time = self.time_of(self.rounds)
         if isinstance(time, Exception):
@@ -68,7 +73,7 @@ def test_only_one_contender_runs_at_a_time():
 
 def test_every_round_has_every_contender_once_in_a_drawn_order():
     log = []
-    compare(race(log, a=lambda r: 1.0, b=lambda r: 2.0, c=lambda r: 3.0), [], rounds=8, energy=False)
+    compare(race(log, a=lambda r: 1.0, b=lambda r: 2.0, c=lambda r: 3.0), [], rounds=8, energy_rounds=0)
     order = [name for name, action, *_ in log if action == "measure"]
     rounds = [tuple(order[i : i + 3]) for i in range(0, len(order), 3)]
     assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
@@ -104,6 +109,26 @@ def test_measurements_hold_all_samples_and_the_energy():
     assert measurement.energy.gross_j == 0.5
     assert (measurement.state_before, measurement.state_after) == ({"round": 1}, {"round": 6})
     assert result.rounds_s["a"] == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+
+
+def test_the_ratio_of_energies_cancels_what_windows_share():
+    sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
+    sessions["ours"].joules_of = lambda window: 1.0 + window % 3
+    sessions["theirs"].joules_of = lambda window: 2.0 * (1.0 + window % 3)
+    result = compare(sessions, [], rounds=6, energy_rounds=6)
+    ratio = result.energy_ratio("theirs", "ours")
+    assert (ratio.low, ratio.value, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert result.measurements["ours"].energy.gross_j == pytest.approx(2.0)
+    assert result.measurements["ours"].energy.above_idle_j == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("windows", "value"), [(1, 0.5), (6, None)])
+def test_energies_that_allow_no_bound_are_refused(windows, value):
+    sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
+    sessions["ours"].joules_of = lambda window: value
+    result = compare(sessions, [], rounds=6, energy_rounds=windows)
+    with pytest.raises(MeasureError, match=r"ours has \d energy windows, a 95% bound needs 6"):
+        result.energy_ratio("ours", "theirs")
 
 
 def test_one_that_dies_does_not_end_the_others():
