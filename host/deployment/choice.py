@@ -93,7 +93,7 @@ def _ratio_between(contest: Contest, rival: str, options: DeployOptions) -> tupl
 
 
 def _energy_ratio(contest: Contest, rival: str) -> tuple[float, float, float]:
-    joules = []
+    assert contest.paired is not None
     for name in (rival, "tvm"):
         measurement = contest.contenders[name].measurement
         assert measurement is not None
@@ -102,9 +102,8 @@ def _energy_ratio(contest: Contest, rival: str) -> tuple[float, float, float]:
             raise MeasureError(
                 f"--objective energy: the device has no energy figure ({energy.source}); use latency"
             )
-        joules.append(energy.gross_j)
-    ratio = joules[0] / joules[1]
-    return ratio, ratio, ratio
+    ratio = contest.paired.energy_ratio(rival, "tvm")
+    return ratio.value, ratio.low, ratio.high
 
 
 def _why_not_ours(contest: Contest, fallback: str) -> str:

@@ -47,6 +47,7 @@ class Terms:
         golden: cases to verify with; the first one's inputs are measured with.
         threads: threads of each.
         rounds: rounds of the paired comparison.
+        energy_rounds: energy windows of each entrant, where the device has a sensor.
         clock: counts the stages.
         blame: finds the kernel that makes ours wrong in a golden case.
     """
@@ -56,6 +57,7 @@ class Terms:
     golden: Sequence[GoldenCase]
     threads: int
     rounds: int
+    energy_rounds: int
     clock: StageClock
     blame: Callable[[Session, GoldenCase], str] | None = None
 
@@ -120,8 +122,11 @@ def hold(terms: Terms, entrants: Sequence[Entrant]) -> Contest:
         if not sessions:
             return Contest(contenders, None)
         with terms.clock.stage("measure"):
-            paired = compare(sessions, terms.golden[0].inputs, rounds=terms.rounds)
-            times = _kernel_times(sessions, terms.golden[0]) if "tvm" in paired.measurements else {}
+            paired = compare(
+                sessions, terms.golden[0].inputs, rounds=terms.rounds, energy_rounds=terms.energy_rounds
+            )
+            left = {name: session for name, session in sessions.items() if name in paired.measurements}
+            times = _kernel_times(left, terms.golden[0]) if "tvm" in left else {}
     for name, measurement in paired.measurements.items():
         contenders[name] = replace(contenders[name], measurement=measurement)
     for name, reason in paired.failed.items():

@@ -195,6 +195,8 @@ class _Deployment:
             golden=model.golden,
             threads=maker.profile.threads,
             rounds=self.options.rounds,
+            # A choice by energy needs a bound for it, and one window gives none.
+            energy_rounds=self.options.rounds if self.options.objective == "energy" else 1,
             clock=self.clock,
             blame=find if made is not None else None,
         )

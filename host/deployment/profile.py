@@ -69,7 +69,7 @@ def _profile_bundle(
         used = profile_of(device, threads or manifest.threads)
         entrant = Entrant(manifest.backend, bundle.runnable(directory, manifest), installable=True)
         golden = bundle.golden_cases(directory, manifest)
-        terms = Terms(device, signature, golden, used.threads, DeployOptions(model=path).rounds, clock)
+        terms = Terms(device, signature, golden, used.threads, DeployOptions(model=path).rounds, 1, clock)
         contest = hold(terms, [entrant])
         require_verified(contest, manifest.backend)
         return DeployResult(

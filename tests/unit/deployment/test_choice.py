@@ -28,21 +28,29 @@ class Paired:
     """A comparison with known ratios of the peer's time over ours."""
 
     ratios: dict[str, Ratio]
+    energies: dict[str, Ratio]
 
     def ratio(self, numerator: str, denominator: str) -> Ratio:
         assert denominator == "tvm"
         return self.ratios[numerator]
 
+    def energy_ratio(self, numerator: str, denominator: str) -> Ratio:
+        assert denominator == "tvm"
+        return self.energies[numerator]
+
 
 def contest(
-    ratio: Ratio, ours: Verification = PASSED, energy: tuple[Energy, Energy] | None = None
+    ratio: Ratio,
+    ours: Verification = PASSED,
+    energy: tuple[Energy, Energy] | None = None,
+    energy_ratio: Ratio | None = None,
 ) -> Contest:
     energies = energy or (measurement(1.0).energy,) * 2
     contenders = {
         "tvm": Contender("tvm", measurement(2.0, energy=energies[0]) if ours.passed else None, ours),
         "onnxruntime": Contender("onnxruntime", measurement(3.0, energy=energies[1]), PASSED),
     }
-    return Contest(contenders, Paired({"onnxruntime": ratio}))  # type: ignore[arg-type]
+    return Contest(contenders, Paired({"onnxruntime": ratio}, {"onnxruntime": energy_ratio or ratio}))  # type: ignore[arg-type]
 
 
 def options(backend: str = "auto", objective: str = "latency") -> DeployOptions:
@@ -105,7 +113,11 @@ def test_no_engine_at_all_is_one_clear_error() -> None:
 
 
 def test_energy_decides_where_it_was_asked_for() -> None:
-    frugal = contest(Ratio(1.5, 1.4, 1.6), energy=(joules(3.0), joules(2.0)))
+    both = (joules(3.0), joules(2.0))
+    frugal = contest(Ratio(1.5, 1.4, 1.6), energy=both, energy_ratio=Ratio(0.67, 0.6, 0.7))
     assert choose(frugal, options(objective="energy"), "").backend == "onnxruntime"
+    assert choose(frugal, options(), "").backend == "tvm"
+    open_question = contest(Ratio(1.5, 1.4, 1.6), energy=both, energy_ratio=Ratio(1.1, 0.9, 1.3))
+    assert choose(open_question, options(objective="energy"), "").backend == "onnxruntime"
     with pytest.raises(MeasureError, match="no energy figure"):
         choose(contest(Ratio(1.5, 1.4, 1.6)), options(objective="energy"), "")
