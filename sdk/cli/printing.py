@@ -108,10 +108,8 @@ def print_bundles(installed: Sequence[Mapping[str, Any]]) -> None:
     if not installed:
         print_line("no model is installed")
     for one in installed:
-        for version in one["versions"]:
-            state = "active" if version == one["active"] else "previous" if version == one["previous"] else ""
-            backend = one["manifest"]["backend"] if version == one["active"] else ""
-            print_line(f"{one['name']:<24} {version[:12]:<13} {state:<9} {backend}".rstrip())
+        state = "active" if one["active"] else ""
+        print_line(f"{one['name']:<24} {str(one['version'])[:12]:<13} {one['backend']:<12} {state}".rstrip())
 
 
 def print_devices(devices: Sequence[tuple[str, str]]) -> None:

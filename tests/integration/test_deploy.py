@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import sdk
+from host import bundle
+from host.deployment import DeployOptions, DeployResult, deploy, verify
+from host.errors import VerifyError
+from sdk.cli.main import main
+from sdk.report.html import render
+from tests.integration import small_models
+
+ROOT = Path(sdk.__file__).parents[1]
+
+
+def deployed(model: Path, out: Path, **options: object) -> DeployResult:
+    """A deployment with few rounds."""
+    return deploy(DeployOptions(model=model, threads=1, rounds=6, bundle=out, **options))  # type: ignore[arg-type]
+
+
+def installed() -> list[dict[str, Any]]:
+    with sdk.connect("local") as device:
+        return device.bundles()
+
+
+def active_hash() -> str:
+    """Content hash of the only active version."""
+    [one] = [one for one in installed() if one["active"]]
+    return str(one["manifest"]["content_hash"])
+
+
+def check_bundle(path: Path, backend: str) -> bundle.Manifest:
+    """Load a bundle and run it on its golden inputs."""
+    manifest = bundle.load(path)
+    assert manifest.backend == backend
+    cases = bundle.golden_cases(path, manifest)
+    assert len(cases) == 3
+    with sdk.load(path) as model:
+        for case in cases:
+            inputs = {
+                spec.name: value for spec, value in zip(model.signature.inputs, case.inputs, strict=True)
+            }
+            outputs = model.run(inputs)
+            for spec, golden in zip(model.signature.outputs, case.outputs, strict=True):
+                np.testing.assert_allclose(outputs[spec.name], golden, rtol=1e-3, atol=1e-3)
+    return manifest
+
+
+def test_a_model_goes_all_the_way(tmp_path: Path) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    result = deployed(model, tmp_path / "bundle", backend="tvm", command="sdk deploy net.onnx")
+    assert result.verification.passed
+    assert 0 < result.verification.max_rel_err < 1e-4
+    assert result.measurement.n >= 6
+    assert set(result.contenders) == {"tvm", "onnxruntime"}
+    assert set(result.ratios) == {"onnxruntime"}
+    low, high = result.ratios["onnxruntime"][1:]
+    assert low <= result.ratios["onnxruntime"][0] <= high
+    assert result.measurement.energy.kind in ("measured", "unavailable")
+    assert result.tasks
+    assert all(task.latency_us and task.latency_us > 0 for task in result.tasks)
+    assert any(task.source == "gensor" for task in result.tasks)
+    for stage in ("import", "lower", "propose", "build", "verify", "measure", "install", "total"):
+        assert result.seconds[stage] > 0
+    manifest = check_bundle(tmp_path / "bundle", "tvm")
+    assert manifest.command == "sdk deploy net.onnx"
+    assert [kernel.latency_us for kernel in manifest.kernels] == [task.latency_us for task in result.tasks]
+    assert manifest.measured["contenders"]["tvm"]["latency_ms"]["n"] == result.measurement.n
+    [one] = installed()
+    assert (one["name"], one["active"], one["backend"]) == ("net", True, "tvm")
+    assert "gensor" in render(result)
+
+
+def test_integer_inputs_unused_inputs_and_several_outputs(tmp_path: Path) -> None:
+    result = deployed(small_models.embedding(tmp_path / "words.onnx"), tmp_path / "bundle", backend="tvm")
+    assert result.verification.passed
+    assert [spec.name for spec in result.signature.inputs] == ["tokens", "unused"]
+    manifest = check_bundle(tmp_path / "bundle", "tvm")
+    assert [spec.dtype for spec in manifest.signature.outputs] == ["float32", "int64"]
+
+
+def test_the_library_alone_can_be_deployed(tmp_path: Path) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    result = deployed(model, tmp_path / "bundle", backend="onnxruntime")
+    assert result.choice.backend == "onnxruntime"
+    assert result.tasks == ()
+    check_bundle(tmp_path / "bundle", "onnxruntime")
+
+
+def test_what_cannot_be_compiled_runs_in_its_own_runtime_and_says_why(tmp_path: Path) -> None:
+    model = small_models.uncompiled_operator(tmp_path / "det.onnx")
+    result = deployed(model, tmp_path / "bundle")
+    assert result.choice.backend == "onnxruntime"
+    assert "Det" in result.fallback
+    assert "Det" in result.choice.why
+    manifest = bundle.load(tmp_path / "bundle")
+    assert (manifest.backend, "Det" in manifest.reason) == ("onnxruntime", True)
+    assert "Det" in render(result)
+
+
+def test_a_wrong_kernel_is_named_and_never_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tvm
+
+    from host.deployment import compile as compiling
+
+    right = compiling._scheduled
+
+    def wrong(*arguments: object) -> object:
+        kernels, failed = right(*arguments)  # type: ignore[arg-type]
+        name = next(name for name in kernels if "conv" in name)
+        text = tvm.ir.save_json(kernels[name])
+        assert "prim.Max" in text, "the convolution ends in a ReLU"
+        kernels[name] = tvm.ir.load_json(text.replace("prim.Max", "prim.Min"))
+        wrong.broken = name  # type: ignore[attr-defined]
+        return kernels, failed
+
+    monkeypatch.setattr(compiling, "_scheduled", wrong)
+    model = small_models.convnet(tmp_path / "net.onnx")
+    with pytest.raises(VerifyError) as refusal:
+        deployed(model, tmp_path / "bundle", backend="tvm")
+    assert "output 'scores' differs by" in str(refusal.value)
+    assert f"first at kernel {wrong.broken}" in str(refusal.value)  # type: ignore[attr-defined]
+    assert not (tmp_path / "bundle").exists()
+    assert installed() == []
+    result = deployed(model, tmp_path / "bundle")
+    assert result.choice.backend == "onnxruntime"
+    assert "tvm gives wrong outputs" in result.choice.why
+
+
+def test_an_app_runs_the_bundle_with_the_agents_packages_alone(tmp_path: Path) -> None:
+    sdk.compile(
+        small_models.convnet(tmp_path / "net.onnx"), output=tmp_path / "bundle", threads=1, backend="tvm"
+    )
+    program = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("host", "sdk", "targets", "tvm", "torch", "onnxruntime", "pydantic"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Refuse())
+import numpy as np
+import device_agent.runtime
+golden = np.load(sys.argv[1] + "/golden.npz")
+model = device_agent.runtime.load(sys.argv[1])
+outputs = model.run({"image": golden["case0_input0"]})
+expected = golden["case0_output0"]
+print(float(np.abs(outputs["scores"] - expected).max() / np.abs(expected).max()))
+"""
+    runtime = Path(importlib.util.find_spec("tvm").origin).parent / "lib" / "libtvm_runtime.so"  # type: ignore
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "EDGETLM_RUNTIME_LIB": str(runtime)}
+    command = [sys.executable, "-c", program, str(tmp_path / "bundle")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1e-3
+
+
+def test_versions_can_be_rolled_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (1, 2):
+        model = small_models.convnet(tmp_path / f"net{seed}.onnx", seed=seed)
+        deployed(model, tmp_path / f"bundle{seed}", backend="tvm", name="net")
+    first, second = (bundle.load(tmp_path / f"bundle{seed}") for seed in (1, 2))
+    assert first.content_hash != second.content_hash
+    assert active_hash() == second.content_hash
+    assert main(["rollback", "net"]) == 0
+    assert active_hash() == first.content_hash
+    capsys.readouterr()
+    assert main(["bundles"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert sum("net" in line for line in listed) == 2
+    assert sum("active" in line for line in listed) == 1
+    assert main(["rollback", "absent"]) != 0
+
+
+def test_a_zip_can_be_deployed_run_and_profiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = tmp_path / "net.zip"
+    deployed(small_models.convnet(tmp_path / "net.onnx"), archive, backend="tvm")
+    np.savez(tmp_path / "x.npz", image=np.ones((1, 3, 16, 16), np.float32))
+    capsys.readouterr()
+    command = ["run", str(archive), "--input", str(tmp_path / "x.npz"), "-o", str(tmp_path / "y.npz")]
+    assert main(command) == 0
+    assert "scores  float32[1, 10]" in capsys.readouterr().out
+    assert np.load(tmp_path / "y.npz")["scores"].shape == (1, 10)
+    assert main(["profile", str(archive), "--json", str(tmp_path / "figures.json")]) == 0
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["verify"]["passed"] is True
+    assert figures["installed"] is False
+    assert all(task["latency_us"] > 0 for task in figures["tasks"])
+
+
+def test_inputs_that_do_not_fit_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sdk.compile(small_models.convnet(tmp_path / "net.onnx"), output=tmp_path / "bundle", threads=1)
+    for arrays, words in (
+        ({"image": np.ones((1, 3, 8, 8), np.float32)}, "the model takes float32[1, 3, 16, 16]"),
+        ({"image": np.ones((1, 3, 16, 16))}, "input 'image' is float64"),
+        ({"picture": np.ones(1)}, "no input 'picture'"),
+        ({}, "input 'image' is missing"),
+    ):
+        np.savez(tmp_path / "x.npz", **arrays)
+        capsys.readouterr()
+        assert main(["run", str(tmp_path / "bundle"), "--input", str(tmp_path / "x.npz")]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_torch_module_is_deployed_from_the_api(tmp_path: Path) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(24, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    manifest = sdk.compile(
+        module, example_inputs=(torch.zeros(1, 24),), output=tmp_path / "bundle", threads=1
+    )
+    assert manifest.backend == "tvm"
+    assert manifest.origin.format == "pt2"
+    check_bundle(tmp_path / "bundle", "tvm")
+
+
+def test_compiling_for_another_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    command = ["compile", str(model), "--threads", "2"]
+    assert main([*command, "--target", "x86_64-v3", "-o", str(tmp_path / "b")]) == 0
+    manifest = bundle.load(tmp_path / "b")
+    assert manifest.target["mcpu"] == "x86-64-v3"
+    assert manifest.threads == 2
+    assert manifest.measured == {}
+    assert main([*command, "--target", "pdp11", "-o", str(tmp_path / "c")]) == 2
+    assert "no target 'pdp11'" in capsys.readouterr().err
+
+
+def test_the_same_seed_gives_the_same_bundle(tmp_path: Path) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    hashes = [
+        sdk.compile(model, output=tmp_path / name, threads=1, seed=3).content_hash for name in ("a", "b")
+    ]
+    assert hashes[0] == hashes[1]
+
+
+def test_an_interrupted_deployment_leaves_nothing(tmp_path: Path) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    command = [sys.executable, "-u", "-m", "sdk.cli", "deploy", str(model), "--bundle", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("verify"):
+                break
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip() == "error: interrupted"
+    assert len(children) >= 2, "the agent and an executor ran"
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.rglob("*.part"))
+    assert installed() == []
+
+
+def test_the_command_line_prints_what_was_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    arguments = ["--json", "out/figures.json", "--report", "out/report.html", "--bundle", "out/bundle"]
+    assert main(["deploy", str(model), "--device", "local", "--threads", "1", *arguments]) == 0
+    printed = capfd.readouterr()
+    assert printed.err == ""
+    figures = json.loads(Path("out/figures.json").read_text())
+    assert figures["backend"] in ("tvm", "onnxruntime")
+    assert figures["verify"]["passed"] is True
+    assert f"{figures['latency_ms']['median']:.3f} ms" in printed.out
+    for words in ("onnxruntime", "verified", "energy", "out/bundle", "out/report.html"):
+        assert words in printed.out
+    assert Path("out/report.html").stat().st_size > 1_000_000
+    check_bundle(Path("out/bundle"), figures["backend"])
+
+
+@pytest.mark.parametrize("command", [["devices", "list"], ["env"]])
+def test_what_there_is(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command) == 0
+    assert "local" in capsys.readouterr().out
+
+
+def test_verification_of_the_same_session_is_repeatable(tmp_path: Path) -> None:
+    sdk.compile(small_models.convnet(tmp_path / "net.onnx"), output=tmp_path / "bundle", threads=1)
+    manifest = bundle.load(tmp_path / "bundle")
+    cases = bundle.golden_cases(tmp_path / "bundle", manifest)
+    with sdk.connect("local") as device, device.open_session("tvm") as session:
+        session.load(tmp_path / "bundle")
+        verdicts = [verify.verify(session, manifest.typed_signature(), cases)[0] for _ in range(2)]
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0].passed
