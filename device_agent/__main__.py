@@ -32,6 +32,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     serve.add_argument("--token-file", required=True, help="file with the secret that hosts have to know")
     serve.add_argument("--store", default=_default_store(), help="folder of bundles and uploads")
     serve.add_argument("--parent-pid", type=int, default=0, help="end when this process has ended")
+    serve.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
     options = parser.parse_args(arguments)
     try:
         with open(options.token_file, encoding="ascii") as file:
@@ -39,7 +40,13 @@ def main(arguments: Optional[List[str]] = None) -> int:
         if not token:
             raise AgentError("bad_request", "%s holds no token" % options.token_file)
         store = os.path.abspath(options.store)
-        daemon = Daemon(store, token, port=options.port, parent_pid=options.parent_pid)
+        daemon = Daemon(
+            store,
+            token,
+            system_root=options.system_root,
+            port=options.port,
+            parent_pid=options.parent_pid,
+        )
     except (OSError, AgentError) as error:
         print("device-agent: %s" % error, file=sys.stderr)
         return 1

@@ -29,7 +29,7 @@ class Daemon:
         store_dir: folder of bundles, uploads and the sessions' files.
         token: secret that clients have to know.
         store: bundle store, by default one in `store_dir`.
-        machine: what is described, by default this machine.
+        system_root: prefix of all system paths that are read.
         port: to listen on, 0 for any.
         parent_pid: end when this process has ended; 0 for none.
     """
@@ -39,13 +39,14 @@ class Daemon:
         store_dir: str,
         token: str,
         store: Optional[BundleStore] = None,
-        machine: Optional[Machine] = None,
+        system_root: str = "/",
         port: int = 0,
         parent_pid: int = 0,
     ) -> None:
         os.makedirs(store_dir, mode=0o700, exist_ok=True)
         self._token = token
-        self._machine = machine or Machine()
+        self._system_root = system_root
+        self._machine = Machine(system_root)
         self._parent_pid = parent_pid
         self._uploads = Uploads(os.path.join(store_dir, "uploads"))
         self._store = store or BundleStore(store_dir)
@@ -132,7 +133,7 @@ class Daemon:
         commands: Dict[str, Callable[[Header, int], Optional[Header]]] = {
             "describe": lambda h, c: self._machine.describe(),
             "state": lambda h, c: self._machine.state(),
-            "sensor": lambda h, c: power.summary(power.choose()),
+            "sensor": lambda h, c: power.summary(power.choose(self._system_root)),
             "file.has": lambda h, c: {"has": self._uploads.has(str(h["sha256"]))},
             "session.open": self._open,
             "session.attach": lambda h, c: self._sessions.attach(str(h["session"])),
@@ -160,6 +161,7 @@ class Daemon:
             time_limit_s=float(header["time_limit_s"]),
             memory_limit_bytes=self._machine.memory_limit_bytes(header.get("memory_limit_bytes")),
             python=str(header.get("python") or sys.executable),
+            system_root=self._system_root,
         )
         if terms.threads < 1 or terms.time_limit_s <= 0 or terms.memory_limit_bytes < 0:
             raise AgentError("bad_request", "a session needs threads and a time limit: %s" % (terms,))

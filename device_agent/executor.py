@@ -1,8 +1,8 @@
 """The process of one session: it runs models and kernels and may crash without harm to the daemon.
 
 Started by the daemon as `python -m device_agent.executor` with a JSON specification on stdin: `engine`,
-`threads`, `key`, `workdir`, `parent_pid`. It answers one JSON line on stdout (`port`, or `error`) and after
-that tells the daemon in short lines when it begins (`B channel limit`) and ends (`I channel`) to work.
+`threads`, `key`, `workdir`, `parent_pid`, `system_root`. It answers one JSON line on stdout (`port`, or `error`)
+and after that tells the daemon in short lines when it begins (`B channel limit`) and ends (`I channel`) to work.
 """
 
 from __future__ import annotations
@@ -165,9 +165,10 @@ class Executor:
         self._frames_taken = threading.Lock()
         self._rpc_taken = threading.Lock()
         threads = int(specification["threads"])
-        machine = Machine()
+        root = str(specification["system_root"])
+        machine = Machine(root)
         engine = engines.create(str(specification["engine"]))
-        self._commands = Commands(engine, Meter(machine, power.choose(), threads), threads)
+        self._commands = Commands(engine, Meter(machine, power.choose(root), threads), threads)
         if self._rpc:
             self._register_rpc(machine, threads)
         self._listener = socket.socket()

@@ -16,6 +16,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from device_agent.wire import AgentError
 
 _STDERR_TAIL_BYTES = 4096
+_START_S = 120.0
 _STOPPING_S = 1.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -29,6 +30,7 @@ class Terms(NamedTuple):
         time_limit_s: longest time for one command or one RPC request.
         memory_limit_bytes: largest resident memory, 0 for no limit.
         python: interpreter of the executor.
+        system_root: prefix of all system paths, "/" but in tests.
     """
 
     engine: str
@@ -36,6 +38,7 @@ class Terms(NamedTuple):
     time_limit_s: float
     memory_limit_bytes: int
     python: str
+    system_root: str = "/"
 
 
 class ExecutorProcess:
@@ -64,8 +67,9 @@ class ExecutorProcess:
         self._paused = False
         # By channel: the deadline (while paused, the time left) and the limit it came from.
         self._busy: Dict[str, Tuple[float, float]] = {}
-        if terms.time_limit_s > 0:
-            self._busy["start"] = (time.monotonic() + terms.time_limit_s, terms.time_limit_s)
+        # Importing an engine says nothing of the model, and on a busy board it may take long.
+        limit_s = max(terms.time_limit_s, _START_S)
+        self._busy["start"] = (time.monotonic() + limit_s, limit_s)
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 [terms.python, "-m", "device_agent.executor"],
@@ -85,6 +89,7 @@ class ExecutorProcess:
             "key": self.key,
             "workdir": os.path.join(workdir, "rpc"),
             "parent_pid": os.getpid(),
+            "system_root": terms.system_root,
         }
         # If it is dead already, its end will be noticed and explained like any other.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:

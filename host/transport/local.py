@@ -46,12 +46,13 @@ class LocalAgent:
     Args:
         store: folder of its bundles.
         log: for its messages; a temporary file by default.
+        system_root: prefix of /proc and /sys as the agent reads them.
 
     Raises:
         DeviceError: it does not start.
     """
 
-    def __init__(self, store: Path, log: Path | None) -> None:
+    def __init__(self, store: Path, log: Path | None, system_root: Path) -> None:
         spec = importlib.util.find_spec("device_agent")
         if spec is None or not spec.submodule_search_locations:
             raise DeviceError("local: the package device_agent is not installed; install edgetlm whole")
@@ -67,6 +68,7 @@ class LocalAgent:
         (code / "device_agent").symlink_to(Path(next(iter(spec.submodule_search_locations))).resolve())
         command = [sys.executable, "-m", "device_agent", "serve", "--token-file", str(token_file)]
         command += ["--store", str(store.absolute()), "--parent-pid", str(os.getpid())]
+        command += ["--system-root", str(system_root)]
         with self.log.open("ab") as log_file:
             self.process = subprocess.Popen(
                 command,
@@ -123,13 +125,19 @@ class LocalAgent:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def connect_local(store_dir: Path | None = None, log: Path | None = None, share_files: bool = True) -> Device:
+def connect_local(
+    store_dir: Path | None = None,
+    log: Path | None = None,
+    share_files: bool = True,
+    system_root: Path = Path("/"),
+) -> Device:
     """Start this machine's agent and connect to it.
 
     Args:
         store_dir: folder of its bundles; `default_store` by default.
         log: where the agent's messages go; a temporary file by default.
         share_files: let sessions read models where they lie; otherwise they are sent as to a board.
+        system_root: prefix of /proc and /sys as the agent reads them, for tests of sensors.
 
     Raises:
         DeviceError: the agent does not start.
@@ -137,7 +145,7 @@ def connect_local(store_dir: Path | None = None, log: Path | None = None, share_
     """
     store = store_dir or default_store()
     try:
-        agent = LocalAgent(store, log)
+        agent = LocalAgent(store, log, system_root)
     except OSError as error:
         kind = DeviceFull if error.errno in _NO_SPACE else DeviceError
         raise kind(

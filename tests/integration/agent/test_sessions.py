@@ -151,9 +151,7 @@ def test_contenders_are_compared_with_the_others_stopped(device, bundle, golden)
     with device.open_session("tvm") as one, device.open_session("tvm") as two:
         for session in (one, two):
             session.load(bundle)
-        result = compare(
-            {"one": one, "two": two}, inputs_of(golden), rounds=6, round_s=0.01, warmup_s=0.01
-        )
+        result = compare({"one": one, "two": two}, inputs_of(golden), rounds=6, round_s=0.01, warmup_s=0.01)
         assert result.failed == {} and set(result.measurements) == {"one", "two"}
         ratio = result.ratio("one", "two")
         assert 0 < ratio.low <= ratio.value <= ratio.high
