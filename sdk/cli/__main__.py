@@ -2,7 +2,7 @@
 
 import sys
 
-from sdk.cli.main import main
+from sdk.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,0 +1,17 @@
+"""Where the command `sdk` starts, with a word for whoever installed the agent alone."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; exit code 1 with one line where the host's packages are missing."""
+    try:
+        from sdk.cli.main import main as run
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"error: {error}: this is the device agent alone, the host needs pip install 'edgetlm[host]'\n"
+        )
+        return 1
+    return run()
