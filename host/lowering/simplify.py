@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Value
+from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.operators import ELEMENTWISE
 from host.lowering.rebuild import rebuild
 
@@ -39,6 +41,39 @@ def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value |
         return left
     if node.op in ("add", "multiply") and left.scalar() == number and right.shape == node.output.shape:
         return right
+    return None
+
+
+def _scale(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """Multiplications and divisions by numbers become one multiplication, or none."""
+    result = _neutral(builder, node, inputs)
+    scaled = None if result is not None else _by_number(node.op, inputs)
+    if scaled is None or not node.output.is_float or scaled[0].shape != node.output.shape:
+        return result
+    value, factor = scaled
+    inner = value.producer
+    before = _by_number(inner.op, inner.inputs) if inner is not None else None
+    if before is not None and before[0].shape == value.shape:
+        value, factor = before[0], factor * before[1]
+    elif node.op == "multiply":
+        return None
+    # Constants are fp32: 0.5 * 2 may come as 0.99999994.
+    if abs(factor - 1.0) < 1e-6:
+        return value
+    return builder.binary("multiply", value, constant(np.asarray(factor, dtype=value.dtype)))
+
+
+def _by_number(op: str, inputs: tuple[Value, ...]) -> tuple[Value, float] | None:
+    """x and c where the operation is x * c."""
+    if op == "multiply":
+        for value, other in (inputs, inputs[::-1]):
+            number = other.scalar()
+            if number is not None and not value.is_constant:
+                return value, number
+    if op == "divide":
+        number = inputs[1].scalar()
+        if number is not None and 1e-30 < abs(number) < 1e30:
+            return inputs[0], 1.0 / number
     return None
 
 
@@ -96,8 +131,8 @@ def _convolution(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Val
 _RULES = {
     "add": _neutral,
     "subtract": _neutral,
-    "multiply": _neutral,
-    "divide": _neutral,
+    "multiply": _scale,
+    "divide": _scale,
     "maximum": _clip,
     "minimum": _clip,
     "clip": _clip,

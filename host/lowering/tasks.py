@@ -54,7 +54,9 @@ def flops(function: tirx.PrimFunc) -> float:
 
 def _statement_flops(statement: Any) -> float:
     if isinstance(statement, tirx.For):
-        return int(statement.extent) * _statement_flops(statement.body)
+        # An extent that depends on other loops (windows of adaptive pooling) counts once.
+        extent = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
+        return extent * _statement_flops(statement.body)
     if isinstance(statement, tirx.SeqStmt):
         return sum(_statement_flops(part) for part in statement.seq)
     if isinstance(statement, s_tir.SBlockRealize):

@@ -59,8 +59,10 @@ _LOG = (
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.12194440e-4
 _LOG2_E = 1.4426950408889634
-# Results below the smallest normal number are 0, those above the largest are infinite.
-_EXP_LOWEST = -87.3365447
+# Results that are no normal number are 0, those above the largest are infinite. `exp` gives 0 from
+# 2^-125.5 down: it makes 2^(n-1), which is normal for the largest n but not for n = -126.
+_EXP_SMALLEST_NORMAL = -87.3365447
+_EXP_LOWEST = -86.9899
 _EXP_HIGHEST = 88.7228391
 _SQRT_HALF = 0.7071067811865476
 
@@ -99,11 +101,10 @@ def exp(x: Expression) -> Expression:
 
     def scaled(b: Expression, n: Expression) -> Expression:
         r = b - n * number(_LN2_HIGH) - n * number(_LN2_LOW)
-        # 2^(n-1) is a normal number also for the largest n, 2^n is not.
         bits = (tirx.Cast("int32", n) + tirx.const(126, "int32")) << tirx.const(23, "int32")
         power = tirx.reinterpret("float32", bits)
         value = bind(r, lambda v: _polynomial(_EXP, v) * (v * v) + v + number(1.0))
-        return (value + value if isinstance(value, tirx.Var) else value * number(2.0)) * power
+        return value * number(2.0) * power
 
     def bounded(v: Expression) -> Expression:
         result = bind(_limit(v, _EXP_LOWEST, _EXP_HIGHEST), reduced)
@@ -126,8 +127,8 @@ def exp_of_nonpositive(x: Expression) -> Expression:
             power = tirx.reinterpret("float32", bits)
             return bind(r, lambda w: (_polynomial(_EXP, w) * (w * w) + w + number(1.0)) * power)
 
-        low = tirx.Select(v < number(_EXP_LOWEST), number(_EXP_LOWEST), v)
-        return tirx.Select(v < number(_EXP_LOWEST), number(0.0), bind(low, reduced))
+        low = tirx.Select(v < number(_EXP_SMALLEST_NORMAL), number(_EXP_SMALLEST_NORMAL), v)
+        return tirx.Select(v < number(_EXP_SMALLEST_NORMAL), number(0.0), bind(low, reduced))
 
     return bind(x, bounded)
 

@@ -1,0 +1,111 @@
+"""Accuracy of the fp32 functions over their whole range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from host.lowering.legalize import math
+
+_ERF = np.vectorize(erf, otypes=[np.float64])
+
+
+def evaluate(function: Callable, values: np.ndarray) -> np.ndarray:
+    """`function` of every value, compiled for vectors."""
+    lanes = 16
+    padded = np.resize(values, (-(-values.size // lanes), lanes)).astype("float32")
+    x = te.placeholder(padded.shape, "float32", name="x")
+    y = te.compute(padded.shape, lambda i, j: function(x(i, j)), name="y")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([x, y]))
+    schedule.vectorize(schedule.get_loops(schedule.get_sblock("y"))[1])
+    kernel = tvm.compile(schedule.mod, target=tvm.target.Target({"kind": "llvm"}))
+    result = tvm.runtime.tensor(np.empty_like(padded))
+    kernel(tvm.runtime.tensor(padded), result)
+    return result.numpy().reshape(-1)[: values.size]
+
+
+def grid(low: float, high: float) -> np.ndarray:
+    """Values over a range, and small ones of both signs where it holds zero."""
+    values = np.linspace(low, high, 200_001)
+    if low < 0 < high:
+        small = np.logspace(-30, 0, 2000)
+        values = np.concatenate([values, small, -small])
+    return values[(values >= low) & (values <= high)].astype("float32")
+
+
+def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.max(np.abs(found.astype("float64") - wanted) / np.maximum(np.abs(wanted), 1e-37)))
+
+
+@pytest.mark.parametrize(
+    ("function", "exact", "low", "high", "bound"),
+    [
+        (math.exp, np.exp, -86.98, 88.7, 4e-7),
+        (math.exp_of_nonpositive, np.exp, -87.3, 0.0, 4e-7),
+        (math.tanh, np.tanh, -20.0, 20.0, 6e-7),
+        (math.erf, _ERF, -10.0, 10.0, 6e-7),
+        (math.sigmoid, lambda x: 1 / (1 + np.exp(-x)), -80.0, 80.0, 6e-7),
+        (math.log, np.log, 1e-37, 1e-3, 4e-7),
+        (math.log, np.log, 1.5, 1e38, 4e-7),
+        (math.silu, lambda x: x / (1 + np.exp(-x)), -80.0, 80.0, 6e-7),
+    ],
+)
+def test_relative_error(function: Callable, exact: Callable, low: float, high: float, bound: float) -> None:
+    values = grid(low, high)
+    values = values[values != 0] if low < 0 < high else values
+    assert relative_error(evaluate(function, values), exact(values.astype("float64"))) < bound
+
+
+def test_log_is_accurate_around_one() -> None:
+    values = np.linspace(0.5, 2.0, 200_001).astype("float32")
+    found, wanted = evaluate(math.log, values), np.log(values.astype("float64"))
+    assert np.max(np.abs(found - wanted)) < 2e-7
+    assert evaluate(math.log, np.ones(1)).item() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("function", "exact"),
+    [
+        (math.gelu, lambda x: 0.5 * x * (1 + _ERF(x / np.sqrt(2)))),
+        (math.gelu_tanh, lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+    ],
+)
+def test_gelu(function: Callable, exact: Callable) -> None:
+    values = grid(-100.0, 100.0)
+    wanted = exact(values.astype("float64"))
+    assert np.max(np.abs(evaluate(function, values) - wanted) / np.maximum(np.abs(values), 1e-30)) < 6e-7
+
+
+def test_exp_beyond_its_range() -> None:
+    values = np.array([-np.inf, -3.4e38, -200.0, -88.0, 0.0, 88.73, 200.0, 3.4e38, np.inf], dtype="float32")
+    found = evaluate(math.exp, values)
+    assert found[[0, 1, 2]].tolist() == [0.0, 0.0, 0.0]
+    assert found[4] == 1.0
+    assert np.isinf(found[5:]).all()
+
+
+def test_exp_of_masked_scores_is_zero() -> None:
+    values = np.array([-np.inf, -3.4028235e38, -1e9, -1e4, -88.0, 0.0], dtype="float32")
+    assert evaluate(math.exp_of_nonpositive, values).tolist() == [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("function", [math.exp, math.tanh, math.erf, math.sigmoid, math.gelu, math.log])
+def test_not_a_number_stays_one(function: Callable) -> None:
+    values = np.full(16, np.nan, dtype="float32")
+    assert np.isnan(evaluate(function, values)).all()
+
+
+def test_saturation_and_special_values() -> None:
+    infinite = np.array([-np.inf, np.inf], dtype="float32")
+    np.testing.assert_allclose(evaluate(math.tanh, infinite), [-1.0, 1.0], rtol=3e-7)
+    np.testing.assert_allclose(evaluate(math.erf, infinite), [-1.0, 1.0], rtol=3e-7)
+    assert evaluate(math.sigmoid, infinite).tolist() == [0.0, 1.0]
+    found = evaluate(math.log, np.array([0.0, -1.0, np.inf], dtype="float32"))
+    assert found[0] == -np.inf
+    assert np.isnan(found[1])
+    assert found[2] == np.inf

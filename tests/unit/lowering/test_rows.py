@@ -1,0 +1,114 @@
+"""Softmax, normalisations, reductions and pooling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from tests.unit.lowering.harness import blocks, calls, check, functions, normal, run_lowered, lowered, weight
+
+op = relax.op
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_softmax(axis: int) -> None:
+    check(lambda bb, x: op.nn.softmax(x, axis), [3 * normal(3, 5, 7)])
+    check(lambda bb, x: op.nn.log_softmax(x, axis), [3 * normal(3, 5, 7)])
+
+
+@pytest.mark.parametrize("mask", [-np.inf, -3.4028235e38, -1e9])
+def test_masked_scores_get_no_weight(mask: float) -> None:
+    scores = normal(2, 4, 6)
+    masked = np.where(np.arange(6) < 4, 0.0, mask).astype("float32") * np.ones((1, 4, 6), "float32")
+
+    def build(bb, x, m):
+        return op.nn.softmax(bb.emit(op.add(x, m)))
+
+    model = check(build, [scores, masked])
+    (found,) = run_lowered(model, [scores, masked])
+    assert (found[..., 4:] == 0.0).all()
+    assert calls(model) == 1
+    assert {"max", "exp", "sum", "reciprocal"} <= blocks(model)
+
+
+@pytest.mark.parametrize("axes", [[-1], [-2, -1]])
+def test_layer_norm_with_its_scale_and_what_follows_is_one_function(axes: list[int]) -> None:
+    shape = (4, 6)[-len(axes) :]
+
+    def build(bb, x, y):
+        norm = op.nn.layer_norm(x, weight(*shape), weight(*shape, seed=3), axes=axes, epsilon=1e-6)
+        return op.add(bb.emit(norm), y)
+
+    x = 5 + 2 * normal(3, 4, 6)
+    model = check(build, [x, normal(3, 4, 6, seed=1)])
+    assert functions(model) == ["fused_layer_norm_multiply_add_add"]
+    assert {"sum", "square_sum", "scale", "epilogue"} == blocks(model)
+
+
+def test_residual_sum_before_a_norm_stays_with_the_product_that_makes_it() -> None:
+    def build(bb, x):
+        y = bb.emit(op.add(bb.emit(op.matmul(x, weight(8, 8))), x))
+        return op.nn.layer_norm(y, weight(8), weight(8), axes=[-1])
+
+    assert functions(check(build, [normal(5, 8)])) == [
+        "fused_packed_dense_add",
+        "fused_layer_norm_multiply_add",
+    ]
+
+
+def test_rms_norm() -> None:
+    check(lambda bb, x: op.nn.rms_norm(x, weight(6), axes=[-1]), [normal(3, 6)])
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "variance", "std"])
+@pytest.mark.parametrize(("axis", "keepdims"), [([1], False), ([0, 2], True), (None, False)])
+def test_reductions(name: str, axis: list[int] | None, keepdims: bool) -> None:
+    check(lambda bb, x: getattr(op, name)(x, axis, keepdims), [normal(3, 4, 5)], rtol=1e-4)
+
+
+def test_integer_reductions() -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (3, 4)).astype("int32")
+    check(lambda bb, v: op.sum(v, [1]), [x])
+    check(lambda bb, v: op.max(v, [0]), [x])
+
+
+POOLS = {
+    "plain": dict(pool_size=(2, 2), strides=(2, 2)),
+    "padded": dict(pool_size=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1)),
+    "one-sided": dict(pool_size=(3, 2), strides=(2, 1), padding=(0, 0, 1, 1)),
+    "rounded up": dict(pool_size=(3, 3), strides=(2, 2), ceil_mode=True),
+    "dilated": dict(pool_size=(2, 2), dilation=(2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_maximum_pooling(name: str, layout: str) -> None:
+    x = normal(1, 3, 8, 7) - 3 if layout == "NCHW" else normal(1, 8, 7, 3) - 3
+    check(lambda bb, v: op.nn.max_pool2d(v, layout=layout, **POOLS[name]), [x])
+
+
+@pytest.mark.parametrize("name", [name for name in POOLS if name != "dilated"])
+@pytest.mark.parametrize("count", [True, False])
+def test_average_pooling(name: str, count: bool) -> None:
+    if name == "rounded up" and count:
+        # TVM divides by the whole window there; torch and ONNX by what lies inside input and padding.
+        model = lowered(
+            lambda bb, v: op.nn.avg_pool2d(v, count_include_pad=True, **POOLS[name]), [normal(1, 1, 4, 4)]
+        )
+        (found,) = run_lowered(model, [np.ones((1, 1, 4, 4), "float32")])
+        np.testing.assert_allclose(found, 1.0, rtol=1e-6)
+        return
+    check(lambda bb, v: op.nn.avg_pool2d(v, count_include_pad=count, **POOLS[name]), [normal(1, 3, 8, 7)])
+
+
+def test_pooling_of_one_and_three_dimensions() -> None:
+    check(lambda bb, v: op.nn.max_pool1d(v, pool_size=3, strides=2), [normal(1, 3, 9)])
+    check(lambda bb, v: op.nn.avg_pool3d(v, pool_size=(2, 2, 2)), [normal(1, 2, 4, 4, 4)])
+
+
+def test_global_average_is_a_mean_over_positions() -> None:
+    model = check(lambda bb, v: op.nn.adaptive_avg_pool2d(v, (1, 1)), [normal(1, 3, 5, 5)])
+    assert functions(model) == ["fused_mean"]
+    check(lambda bb, v: op.nn.adaptive_avg_pool2d(v, (2, 3)), [normal(1, 3, 5, 7)])
