@@ -145,10 +145,10 @@ def _contraction(
             outside, inside = schedule.split(loops[tile], [None, _divisor(axes[tile].extent)])
             outer[spatial.index(tile)] = outside
             vector_outer, vector_loop = schedule.split(vector_loop, [None, width])
-            outer.append(vector_outer)
+            outer.insert(_panel_position(axes, spatial, vector), vector_outer)
         else:
             vector_outer, inside, vector_loop = schedule.split(vector_loop, [None, _divisor(tiles), width])
-            outer.append(vector_outer)
+            outer.insert(_panel_position(axes, spatial, vector), vector_outer)
         inner.append(inside)
     schedule.reorder(*outer, *reduced, *inner, vector_loop)
     if width > 1:
@@ -160,6 +160,26 @@ def _contraction(
     # Before the split into initialisation and update: TVM proves independence of whole sums only.
     _parallel(schedule, outer, len(axes), math.prod(axis.extent for axis in axes))
     schedule.decompose_reduction(block, reduced[0])
+
+
+def _panel_position(axes: list[_Axis], spatial: list[int], vector: int) -> int:
+    """Where among the other outer loops the vector axis goes: outside where that saves traffic.
+
+    The operand that varies along the vector axis is read once if that loop is outside, and the others
+    as often as it runs; inside it is the other way round.
+    """
+    sizes = {True: 0, False: 0}
+    panel = 0
+    for access in range(1, len(axes[0].strides)):
+        varies = axes[vector].strides[access] != 0
+        size = math.prod(axis.extent for axis in axes if axis.strides[access] != 0)
+        if varies and size > sizes[True]:
+            panel = access
+        sizes[varies] = max(sizes[varies], size)
+    if sizes[True] <= sizes[False]:
+        return len(spatial)
+    repeating = [place for place, i in enumerate(spatial) if axes[i].strides[panel] == 0]
+    return repeating[0] if repeating else len(spatial)
 
 
 def _horizontal(

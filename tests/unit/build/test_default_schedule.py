@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import te, tirx, topi
+from tvm import s_tir, te, tirx, topi
 
 from host.build import default_schedule
 from tests.unit.build.conftest import Run
@@ -132,3 +132,14 @@ def test_integers_booleans_and_gathers(run: Run) -> None:
 def test_keeps_the_name(target: tvm.target.Target) -> None:
     function = matmul(4, 4, 4).with_attr("global_symbol", "a_name")
     assert default_schedule(function, 4).attrs["global_symbol"] == "a_name"
+
+
+def test_the_larger_operand_is_read_once() -> None:
+    def outermost_loop(rows: int, columns: int) -> str:
+        scheduled = default_schedule(packed_matmul(rows, 32, columns, 16), 16)
+        loops = s_tir.Schedule(scheduled)
+        return str(loops.get(loops.get_loops(loops.get_sblock("product_update"))[0]).loop_var)
+
+    # Loops of small work are not fused, and keep the names of their axes.
+    assert outermost_loop(8, 48).startswith("j")
+    assert outermost_loop(48, 16).startswith("i")
