@@ -20,6 +20,7 @@ from host import bundle
 from tests.integration import small_models
 
 ROOT = Path(sdk.__file__).parents[1]
+PACKAGES = ("sdk", "host", "targets", "device_agent")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built without anything from an index."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
     for name in tracked.decode().split("\0"):
         top = name.split("/")[0]
         if name and (
