@@ -2,8 +2,8 @@
 
 Started by the daemon as `python -m device_agent.executor` with a JSON specification on stdin: `engine`,
 `threads`, `key`, `workdir`, `parent_pid`, `system_root`. It answers one JSON line on stdout (`port`, or
-`error`), and after that tells the daemon in short lines when it begins to work (`B channel limit`) and when it
-ends (`I channel`).
+`error`), and after that tells the daemon in short lines when it begins to work (`B channel limit`) and when
+it ends (`I channel`).
 """
 
 from __future__ import annotations
