@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 from host.gensor.traffic import Loop, footprint_bytes, resident_level, traffic_bytes
 from host.space.design import Decisions, DesignSpace
-from host.space.rules.tiled import PAD_COPY, Roles, roles_of, row_extent
+from host.space.rules.tiled_roles import PAD_COPY, Roles, counts_of, parallel_chunks, roles_of
 from host.space.workload import Stage
 from targets import HardwareModel
 
@@ -25,17 +25,6 @@ _CONFLICT = 2.0
 _EXPOSED = 0.08
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Sizes of the nest: tiles along each direction and what is left over."""
-
-    groups: int
-    rows: int
-    second: int
-    outer: int
-    depth: int
-
-
 def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
     """Estimated seconds of one call of a program of the `tiled` rule.
 
@@ -46,48 +35,46 @@ def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
     hardware, anchor = space.hardware, space.workload.anchor_stage
     roles = roles_of(anchor, hardware)
     assert roles is not None
-    shape = _shape(anchor, roles)
-    compute = _compute_cycles(anchor, roles, shape, hardware, values) / hardware.frequency_hz
-    memory = _memory_seconds(anchor, roles, shape, hardware, values)
-    seconds = max(compute, *memory) + _EXPOSED * (sum(memory) + compute - max(compute, *memory))
+    compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
+    memory = _memory_seconds(anchor, roles, hardware, values)
+    longest = max(compute, *memory)
+    seconds = longest + _EXPOSED * (sum(memory) + compute - longest)
     seconds += _padding_seconds(space, values, compute)
-    return seconds * _imbalance(shape, space.threads, values) + (
-        hardware.parallel_launch_s if space.threads > 1 else 0.0
-    )
+    if space.threads <= 1:
+        return seconds
+    chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values))
+    return seconds * -(-chunks // space.threads) / chunks + hardware.parallel_launch_s
 
 
-def _shape(anchor: Stage, roles: Roles) -> _Shape:
-    outer = 1
-    for axis in roles.outer:
-        if axis != roles.second:
-            outer *= anchor.axes[axis].extent
-    depth = 1
-    for axis in roles.reduction:
-        depth *= anchor.axes[axis].extent
-    second = anchor.axes[roles.second].extent if roles.second is not None else 1
-    return _Shape(-(-anchor.axes[roles.vector].extent // roles.lanes), row_extent(anchor, roles), second, outer, depth)
+def _outer(anchor: Stage, roles: Roles) -> int:
+    """Iterations of the spatial axes outside of the register tile and its blocks."""
+    return math.prod(anchor.axes[axis].extent for axis in roles.outer if axis != roles.second)
 
 
-def _compute_cycles(
-    anchor: Stage, roles: Roles, shape: _Shape, hardware: HardwareModel, values: Decisions
-) -> float:
+def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
     """Cycles of arithmetic, loads and instruction supply over the whole call."""
     vectors, rows = values["vectors"], values["rows"]
-    full_v, rest_v = divmod(shape.groups, vectors)
-    full_r, rest_r = divmod(shape.rows, rows)
-    seconds = shape.second // values["rows2"]
+    depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
+    full_v, rest_v = divmod(roles.groups, vectors)
+    full_r, rest_r = divmod(roles.row_total, rows)
     total = 0.0
     for count_v, v in ((full_v, vectors), (1 if rest_v else 0, rest_v)):
         for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
             if count_v and count_r:
-                step = _step_cycles(anchor, roles, hardware, values, v, r, shape.depth)
-                tile = step * shape.depth + _TILE_OVERHEAD_CYCLES + 2.0 * v * r * values["rows2"]
+                step = _step_cycles(anchor, roles, hardware, values, v, r, depth)
+                tile = step * depth + _TILE_OVERHEAD_CYCLES + 2.0 * v * r * values["rows2"]
                 total += count_v * count_r * tile * (_RAGGED if v < vectors or r < rows else 1.0)
-    return total * seconds * shape.outer
+    return total * (roles.second_total // values["rows2"]) * _outer(anchor, roles)
 
 
 def _step_cycles(
-    anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions, vectors: int, rows: int, depth: int
+    anchor: Stage,
+    roles: Roles,
+    hardware: HardwareModel,
+    values: Decisions,
+    vectors: int,
+    rows: int,
+    depth: int,
 ) -> float:
     """Cycles of one reduction step of one register tile.
 
@@ -106,12 +93,16 @@ def _step_cycles(
         moves_second = roles.second is not None and access.strides[roles.second] != 0
         count = (rows if moves_rows else 1) * (values["rows2"] if moves_second else 1)
         if access.strides[roles.vector] or access.block_strides[roles.vector][0]:
-            reuse = _window_reuse(anchor, roles, access.strides, rows) if values["window"] and moves_rows else 1.0
+            reuse = (
+                _window_reuse(anchor, roles, access.strides, rows) if values["window"] and moves_rows else 1.0
+            )
             loads += count * vectors * per_vector / reuse
         else:
-            groups = max(1, vectors * roles.lanes // access.block_strides[roles.vector][0]) if access.block_strides[
-                roles.vector
-            ][0] else 1
+            groups = (
+                max(1, vectors * roles.lanes // access.block_strides[roles.vector][0])
+                if access.block_strides[roles.vector][0]
+                else 1
+            )
             broadcasts += count * groups
     vector_bytes = hardware.vector_bits / 8 * narrow
     load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
@@ -154,24 +145,21 @@ def _set_conflicts(anchor: Stage, roles: Roles, rows: int, rows2: int, hardware:
         for row in range(rows if step else 1):
             for row2 in range(rows2 if step2 else 1):
                 address = row * step + row2 * step2
-                sets.setdefault(address % way_bytes // first.line_bytes, set()).add(address // first.line_bytes)
+                sets.setdefault(address % way_bytes // first.line_bytes, set()).add(
+                    address // first.line_bytes
+                )
         worst = max(worst, max(len(lines) for lines in sets.values()))
     return _CONFLICT if worst >= first.ways else 1.0
 
 
-def _memory_seconds(
-    anchor: Stage, roles: Roles, shape: _Shape, hardware: HardwareModel, values: Decisions
-) -> list[float]:
+def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> list[float]:
     """Seconds of transfer into each level from the next one."""
     rows_axis = roles.rows[0] if roles.rows else roles.vector
-    panels = -(-shape.groups // values["vectors"])
-    tiles = -(-shape.rows // values["rows"])
-    seconds = max(1, shape.second // values["rows2"])
+    counts = counts_of(roles, values)
     nest = [Loop(axis, anchor.axes[axis].extent) for axis in roles.outer if axis != roles.second]
     if roles.second is not None:
-        nest.append(Loop(roles.second, -(-seconds // values["block2"])))
-    nest.append(Loop(rows_axis, -(-tiles // values["block"])))
-    nest.append(Loop(roles.vector, -(-panels // values["panel"])))
+        nest.append(Loop(roles.second, counts.second_blocks))
+    nest += [Loop(rows_axis, counts.tile_blocks), Loop(roles.vector, counts.panel_blocks)]
     if roles.second is not None:
         nest.append(Loop(roles.second, values["block2"]))
     nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"])]
@@ -210,14 +198,3 @@ def _padding_seconds(space: DesignSpace, values: Decisions, compute_s: float) ->
         moved = 2.0 * footprint_bytes(stage.write, whole) + size
         total += moved / level.bandwidth_bytes_per_s
     return total
-
-
-def _imbalance(shape: _Shape, threads: int, values: Decisions) -> float:
-    """Time of the slowest thread over the time of one: ceil(chunks / threads) / chunks."""
-    if threads <= 1:
-        return 1.0
-    panels = -(-(-(-shape.groups // values["vectors"])) // values["panel"])
-    tiles = -(-(-(-shape.rows // values["rows"])) // values["block"])
-    seconds = -(-max(1, shape.second // values["rows2"]) // values["block2"])
-    chunks = shape.outer * seconds * tiles * panels
-    return -(-chunks // threads) / chunks

@@ -97,7 +97,11 @@ def construct(
 
 
 def _walk(
-    space: DesignSpace, cost: Callable[[State], float], options: WalkOptions, generator: random.Random, pool: Pool
+    space: DesignSpace,
+    cost: Callable[[State], float],
+    options: WalkOptions,
+    generator: random.Random,
+    pool: Pool,
 ) -> bool:
     state = skip_empty_levels(space, initial_state(space))
     temperature, at_level, better = options.temperature, 0, False

@@ -24,14 +24,22 @@ def analyse(function: tirx.PrimFunc) -> Workload:
         ScheduleError: the function has a block that is not a plain loop nest over one output (sorts,
             scatters, loops with data-dependent bounds).
     """
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}), error_render_level="none")
     arguments = {parameter.name for parameter in function.params}
-    stages = []
-    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
-        stages.append(_stage(schedule, block, arguments))
+    try:
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    except s_tir.ScheduleError as error:
+        raise ScheduleError(f"{_only_block(function)} is not a loop nest") from error
+    stages = [_stage(schedule, block, arguments) for block in blocks]
     if not stages:
         raise ScheduleError("the function has no blocks; it is left as it is")
     return Workload(tuple(stages), _anchor(stages))
+
+
+def _only_block(function: tirx.PrimFunc) -> str:
+    """The name of a function's single opaque block, which takes the place of the root."""
+    block = getattr(function.body, "block", None)
+    return f"block {block.name_hint}" if block is not None else "the function"
 
 
 def _anchor(stages: list[Stage]) -> int:
@@ -173,7 +181,11 @@ def _evaluate(index: tvm.ir.Expr, variables: list[tirx.Var], steps: dict[int, in
 
 
 def _group(
-    offset: Callable[[dict[int, int]], int | None], origin: int | None, position: int, extent: int, stride: int
+    offset: Callable[[dict[int, int]], int | None],
+    origin: int | None,
+    position: int,
+    extent: int,
+    stride: int,
 ) -> tuple[int, int]:
     """Group length and step of an index of the form (j // L, j % L); (0, 0) if it is linear."""
     if origin is None:

@@ -108,13 +108,17 @@ class DesignSpace:
         values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
         if not self.legal(values):
             raise ScheduleError(f"decisions {values} are not legal for {self.task.name}")
-        schedule = s_tir.Schedule(tvm.IRModule({"main": self.task.function}), debug_mask="none", error_render_level="none")
+        schedule = s_tir.Schedule(
+            tvm.IRModule({"main": self.task.function}), debug_mask="none", error_render_level="none"
+        )
         sampler = Sampler(schedule, self.decisions, values)
         try:
             self.rule.apply(sampler, self.workload, self.hardware, self.threads)
         except (RuntimeError, ValueError, TypeError) as error:
             first = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-            raise ScheduleError(f"rule {self.rule.name} does not apply to {self.task.name}: {first}") from error
+            raise ScheduleError(
+                f"rule {self.rule.name} does not apply to {self.task.name}: {first}"
+            ) from error
         return schedule
 
     def sample(self, generator: random.Random, attempts: int = 200) -> dict[str, int]:

@@ -28,5 +28,7 @@ def space_for(task: Task, hardware: HardwareModel, threads: int = 1) -> DesignSp
     workload = analyse(task.function)
     for rule in RULES:
         if rule.matches(workload, hardware):
-            return DesignSpace(task, workload, hardware, threads, rule, rule.decisions(workload, hardware, threads))
+            return DesignSpace(
+                task, workload, hardware, threads, rule, rule.decisions(workload, hardware, threads)
+            )
     raise ScheduleError(f"no rule matches {task.name} (stages: {', '.join(s.name for s in workload.stages)})")

@@ -7,7 +7,6 @@ from tvm import s_tir
 from host.space.workload import Access, Stage, Workload
 from targets import HardwareModel
 
-
 # Loop annotation: iterations whose conditions differ become loops of their own (TVM's LoopPartition pass).
 PEEL = "pragma_loop_partition_hint"
 

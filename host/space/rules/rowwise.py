@@ -59,9 +59,9 @@ class Rowwise:
                 schedule.compute_at(schedule.get_sblock(partial[name]), row)
         if names[-1] in partial:
             schedule.compute_at(schedule.get_sblock(partial[names[-1]]), row)
+        fuse_parallel(schedule, [row], [int(schedule.get(row).extent)], threads)
         for name in names:
             self._vectorise_stage(sampler, name, by_name[name], partial.get(name), rows, lanes)
-        fuse_parallel(schedule, [row], [int(schedule.get(row).extent)], threads)
 
     @staticmethod
     def _inline(sampler: Sampler, names: list[str], by_name: dict[str, Stage]) -> list[str]:
@@ -71,7 +71,12 @@ class Rowwise:
             block = schedule.get_sblock(name)
             consumers = schedule.get_consumers(block)
             plain = not by_name[name].reduction
-            if plain and consumers and not by_name[name].expensive and (len(consumers) == 1 or sampler.value("inline")):
+            if (
+                plain
+                and consumers
+                and not by_name[name].expensive
+                and (len(consumers) == 1 or sampler.value("inline"))
+            ):
                 schedule.compute_inline(block)
             else:
                 kept.append(name)
@@ -96,7 +101,9 @@ class Rowwise:
             block = schedule.get_sblock(partial)
             kinds = [variable.iter_type for variable in schedule.get(block).iter_vars]
             loops = schedule.get_loops(block)[-2:]
-            lane, depth = (loops[0], loops[1]) if int(schedule.get(loops[0]).extent) != _depth(stage) else loops
+            lane, depth = (
+                (loops[0], loops[1]) if int(schedule.get(loops[0]).extent) != _depth(stage) else loops
+            )
             schedule.reorder(depth, lane)
             if sampler.value("partials") > 1:
                 vectors, lane = schedule.split(lane, [None, lanes])

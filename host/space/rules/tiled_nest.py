@@ -1,0 +1,112 @@
+"""The loop nest of a register-blocked program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+
+from host.space.design import Sampler
+from host.space.rules.common import PEEL, fuse_parallel
+from host.space.rules.tiled_roles import Roles, counts_of
+from host.space.workload import Stage
+
+
+class Nest:
+    """Splits and orders the loops of the anchor; the steps are called in the order of the methods.
+
+    Attributes:
+        attach: the loop around one register tile, where the stages after the anchor go.
+    """
+
+    def __init__(self, sampler: Sampler, anchor: Stage, roles: Roles, block: Any) -> None:
+        self._schedule = schedule = sampler.schedule
+        self._block = block
+        values = {
+            d: sampler.value(d) for d in ("vectors", "rows", "rows2", "panel", "block", "block2", "pad")
+        }
+        self._counts = counts_of(roles, values)
+        self._roles = roles
+        loops = schedule.get_loops(block)
+        self._outer = [loops[i] for i in roles.outer if i != roles.second]
+        self._outer_extents = [anchor.axes[i].extent for i in roles.outer if i != roles.second]
+        row = self._row_loop(schedule, loops)
+        v_outer, v_panel, v_reg, v_lane = schedule.split(
+            loops[roles.vector], [None, sampler.sample("panel"), sampler.sample("vectors"), roles.lanes]
+        )
+        r_outer, r_block, r_reg = schedule.split(row, [None, sampler.sample("block"), sampler.sample("rows")])
+        second, inner, inner_rows = None, [r_block], [r_reg]
+        if roles.second is not None:
+            second, s_block, s_reg = schedule.split(
+                loops[roles.second], [None, sampler.sample("block2"), sampler.sample("rows2")]
+            )
+            inner, inner_rows = [s_block, r_block], [s_reg, r_reg]
+        depth_outer, depth_inner = schedule.split(
+            loops[roles.reduction[-1]], [None, sampler.sample("unroll")]
+        )
+        reduction = [*(loops[i] for i in roles.reduction[:-1]), depth_outer]
+        self._arrange(second, r_outer, v_outer)
+        schedule.reorder(
+            *self._outer,
+            *self._free,
+            *self._kept,
+            *inner,
+            v_panel,
+            *reduction,
+            depth_inner,
+            *inner_rows,
+            v_reg,
+            v_lane,
+        )
+        self._unroll(sampler, anchor, reduction, depth_inner, [*inner_rows, v_reg])
+        schedule.vectorize(v_lane)
+        self.attach = v_panel
+        self._first_reduction = reduction[0]
+        self._row_loops = [r_outer, r_block]
+        self._border_loops = [loop for loop in (second, r_outer, *inner) if loop is not None]
+        self._vector_loops = [v_outer, v_panel]
+
+    def _row_loop(self, schedule: s_tir.Schedule, loops: list[Any]) -> Any:
+        rows = self._roles.rows
+        if not rows:
+            return schedule.add_unit_loop(loops[self._roles.vector])
+        return schedule.fuse(*[loops[i] for i in rows]) if len(rows) > 1 else loops[rows[0]]
+
+    def _arrange(self, second: Any, rows: Any, vectors: Any) -> None:
+        """Loops that can be fused for parallel execution first, those whose borders are peeled inside."""
+        counts, roles = self._counts, self._roles
+        ordered = [] if second is None else [(second, counts.second_blocks, counts.peeled)]
+        ordered.append((rows, counts.tile_blocks, counts.peeled or counts.ragged_rows))
+        ordered.append((vectors, counts.panel_blocks, roles.ragged_vectors))
+        self._free = [loop for loop, _, peeled in ordered if not peeled]
+        self._free_extents = [extent for _, extent, peeled in ordered if not peeled]
+        self._kept = [loop for loop, _, peeled in ordered if peeled]
+
+    def _unroll(
+        self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any, tile: list[Any]
+    ) -> None:
+        for loop in tile:
+            self._schedule.unroll(loop)
+        if sampler.value("unroll") > 1:
+            self._schedule.unroll(depth_inner)
+        if sampler.value("window"):
+            for position, loop in zip(self._roles.reduction, reduction, strict=True):
+                if position != self._roles.reduction[-1] or anchor.axes[position].extent <= 16:
+                    self._schedule.unroll(loop)
+
+    def parallelise(self, threads: int) -> None:
+        """Runs the outermost loops in parallel; before `finish`, which makes them unfit for it."""
+        fuse_parallel(
+            self._schedule, [*self._outer, *self._free], [*self._outer_extents, *self._free_extents], threads
+        )
+
+    def finish(self) -> None:
+        """Marks the loops whose borders are peeled and separates initialisation from the update."""
+        marked = (
+            self._border_loops if self._counts.peeled else self._row_loops if self._counts.ragged_rows else []
+        )
+        if self._roles.ragged_vectors:
+            marked = [*marked, *self._vector_loops]
+        for loop in marked:
+            self._schedule.annotate(loop, PEEL, 1)
+        self._schedule.decompose_reduction(self._block, self._first_reduction)

@@ -1,0 +1,117 @@
+"""Whatever the decisions, a program computes what its task says."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir
+
+from host.errors import ScheduleError
+from host.model import SPACE_VERSION, Candidate
+from host.space import DesignSpace, scheduled_function, space_for
+from tests.unit.space import functions as fn
+
+GENERATOR = np.random.default_rng(0)
+
+
+def _draw(*shape: int) -> np.ndarray:
+    return GENERATOR.standard_normal(shape).astype("float32")
+
+
+def _cases() -> dict[str, tuple]:
+    a, w = _draw(23, 40), _draw(3, 40, 16)
+    ca, cw, cb = _draw(1, 9, 9, 5), _draw(2, 3, 3, 5, 16), _draw(32)
+    da, dw = _draw(1, 12, 12, 24), _draw(3, 3, 24)
+    ba, bb = _draw(3, 7, 20), _draw(3, 20, 37)
+    sa = _draw(2, 5, 64)
+    so = _draw(6, 37)
+    xa, xb = _draw(1, 7, 13, 3), _draw(1, 7, 13, 3)
+    ta = _draw(1, 6, 4, 16)
+    return {
+        "dense": (fn.dense(23, 48, 40), [a, w], fn.dense_numpy(a, w), "tiled"),
+        "convolution": (
+            fn.convolution(9, 5, 32, 3, 1),
+            [ca, cw, cb],
+            fn.convolution_numpy(ca, cw, cb, 1),
+            "tiled",
+        ),
+        "convolution stride 2": (
+            fn.convolution(9, 5, 32, 3, 2),
+            [ca, cw, cb],
+            fn.convolution_numpy(ca, cw, cb, 2),
+            "tiled",
+        ),
+        "depthwise": (fn.depthwise(12, 24, 1), [da, dw], fn.depthwise_numpy(da, dw, 1), "tiled"),
+        "depthwise stride 2": (fn.depthwise(12, 24, 2), [da, dw], fn.depthwise_numpy(da, dw, 2), "tiled"),
+        "batched, 37 columns": (fn.batched(3, 7, 37, 20), [ba, bb], ba @ bb, "tiled"),
+        "softmax": (fn.softmax(2, 5, 64), [sa], fn.softmax_numpy(sa), "rowwise"),
+        "softmax, 37 long": (fn.softmax(6, 37), [so], fn.softmax_numpy(so), "rowwise"),
+        "addition": (fn.addition(1, 7, 13, 3), [xa, xb], np.maximum(xa + xb, 0), "injective"),
+        "transpose": (fn.transpose((1, 6, 4, 16), (0, 2, 3, 1)), [ta], ta.transpose(0, 2, 3, 1), "injective"),
+    }
+
+
+CASES = _cases()
+
+
+def _space(name: str, restrict: str = "", threads: int = 1) -> tuple[DesignSpace, dict[str, object]]:
+    board = fn.board(restrict, threads)
+    return space_for(fn.task(CASES[name][0], name), board.hardware, threads), board.tvm_target
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_random_programs_compute_the_task(name: str, threads: int) -> None:
+    function, arguments, expected, rule = CASES[name]
+    space, target = _space(name, "avx2", threads)
+    assert space.rule.name == rule
+    generator = random.Random(threads)
+    for _ in range(5):
+        candidate = space.candidate(space.sample(generator), "random")
+        scheduled = scheduled_function(space.apply(candidate))
+        found = fn.run(scheduled, arguments, expected.shape, target)
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5, err_msg=str(candidate.decisions))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_trace_carries_every_factor(name: str) -> None:
+    """A program is its trace: applied to the unscheduled task, the trace gives the same program."""
+    space, _ = _space(name)
+    schedule = space.apply(space.candidate(space.sample(random.Random(7)), "random"))
+    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
+    schedule.trace.apply_to_schedule(again, remove_postproc=False)
+    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+
+
+def test_candidates_of_elsewhere_are_refused() -> None:
+    space, _ = _space("dense")
+    good = space.candidate(space.sample(random.Random(0)), "random")
+    old = Candidate(good.workload_hash, good.rule, good.decisions, "random", 0.0, SPACE_VERSION + 1)
+    with pytest.raises(ScheduleError, match="space version"):
+        space.apply(old)
+    other = Candidate("another", good.rule, good.decisions, "random", 0.0)
+    with pytest.raises(ScheduleError, match="another task"):
+        space.apply(other)
+    values = {**dict(good.decisions), "vectors": 1000}
+    with pytest.raises(ScheduleError, match="not legal"):
+        space.apply(space.candidate(values, "random"))
+
+
+def test_neighbours_are_mutual() -> None:
+    """From whatever a program steps to, one step leads back."""
+    space, _ = _space("convolution")
+    here = space.sample(random.Random(3))
+    for other in space.neighbours(here):
+        assert here in list(space.neighbours(other))
+
+
+def test_registers_are_not_overcommitted() -> None:
+    space, _ = _space("dense", "avx2")
+    generator = random.Random(5)
+    for _ in range(50):
+        values = space.sample(generator)
+        assert values["vectors"] * values["rows"] * values["rows2"] + 2 <= 16
