@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from host.lowering.graph import Node
-from host.lowering.legalize.stage import Stage
+from host.lowering.legalize.stage import Stage, load
 
 
 class NotOneExpressionError(Exception):
@@ -109,4 +109,8 @@ def stock(stage: Stage, node: Node) -> None:
         raise NotOneExpressionError(node.op)
     made = result.tensors if isinstance(result.tensors, list | tuple) else [result.tensors]
     for value, tensor in zip(node.outputs, made, strict=True):
-        stage.define_tensor(value, tensor)
+        if str(tensor.dtype) == value.dtype:
+            stage.define_tensor(value, tensor)
+        else:
+            # argmax and others compute int32 positions where the operator says int64.
+            stage.define(value, lambda i, t=tensor, dtype=value.dtype: tirx.Cast(dtype, load(t, i)))
