@@ -117,13 +117,16 @@ def _schedule_nest(schedule: s_tir.Schedule, name: str, lanes: int) -> None:
     axes = _axes(statement, lanes)
     if axes is None or len(loops) != len(axes):
         return
-    if _reduces(statement):
-        # Vectors of bool are not what memory holds (one byte each); LLVM does those itself.
-        vector = None if str(statement.writes[0].source.dtype) == "bool" else _vector_axis(axes)
-        if vector is not None:
-            step = _horizontal if axes[vector].reduce else _contraction
-            step(schedule, block, loops, axes, vector, lanes)
-            return
+    # Vectors of bool are not what memory holds (one byte each); LLVM does those itself.
+    if _reduces(statement) and str(statement.writes[0].source.dtype) != "bool":
+        # Where the channels are no multiple of the vector, weights are packed by half or a quarter of it.
+        for width in (lanes, lanes // 2, lanes // 4):
+            narrow = _axes(statement, width) if width > 1 else None
+            vector = _vector_axis(narrow) if narrow else None
+            if narrow is not None and vector is not None:
+                step = _horizontal if narrow[vector].reduce else _contraction
+                step(schedule, block, loops, narrow, vector, width)
+                return
     outer = [loop for loop, axis in zip(loops, axes, strict=True) if not axis.reduce]
     _parallel(schedule, outer, len(axes), math.prod(axis.extent for axis in axes))
 

@@ -44,6 +44,14 @@ def test_matmul(run: Run, lanes: int, sizes: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(result, np.maximum(left @ right, 0), rtol=1e-4, atol=1e-5)
 
 
+def test_weights_packed_by_half_a_vector_run_in_vectors(run: Run) -> None:
+    scheduled = default_schedule(packed_matmul(24, 40, 24, 8), 16)
+    assert "T.vectorized(8)" in scheduled.script()
+    left, right = draw(24, 40), draw(3, 40, 8, seed=1)
+    expected = left @ right.transpose(1, 0, 2).reshape(40, 24)
+    np.testing.assert_allclose(run(scheduled, left, right), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_packed_matmul_runs_in_vectors(run: Run) -> None:
     scheduled = default_schedule(packed_matmul(24, 40, 64, 16), 16)
     assert "T.vectorized(16)" in scheduled.script()
