@@ -123,7 +123,7 @@ class _Conversion:
     def _nothing(self, name: str, shape: tuple[int, ...]) -> Any:
         """A tensor without elements, which no loop has to run for."""
         dtype = helper.tensor_dtype_to_np_dtype(self._types[name].type.tensor_type.elem_type)
-        return _constant(np.zeros(shape, dtype), name)
+        return self.builder.emit(relax.op.zeros(shape, _dtype(dtype, name)))
 
     def _unpack(self, result: Any, wanted: int) -> list[Any]:
         """A relax value per output, bound, so that it is computed once however often it is read."""

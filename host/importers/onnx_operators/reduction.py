@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from host.importers.onnx_operators.context import (
     Attributes,
@@ -111,12 +112,24 @@ def _of_nothing(context: Context, value: Any) -> Any:
         "ReduceMean": np.nan,
     }
     fill = np.array(results.get(context.operator, 0)).astype(dtype)
-    return relax.op.full(context.output_shape(), constant(fill), dtype)
+    return relax.op.broadcast_to(constant(fill), context.output_shape())
 
 
-def _extreme(reduce: _Reduce) -> Converter:
-    """Largest or smallest; truth values are compared as numbers."""
-    plain = _reduction(reduce)
+def _extreme(reduce: _Reduce, combine: Callable[[Any, Any], Any], identity: float) -> Converter:
+    """Largest or smallest.
+
+    TVM starts from the smallest finite number, which an infinite result never leaves: floating-point values
+    get a reduction of their own. Truth values are compared as numbers.
+    """
+    reducer = te.comm_reducer(combine, lambda dtype: tirx.const(identity, dtype), name="extreme")
+
+    def with_infinity(value: Any, axes: list[int], keep: bool) -> Any:
+        if np.dtype(dtype_of(value)).kind != "f":
+            return reduce(value, axes, keep)
+        function = partial(_reduce_axes, reducer=reducer, axes=axes, keep=keep)
+        return relax.BlockBuilder.current().call_te(function, value, primfunc_name_hint="extreme")
+
+    plain = _reduction(with_infinity)
 
     def convert(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         if dtype_of(inputs[0]) != "bool":
@@ -126,6 +139,27 @@ def _extreme(reduce: _Reduce) -> Converter:
         return relax.op.astype(result, "bool")
 
     return convert
+
+
+def _reduce_axes(data: te.Tensor, reducer: Any, axes: list[int], keep: bool) -> te.Tensor:
+    """Reduce some axes of a tensor."""
+    sizes = list(data.shape)
+    out = [1 if axis in axes else size for axis, size in enumerate(sizes) if keep or axis not in axes]
+
+    def compute(*at: Any) -> Any:
+        inner = {axis: te.reduce_axis((0, sizes[axis]), name=f"k{axis}") for axis in axes}
+        outer = iter(at)
+        position = []
+        for axis in range(len(sizes)):
+            if axis in axes:
+                position.append(inner[axis])
+                if keep:
+                    next(outer)
+            else:
+                position.append(next(outer))
+        return reducer(data(*position), axis=list(inner.values()))
+
+    return te.compute(out, compute, name="reduce")
 
 
 def _mean(value: Any, axes: list[int], keep: bool) -> Any:
@@ -152,9 +186,9 @@ CONVERTERS: dict[str, Converter] = {
     "ReduceL2": _reduction(relax.op.sum, before=_square, after=relax.op.sqrt),
     "ReduceLogSum": _reduction(relax.op.sum, after=relax.op.log),
     "ReduceLogSumExp": _reduction(_log_sum_exp),
-    "ReduceMax": _extreme(relax.op.max),
+    "ReduceMax": _extreme(relax.op.max, lambda a, b: tirx.max(a, b), -np.inf),
     "ReduceMean": _reduction(_mean),
-    "ReduceMin": _extreme(relax.op.min),
+    "ReduceMin": _extreme(relax.op.min, lambda a, b: tirx.min(a, b), np.inf),
     "ReduceProd": _reduction(relax.op.prod),
     "ReduceSum": _reduction(relax.op.sum),
     "ReduceSumSquare": _reduction(relax.op.sum, before=_square),

@@ -11,10 +11,18 @@ from typing import Any
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from host.errors import ImportFailed
-from host.importers.onnx_operators import indexing, normalization, reduction, shaping
+from host.importers.onnx_operators import (
+    arithmetic,
+    indexing,
+    normalization,
+    padding,
+    recurrent,
+    reduction,
+    shaping,
+)
 from host.importers.onnx_operators.context import Context, Converter
 
-_FAMILIES = (indexing, normalization, reduction, shaping)
+_FAMILIES = (arithmetic, indexing, normalization, padding, recurrent, reduction, shaping)
 
 # Their function bodies convert better than what TVM makes of them.
 _INLINED = frozenset({"Attention"})

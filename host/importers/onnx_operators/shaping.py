@@ -89,7 +89,7 @@ def _constant_of_shape(context: Context, inputs: Inputs, attributes: Attributes)
     fill = np.zeros((), np.float32) if value is None else numpy_helper.to_array(value).reshape(())
     wanted = constant_value(inputs[0])
     shape = context.output_shape() if wanted is None else tuple(int(size) for size in wanted)
-    return relax.op.full(shape, constant(fill), fill.dtype.name)
+    return relax.op.broadcast_to(constant(fill), shape)
 
 
 def _tile(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
@@ -132,7 +132,7 @@ def _split(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
 
 def _piece(data: Any, shape: tuple[int, ...], axis: int, start: int, end: int) -> Any:
     if start == end:
-        return constant(np.zeros([0 if i == axis else size for i, size in enumerate(shape)], dtype_of(data)))
+        return relax.op.zeros([0 if i == axis else size for i, size in enumerate(shape)], dtype_of(data))
     return relax.op.strided_slice(data, [axis], [start], [end], [1])
 
 
