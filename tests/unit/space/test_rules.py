@@ -66,7 +66,7 @@ def _space(name: str, restrict: str = "", threads: int = 1) -> tuple[DesignSpace
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
-    function, arguments, expected, rule = CASES[name]
+    _function, arguments, expected, rule = CASES[name]
     space, target = _space(name, "avx2", threads)
     assert space.rule.name == rule
     generator = random.Random(threads)

@@ -1,0 +1,103 @@
+"""The estimate, on cases that can be worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from host.gensor.benefit import estimate_seconds
+from host.gensor.traffic import Loop, footprint_bytes, traffic_bytes
+from host.space import DesignSpace, space_for
+from host.space.workload import Access
+from tests.unit.space import functions as fn
+
+HARDWARE = fn.board().hardware
+UNIT = {"panel": 1, "block": 1, "block2": 1, "unroll": 1, "window": 0, "pad": 0, "rows2": 1}
+
+
+def _space(function, threads: int = 1) -> DesignSpace:
+    return space_for(fn.task(function), HARDWARE, threads)
+
+
+def _access(elements: int, strides: tuple[int, ...]) -> Access:
+    return Access("A", elements, 4, strides, ((0, 0),) * len(strides), True)
+
+
+def test_footprint_counts_lines() -> None:
+    matrix = _access(100 * 100, (100, 1))
+    assert footprint_bytes(matrix, {0: 1, 1: 1}) == 64
+    assert footprint_bytes(matrix, {0: 1, 1: 32}) == 128
+    assert footprint_bytes(matrix, {0: 10, 1: 32}) == 10 * 128
+    # One column: a line for every row.
+    assert footprint_bytes(matrix, {0: 10}) == 640
+    # Never more than the buffer.
+    assert footprint_bytes(matrix, {0: 100, 1: 100}) == 40000
+
+
+def test_footprint_unites_windows() -> None:
+    """A 3-wide window over 8 positions of 64 channels touches 10 positions, not 24."""
+    image = _access(56 * 64, (64, 64, 1))
+    assert footprint_bytes(image, {0: 8, 1: 3, 2: 64}) == 10 * 64 * 4
+
+
+def test_footprint_of_packed_weights() -> None:
+    packed = Access("W", 4 * 8 * 16, 4, (1, 16), ((16, 128), (0, 0)), True)
+    assert footprint_bytes(packed, {0: 16, 1: 8}) == 8 * 64
+    assert footprint_bytes(packed, {0: 32, 1: 8}) == 2 * 8 * 64
+
+
+def test_traffic_follows_what_fits() -> None:
+    """Rows of A against all of B: with room for B it is read once, without it once per row of A."""
+    a, b = _access(64 * 64, (64, 0, 1)), _access(64 * 64, (0, 64, 1))
+    nest = (Loop(0, 64), Loop(1, 64), Loop(2, 64))
+    size = 64 * 64 * 4
+    assert traffic_bytes((a, b), nest, float("inf")) == 2 * size
+    assert traffic_bytes((a, b), nest, 1024) == size + 64 * size
+
+
+def test_larger_register_tiles_are_faster_until_registers_run_out() -> None:
+    space = _space(fn.dense(128, 768, 768))
+    small = estimate_seconds(space, {**UNIT, "vectors": 1, "rows": 1})
+    medium = estimate_seconds(space, {**UNIT, "vectors": 2, "rows": 4})
+    good = estimate_seconds(space, {**UNIT, "vectors": 2, "rows": 8})
+    assert small > 2 * medium > 1.9 * good
+    limit = 2 * 128 * 768 * 768 / HARDWARE.peak_flops
+    assert limit < good < 1.3 * limit
+    assert not space.legal({**UNIT, "vectors": 4, "rows": 16})
+
+
+def test_rows_in_one_cache_set_are_slower() -> None:
+    """16 rows at a step of 4,096 bytes share one set of eight ways; at a step of 4,160 they don't."""
+    conflict = _space(fn.dense(128, 256, 1024))
+    free = _space(fn.dense(128, 256, 1040))
+    values = {**UNIT, "vectors": 1, "rows": 16}
+    assert estimate_seconds(conflict, values) > 1.5 * estimate_seconds(free, values)
+
+
+def test_cost_does_not_grow_with_the_tensor() -> None:
+    """The estimate is a formula: a tensor 64 times as large takes no more evaluations."""
+    small, large = _space(fn.dense(16, 64, 64)), _space(fn.dense(1024, 1024, 1024))
+    assert estimate_seconds(large, {**UNIT, "vectors": 2, "rows": 8}) > estimate_seconds(
+        small, {**UNIT, "vectors": 2, "rows": 8}
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_threads_share_what_divides(threads: int) -> None:
+    space = _space(fn.dense(128, 768, 768), threads)
+    values = {**UNIT, "vectors": 2, "rows": 8}
+    alone = estimate_seconds(_space(fn.dense(128, 768, 768)), values)
+    shared = estimate_seconds(space, values)
+    if threads == 1:
+        assert shared == alone
+    else:
+        assert alone / threads <= shared <= alone / threads * 1.1 + HARDWARE.parallel_launch_s
+
+
+def test_latency_limits_a_single_accumulator() -> None:
+    slow = dataclasses.replace(HARDWARE, fma_latency_cycles=8.0)
+    values = {**UNIT, "vectors": 1, "rows": 1}
+    function = fn.dense(16, 64, 1024)
+    quick = estimate_seconds(_space(function), values)
+    assert estimate_seconds(space_for(fn.task(function), slow, 1), values) > 1.5 * quick

@@ -1,0 +1,111 @@
+"""The construction graph and the walks over it."""
+
+from __future__ import annotations
+
+import pytest
+
+from host.gensor import Gensor
+from host.gensor.actions import actions
+from host.gensor.benefit import estimate_seconds
+from host.gensor.etir import LEVELS, initial_state, level_of
+from host.gensor.walk import TREE, Pool, WalkOptions, construct
+from host.model import DeviceProfile
+from host.space import DesignSpace, space_for
+from tests.unit.space import functions as fn
+
+BOARD = fn.board()
+PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)
+FUNCTIONS = {
+    "dense": fn.dense(128, 768, 768),
+    "convolution": fn.convolution(28, 64, 64, 3, 1),
+    "depthwise": fn.depthwise(28, 96, 1),
+    "softmax": fn.softmax(12, 128, 128),
+    "transpose": fn.transpose((1, 128, 12, 64), (0, 2, 3, 1)),
+}
+
+
+def _space(name: str) -> DesignSpace:
+    return space_for(fn.task(FUNCTIONS[name], name), BOARD.hardware, 1)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_same_seed_gives_the_same_programs(name: str) -> None:
+    space = _space(name)
+    first = Gensor().propose(space, PROFILE, [], 5, seed=3)
+    assert first == Gensor().propose(space, PROFILE, [], 5, seed=3)
+    estimates = [candidate.estimate_s for candidate in first]
+    assert estimates == sorted(estimates)
+    assert len({candidate.decisions for candidate in first}) == len(first)
+    for candidate in first:
+        assert space.legal(dict(candidate.decisions))
+        assert candidate.proposer == "gensor"
+
+
+def test_whatever_grows_shrinks_back() -> None:
+    space = _space("convolution")
+    state = initial_state(space)
+    for action in actions(space, state):
+        if action.kind == "advance":
+            assert action.target.level == 1
+            continue
+        assert action.kind == "grow", "the unit program has nothing to shrink"
+        back = [a.target for a in actions(space, action.target) if a.kind == "shrink"]
+        assert state in back
+
+
+def test_two_orders_of_the_same_moves_meet() -> None:
+    space = _space("dense")
+    start = initial_state(space)
+
+    def grow(state, decision):
+        return next(a.target for a in actions(space, state) if (a.kind, a.decision) == ("grow", decision))
+
+    one = grow(grow(start, "rows"), "vectors")
+    other = grow(grow(start, "vectors"), "rows")
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+def test_the_tree_only_grows() -> None:
+    space = _space("convolution")
+    state = initial_state(space)
+    grown = next(a.target for a in actions(space, state) if a.kind == "grow")
+    assert {a.kind for a in actions(space, grown, inverse=False)} == {"grow", "advance"}
+    assert "shrink" in {a.kind for a in actions(space, grown, inverse=True)}
+
+
+def test_every_decision_of_every_rule_belongs_to_a_level() -> None:
+    named = {name for names in LEVELS for name in names}
+    for name in FUNCTIONS:
+        for decision in _space(name).decisions:
+            assert decision.name in named
+            assert 0 <= level_of(decision.name) < len(LEVELS)
+
+
+def test_more_walks_never_find_worse() -> None:
+    space = _space("dense")
+
+    def best(options: WalkOptions) -> float:
+        return construct(space, lambda values: estimate_seconds(space, values), options, 1, seed=1)[0][1]
+
+    few, many = best(WalkOptions(walks=1)), best(WalkOptions(walks=24, stall=24))
+    assert many <= few
+    assert many <= best(TREE) * 1.0001
+
+
+def test_a_walk_ends_even_if_nothing_ever_gains() -> None:
+    space = _space("depthwise")
+    seen = construct(space, lambda values: 1.0, WalkOptions(walks=2), 3, seed=0)
+    assert 1 <= len(seen) <= 3
+
+
+def test_the_pool_keeps_the_best_once() -> None:
+    space = _space("dense")
+    pool = Pool(2)
+    start = initial_state(space)
+    grown = [a.target for a in actions(space, start) if a.kind == "grow"][:2]
+    assert pool.offer(start, 3.0)
+    assert not pool.offer(start, 3.0)
+    assert pool.offer(grown[0], 1.0)
+    assert not pool.offer(grown[1], 2.0)
+    assert [cost for _, cost in pool.ranked()] == [1.0, 2.0]
