@@ -18,11 +18,12 @@ from host.importers.onnx_operators import (
     padding,
     recurrent,
     reduction,
+    resizing,
     shaping,
 )
 from host.importers.onnx_operators.context import Context, Converter
 
-_FAMILIES = (arithmetic, indexing, normalization, padding, recurrent, reduction, shaping)
+_FAMILIES = (arithmetic, indexing, normalization, padding, recurrent, reduction, resizing, shaping)
 
 # Their function bodies convert better than what TVM makes of them.
 _INLINED = frozenset({"Attention"})
