@@ -1,0 +1,69 @@
+"""Operators that sort, pick or place by value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from host.importers.onnx_operators.context import (
+    Attributes,
+    Context,
+    Converter,
+    Inputs,
+    constant_value,
+    get,
+    scalar,
+    shape_of,
+)
+
+
+def _topk(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    shape = shape_of(context, inputs[0])
+    axis = attributes.get("axis", -1) % len(shape)
+    if context.opset < 10:
+        count = int(attributes["k"])
+    else:
+        given = constant_value(inputs[1])
+        count = context.output_shape()[axis] if given is None else int(given.reshape(-1)[0])
+    largest = bool(attributes.get("largest", 1))
+    return relax.op.topk(inputs[0], count, axis, "both", largest, "int64")
+
+
+def _data_dependent(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    raise context.fail("how many results it has depends on the values")
+
+
+def _tensor_scatter(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """A cache with new entries written at each sequence's position."""
+    cache, update = inputs[0], inputs[1]
+    shape, new = shape_of(context, cache), shape_of(context, update)
+    axis = attributes.get("axis", -2) % len(shape)
+    circular = attributes.get("mode", b"linear") == b"circular"
+    start = get(inputs, 2)
+    if start is None:
+        start = relax.op.broadcast_to(scalar(0, "int64"), [shape[0]])
+
+    def compute(past: te.Tensor, fresh: te.Tensor, begin: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            offset = tirx.Cast("int64", at[axis]) - tirx.Cast("int64", begin(at[0]))
+            if circular:
+                offset = tirx.floormod(offset, tirx.IntImm("int64", shape[axis]))
+            written = tirx.all(offset >= 0, offset < new[axis])
+            inside = tirx.max(tirx.min(offset, new[axis] - 1), 0)
+            return tirx.Select(written, fresh(*at[:axis], inside, *at[axis + 1 :]), past(*at))
+
+        return te.compute(shape, element, name="scatter")
+
+    return context.compute(compute, cache, update, start)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "AllClassNMS": _data_dependent,
+    "Compress": _data_dependent,
+    "NonMaxSuppression": _data_dependent,
+    "NonZero": _data_dependent,
+    "TensorScatter": _tensor_scatter,
+    "TopK": _topk,
+    "Unique": _data_dependent,
+}
