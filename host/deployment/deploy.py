@@ -152,7 +152,7 @@ class _Deployment:
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
         profile = profile_of(self.device, self.options.threads)
-        maker = Maker(self.options, profile, self.staging.folder, self.clock)
+        maker = Maker(self.options, profile, self.staging.folder, self.clock, self.device)
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
         # The relax module is as large as the weights and nothing below needs it.

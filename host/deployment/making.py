@@ -7,14 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from host import bundle
 from host.deployment import compile as compiling
 from host.deployment.clock import StageClock
 from host.deployment.options import CompileOptions
 from host.deployment.result import TaskOutcome
-from host.errors import ImportFailed, ModelFileError
-from host.model import DeviceProfile, ImportedModel
+from host.deployment.tune import Tuner, default_store, recall
+from host.errors import ImportFailed, ModelFileError, UserError
+from host.model import DeviceProfile, ImportedModel, LoweredModel
+from host.records import RecordStore
+
+if TYPE_CHECKING:
+    from host.transport import Device
 
 _VERSIONED = ("edgetlm", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "ai-edge-litert", "torch", "numpy")
 
@@ -65,12 +71,14 @@ class Maker:
         profile: the device.
         folder: where bundles and scratch files go.
         clock: counts the stages.
+        device: where kernels are measured; None where nothing runs.
     """
 
     options: CompileOptions
     profile: DeviceProfile
     folder: Path
     clock: StageClock
+    device: Device | None = None
 
     def directory(self, backend: str) -> Path:
         """Where a backend's bundle grows."""
@@ -89,11 +97,24 @@ class Maker:
             raise ImportFailed(model.reason, model.operator)
         lowered = compiling.lower_model(model, self.profile, self.clock)
         plan = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
+        plan = recall(plan, self.profile, default_store())
+        if self.options.trials:
+            plan = self._tune(lowered, plan)
         made = compiling.build(lowered, self.profile, plan, self.folder / "lib.so", self.clock)
         with self.clock.stage("compile"):
             draft = self._draft(model, "tvm")
             bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden)
         return made.without_parameters()
+
+    def _tune(self, lowered: LoweredModel, plan: compiling.Plan) -> compiling.Plan:
+        if self.device is None:
+            raise UserError("--trials needs a device to measure on: use sdk deploy")
+        origin = {"command": self.options.command, "seed": self.options.seed, "versions": versions()}
+        with RecordStore(default_store()) as store:
+            tuner = Tuner(
+                self.device, self.profile, store, self.folder, self.options.seed, origin, self.clock
+            )
+            return tuner.improve(lowered, plan, self.options.trials)
 
     def engine(self, model: ImportedModel, backend: bundle.Backend, reason: str) -> Path:
         """Write the bundle of the model file itself and return its directory.

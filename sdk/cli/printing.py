@@ -85,6 +85,9 @@ def kernels_text(result: DeployResult) -> str:
     counts = Counter(task.source for task in result.tasks)
     parts = [f"{count} {source}" for source, count in sorted(counts.items())]
     text = ", ".join(parts)
+    recalled = sum(task.from_database for task in result.tasks)
+    if recalled:
+        text += f" ({recalled} of them measured before)"
     defaults = [task.name for task in result.tasks if task.source == "default"]
     if defaults:
         text += f"; on a default schedule {result.default_share:.1%} of the time: {', '.join(defaults)}"

@@ -298,3 +298,21 @@ def test_verification_of_the_same_session_is_repeatable(tmp_path: Path) -> None:
         verdicts = [verify.verify(session, manifest.typed_signature(), cases)[0] for _ in range(2)]
     assert verdicts[0] == verdicts[1]
     assert verdicts[0].passed
+
+
+def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -> None:
+    from host.deployment.tune import default_store
+    from host.records import RecordStore
+
+    model = small_models.convnet(tmp_path / "net.onnx")
+    tuned = deployed(model, tmp_path / "a", backend="tvm", trials=8, install=False)
+    assert tuned.verification.passed
+    with RecordStore(default_store()) as store:
+        records = list(store)
+    assert 4 <= len(records) <= 8
+    assert all(record.measurement.median_s > 0 for record in records)
+    later = deployed(model, tmp_path / "b", backend="tvm", install=False)
+    assert later.verification.passed
+    measured = {record.candidate.workload_hash for record in records}
+    assert {task.workload_hash for task in later.tasks if task.from_database} == measured
+    assert {task.source for task in later.tasks if task.from_database} == {"gensor"}
