@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from host.errors import LoweringError
 from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
@@ -15,10 +16,21 @@ from host.lowering.legalize import NotOneExpressionError
 from host.lowering.legalize.stock import bound_call
 
 
-def emit(graph: Graph, groups: list[Group]) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
+# Calls that the virtual machine's own passes lower.
+_LEFT_TO_THE_MACHINE = frozenset(
+    f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "reshape")
+)
+
+
+def emit(
+    graph: Graph, groups: list[Group], target: tvm.target.Target
+) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
     """The relax module of a fused graph, and the values of the parameters behind the inputs.
 
     Reshapes stay relax operators: the virtual machine turns them into views.
+
+    Raises:
+        LoweringError: an operator that neither we nor TVM can write as a function.
     """
     table = FunctionTable()
     steps: list[Any] = []
@@ -28,8 +40,29 @@ def emit(graph: Graph, groups: list[Group]) -> tuple[tvm.IRModule, tuple[np.ndar
     writer = _Writer(graph, table, parameters)
     module = writer.write(steps)
     if any(isinstance(step, Group) and not step.is_view for step in steps):
-        module = relax.transform.LegalizeOps({"relax.reshape": lambda builder, call: call})(module)
+        module = _legalised(module, target)
     return module, tuple(value.data for value in parameters if value.data is not None)
+
+
+def _legalised(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The module with TVM's own functions for the operators that are left."""
+    with target:
+        module = relax.backend.DispatchSortScan()(module)
+        module = relax.transform.LegalizeOps(skip_ops=["relax.reshape"])(module)
+    left: list[str] = []
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
+            left.append(expression.op.name)
+
+    relax.analysis.post_order_visit(module["main"].body, visit)
+    for name in left:
+        if name not in _LEFT_TO_THE_MACHINE:
+            operator = name.removeprefix("relax.")
+            raise LoweringError(
+                f"Operator {operator} has no function on this target; deploy with --backend onnxruntime."
+            )
+    return module
 
 
 def _step(group: Group, table: FunctionTable) -> Any:

@@ -36,14 +36,15 @@ def lower(model: ImportedModel, board: Board) -> LoweredModel:
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
     graph = optimise(read(model.module), board.hardware.lanes)
-    module, parameters = emit(graph, fuse(graph))
+    target = tvm.target.Target(board.tvm_target)
+    module, parameters = emit(graph, fuse(graph), target)
     return LoweredModel(
         name=model.name,
         signature=model.signature,
         module=module,
         parameters=parameters,
         tasks=make_tasks(module),
-        target=tvm.target.Target(board.tvm_target),
+        target=target,
     )
 
 

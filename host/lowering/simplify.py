@@ -64,7 +64,7 @@ def _scale(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | N
 
 
 def _by_number(op: str, inputs: tuple[Value, ...]) -> tuple[Value, float] | None:
-    """x and c where the operation is x * c."""
+    """The operands x and c where the operation is x * c."""
     if op == "multiply":
         for value, other in (inputs, inputs[::-1]):
             number = other.scalar()

@@ -69,7 +69,8 @@ def _reduced(
                 source.append(next(outer))
         if not reduced:
             return element(source)
-        return combine(element(source), axis=list(reduced.values()))
+        # A reduction is the whole of its expression: names for shared values go inside.
+        return combine(stage.scoped(lambda: element(source)), axis=list(reduced.values()))
 
     return stage.compute(node.output.shape, body, name)
 

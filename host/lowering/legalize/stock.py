@@ -9,7 +9,11 @@ import tvm
 from tvm import relax, te, tirx
 
 from host.lowering.graph import Node
-from host.lowering.legalize.stage import Stage, load
+from host.lowering.legalize.stage import Element, Stage, load
+
+
+# What a legalisation can raise: the call crosses the language border, which may change the class.
+_REFUSALS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, NotImplementedError)
 
 
 class NotOneExpressionError(Exception):
@@ -21,7 +25,6 @@ class _Recorder:
 
     def __init__(self, tensors: dict[Any, te.Tensor]) -> None:
         self.tensors = tensors
-        self.missing = ""
 
     def call_te(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Evaluate the tensor expression on the stage's tensors instead of building a call."""
@@ -46,18 +49,12 @@ class _Recorder:
         """Fields of tuples are known; nothing else can be bound to a variable here."""
         if isinstance(expression, relax.TupleGetItem) and isinstance(expression.tuple_value, relax.Tuple):
             return expression.tuple_value.fields[expression.index]
-        self.missing = "emit"
-        raise NotOneExpressionError(self.missing)
-
-    def __getattr__(self, name: str) -> Any:
-        self.missing = name
-        raise AttributeError(name)
+        raise AttributeError("emit")
 
 
 class _Result:
     def __init__(self, tensors: Any) -> None:
         self.tensors = tensors
-        self.missing = ""
 
 
 def bound_call(node: Node) -> tuple[Any, list[Any]]:
@@ -100,11 +97,9 @@ def stock(stage: Stage, node: Node) -> None:
     recorder = _Recorder(tensors)
     try:
         result = legalise(recorder, call)
-    except Exception as error:
-        # The call crosses the language border, which does not keep the exception's class.
-        if recorder.missing:
-            raise NotOneExpressionError(node.op) from error
-        raise
+    except _REFUSALS as error:
+        # It wants more of a block builder than a recorder has; TVM's own pass gives it a real one.
+        raise NotOneExpressionError(node.op) from error
     if not isinstance(result, _Result):
         raise NotOneExpressionError(node.op)
     made = result.tensors if isinstance(result.tensors, list | tuple) else [result.tensors]
@@ -113,4 +108,8 @@ def stock(stage: Stage, node: Node) -> None:
             stage.define_tensor(value, tensor)
         else:
             # argmax and others compute int32 positions where the operator says int64.
-            stage.define(value, lambda i, t=tensor, dtype=value.dtype: tirx.Cast(dtype, load(t, i)))
+            stage.define(value, _cast(tensor, value.dtype))
+
+
+def _cast(tensor: te.Tensor, dtype: str) -> Element:
+    return lambda indices: tirx.Cast(dtype, load(tensor, indices))

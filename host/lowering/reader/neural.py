@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Value, constant, normalise_axis
+from host.lowering.graph import Value, broadcast_shape, constant, normalise_axis
 from host.lowering.reader.call import OperatorCall, Reader
 
 _SPATIAL = "DHW"
@@ -148,14 +148,15 @@ def _matmul(builder: Builder, call: OperatorCall) -> Value | None:
     left, right = call.value(0), call.value(1)
     if left.dtype != right.dtype or left.dtype != call.dtype or left.size == 0 or right.size == 0:
         return None
-    if right.is_constant and len(right.shape) == 2:
-        if len(left.shape) == 1:
-            left = builder.reshape(left, (1, left.size))
-        shape = (*left.shape[:-1], right.shape[1])
-        return builder.reshape(builder.one("dense", [left, right], shape, call.dtype), call.shape)
-    if min(len(left.shape), len(right.shape)) < 2:
-        return None
-    return builder.one("matmul", [left, right], call.shape, call.dtype)
+    # A vector is a row on the left and a column on the right; the result loses that dimension.
+    if len(left.shape) == 1:
+        left = builder.reshape(left, (1, left.size))
+    if len(right.shape) == 1:
+        right = builder.reshape(right, (right.size, 1))
+    batch = broadcast_shape(left.shape[:-2], right.shape[:-2])
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    op = "dense" if right.is_constant and len(right.shape) == 2 else "matmul"
+    return builder.reshape(builder.one(op, [left, right], shape, call.dtype), call.shape)
 
 
 READERS: dict[str, Reader] = {

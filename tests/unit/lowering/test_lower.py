@@ -210,11 +210,11 @@ def test_open_shapes_are_refused_with_the_option_that_pins_them() -> None:
         lower(imported(builder.get()), board())
 
 
+STEP_NAMES = """relu exp add scale conv depthwise pool norm softmax transpose reshape dense mean
+    residual gate slice"""
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(
-            "relu exp add scale conv depthwise pool norm softmax transpose reshape dense mean residual gate slice".split()
-        ),
+        st.sampled_from(STEP_NAMES.split()),
         st.integers(0, 7),
     ),
     min_size=2,

@@ -112,3 +112,11 @@ def test_global_average_is_a_mean_over_positions() -> None:
     model = check(lambda bb, v: op.nn.adaptive_avg_pool2d(v, (1, 1)), [normal(1, 3, 5, 5)])
     assert functions(model) == ["fused_mean"]
     check(lambda bb, v: op.nn.adaptive_avg_pool2d(v, (2, 3)), [normal(1, 3, 5, 7)])
+
+
+def test_a_value_that_a_reduction_reads_twice_is_computed_inside_of_it() -> None:
+    def build(bb, x):
+        y = bb.emit(op.tanh(x))
+        return op.sum(bb.emit(op.multiply(y, bb.emit(op.add(y, relax.const(1.0))))), [1])
+
+    assert functions(check(build, [normal(3, 7)])) == ["fused_tanh_add_multiply_sum"]
