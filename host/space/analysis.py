@@ -153,7 +153,7 @@ def _access(
     return Access(buffer.name, elements, width, tuple(strides), tuple(blocks), buffer.name in arguments)
 
 
-_BINARY = {
+_BINARY: dict[type, Callable[[int, int], int]] = {
     tirx.Add: lambda a, b: a + b,
     tirx.Sub: lambda a, b: a - b,
     tirx.Mul: lambda a, b: a * b,

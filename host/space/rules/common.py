@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import s_tir
 
 from host.space.workload import Access, Stage, Workload
@@ -11,7 +13,7 @@ from targets import HardwareModel
 PEEL = "pragma_loop_partition_hint"
 
 
-def vectorise(schedule: s_tir.Schedule, loop: object, lanes: int, conditional: bool = False) -> object | None:
+def vectorise(schedule: s_tir.Schedule, loop: Any, lanes: int, conditional: bool = False) -> Any | None:
     """Runs a loop in vectors of `lanes`; a remainder becomes a scalar tail.
 
     Args:

@@ -99,7 +99,6 @@ class Rowwise:
         schedule = sampler.schedule
         if partial is not None:
             block = schedule.get_sblock(partial)
-            kinds = [variable.iter_type for variable in schedule.get(block).iter_vars]
             loops = schedule.get_loops(block)[-2:]
             lane, depth = (
                 (loops[0], loops[1]) if int(schedule.get(loops[0]).extent) != _depth(stage) else loops
@@ -110,7 +109,6 @@ class Rowwise:
                 schedule.unroll(vectors)
             schedule.vectorize(lane)
             schedule.decompose_reduction(block, depth)
-            assert kinds
         elif not stage.reduction and len(stage.axes) > rows:
             loops = schedule.get_loops(schedule.get_sblock(name))
             inner = loops[1:] if len(loops) > 1 else loops
