@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from host.gensor.traffic import Loop, footprint_bytes, resident_level, traffic_bytes
+from host.gensor.traffic import Loop, footprint_bytes, footprints, resident_level, traffic_bytes
 from host.space.design import Decisions, DesignSpace
 from host.space.rules.tiled_roles import PAD_COPY, Roles, counts_of, parallel_chunks, roles_of
 from host.space.workload import Stage
@@ -172,10 +172,11 @@ def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     nest += [Loop(rows_axis, values["rows"]), Loop(roles.vector, values["vectors"] * roles.lanes)]
     accesses = (*anchor.reads, anchor.write)
     useful = tuple(loop for loop in nest if loop.trips > 1)
-    once = traffic_bytes(accesses, useful, float("inf"))
+    sizes = footprints(accesses, useful)
+    once = sum(sizes[0])
     found = []
     for level, source in zip(hardware.levels, hardware.levels[1:], strict=False):
-        moved = traffic_bytes(accesses, useful, 0.75 * level.size_bytes)
+        moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes)
         if not source.size_bytes:
             # What has to come from memory once comes whatever the program; only more than that counts.
             moved -= once

@@ -58,30 +58,46 @@ def footprint_bytes(access: Access, tile: dict[int, int], line_bytes: int = 64) 
     return min(total, float(max(line_bytes, access.elements * access.element_bytes)))
 
 
-def traffic_bytes(accesses: tuple[Access, ...], nest: tuple[Loop, ...], capacity_bytes: float) -> float:
-    """Bytes that a nest brings into a memory of the given capacity.
+def footprints(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> list[list[float]]:
+    """Bytes of each buffer that the loops from each depth inwards touch, outermost depth first.
 
-    The working set of an inner part of the nest stays resident if it fits; every iteration of the loops
-    around it brings in what it uses, except for a buffer that the loops directly around do not move
-    (Roller's traffic, OSDI'22 section 4, read off an ordered nest instead of one tile per level).
+    Returns:
+        `len(nest) + 1` rows: row d is what one iteration of the loops outside of depth d uses.
     """
     tiles: list[dict[int, int]] = [{}]
     for loop in reversed(nest):
         inner = dict(tiles[0])
         inner[loop.axis] = inner.get(loop.axis, 1) * loop.trips
         tiles.insert(0, inner)
-    prints = [[footprint_bytes(access, tile) for access in accesses] for tile in tiles]
-    fitting = next((d for d, sizes in enumerate(prints) if sum(sizes) <= capacity_bytes), len(nest))
+    return [[footprint_bytes(access, tile) for access in accesses] for tile in tiles]
+
+
+def traffic_bytes(
+    accesses: tuple[Access, ...], nest: tuple[Loop, ...], sizes: list[list[float]], capacity_bytes: float
+) -> float:
+    """Bytes that a nest brings into a memory of the given capacity.
+
+    The working set of an inner part of the nest stays resident if it fits; every iteration of the loops
+    around it brings in what it uses, except for a buffer that the loops directly around do not move
+    (Roller's traffic, OSDI'22 section 4, read off an ordered nest instead of one tile per level).
+
+    Args:
+        accesses: buffers read and written.
+        nest: loops, outermost first.
+        sizes: their `footprints`.
+        capacity_bytes: of the memory.
+    """
+    fitting = next((d for d, used in enumerate(sizes) if sum(used) <= capacity_bytes), len(nest))
     total = 0.0
     for position, access in enumerate(accesses):
-        moved = prints[fitting][position]
+        moved = sizes[fitting][position]
         resident = True
         for loop in reversed(nest[:fitting]):
             used = access.strides[loop.axis] != 0 or access.block_strides[loop.axis][0] != 0
             resident = resident and not used
             if not resident:
                 moved *= loop.trips
-        total += max(moved, prints[0][position])
+        total += max(moved, sizes[0][position])
     return total
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from host.gensor.benefit import estimate_seconds
-from host.gensor.traffic import Loop, footprint_bytes, traffic_bytes
+from host.gensor.traffic import Loop, footprint_bytes, footprints, traffic_bytes
 from host.space import DesignSpace, space_for
 from host.space.workload import Access
 from tests.unit.space import functions as fn
@@ -52,8 +52,9 @@ def test_traffic_follows_what_fits() -> None:
     a, b = _access(64 * 64, (64, 0, 1)), _access(64 * 64, (0, 64, 1))
     nest = (Loop(0, 64), Loop(1, 64), Loop(2, 64))
     size = 64 * 64 * 4
-    assert traffic_bytes((a, b), nest, float("inf")) == 2 * size
-    assert traffic_bytes((a, b), nest, 1024) == size + 64 * size
+    sizes = footprints((a, b), nest)
+    assert traffic_bytes((a, b), nest, sizes, float("inf")) == 2 * size
+    assert traffic_bytes((a, b), nest, sizes, 1024) == size + 64 * size
 
 
 def test_larger_register_tiles_are_faster_until_registers_run_out() -> None:
