@@ -1,0 +1,134 @@
+"""Our design spaces for MetaSchedule's evolutionary search.
+
+The stock mutators know perfect tiles and unroll steps; our programs are made of categorical decisions, and
+some of them change the structure of the program. So a program carries its decisions as an annotation, and
+the mutator makes a new program from changed decisions. Every program that the search meets is one that
+Gensor could have proposed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from tvm import s_tir
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+
+from host.space import DesignSpace
+from host.space.design import Sampler
+
+_ANNOTATION = "edgetlm_decisions"
+_ATTEMPTS = 50
+
+
+class _Settled(Sampler):
+    """Enters plain numbers instead of sampling instructions: a replay gives the same program."""
+
+    def sample(self, name: str) -> int:
+        """The value taken."""
+        return self.value(name)
+
+
+def program_of(space: DesignSpace, values: dict[str, int]) -> s_tir.Schedule:
+    """The program of legal decisions, annotated with them.
+
+    Raises:
+        ScheduleError: the decisions do not apply.
+    """
+    schedule = s_tir.Schedule(_module(space), debug_mask="none", error_render_level="none")
+    settled = _Settled(schedule, space.decisions, values)
+    space.rule.apply(settled, space.workload, space.hardware, space.threads)
+    schedule.annotate(schedule.get_sblock("root"), _ANNOTATION, json.dumps(values))
+    return schedule
+
+
+def _module(space: DesignSpace) -> Any:
+    import tvm
+
+    return tvm.IRModule({"main": space.task.function.with_attr("global_symbol", "main")})
+
+
+def decisions_of(trace: Any) -> dict[str, int]:
+    """The decisions that a trace was made from.
+
+    Raises:
+        KeyError: it is not of such a program.
+    """
+    for instruction in reversed(trace.insts):
+        if instruction.kind.name == "Annotate" and str(instruction.attrs[0]) == _ANNOTATION:
+            return {str(name): int(value) for name, value in json.loads(str(instruction.inputs[1])).items()}
+    raise KeyError("a trace without decisions")
+
+
+@derived_object
+class OwnSpace(ms.space_generator.PySpaceGenerator):
+    """Random programs of a design space as the sketches that the search starts from.
+
+    Args:
+        space: of the task.
+        seed: of the draws.
+        population: programs to draw; as many as the stock search draws anew.
+    """
+
+    def __init__(self, space: DesignSpace, seed: int, population: int = 512) -> None:
+        super().__init__()
+        self.space, self.seed, self.population = space, seed, population
+        self.sch_rules: list[Any] = []
+        self.postprocs: list[Any] = []
+        self.mutator_probs = {DecisionMutator(space, seed): 1.0}
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """Nothing of the context is needed."""
+
+    def generate_design_space(self, mod: Any) -> list[s_tir.Schedule]:
+        """Different random programs."""
+        generator = random.Random(self.seed)
+        drawn = (self.space.sample(generator) for _ in range(self.population))
+        distinct = {tuple(values.items()): values for values in drawn}
+        return [program_of(self.space, values) for values in distinct.values()]
+
+    def clone(self) -> OwnSpace:
+        """A generator of the same programs."""
+        return OwnSpace(self.space, self.seed, self.population)
+
+
+@derived_object
+class DecisionMutator(ms.mutator.PyMutator):
+    """Changes one decision to another legal value.
+
+    Args:
+        space: of the task.
+        seed: of the choices.
+    """
+
+    def __init__(self, space: DesignSpace, seed: int) -> None:
+        super().__init__()
+        self.space = space
+        self.seed = seed
+        self.generator = random.Random(seed)
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """Nothing of the context is needed."""
+
+    def apply(self, trace: Any, _: Any) -> Any:
+        """The trace of a program that differs in one decision; None if none was found."""
+        values = decisions_of(trace)
+        changed = mutated(self.space, values, self.generator)
+        return None if changed is None else program_of(self.space, changed).trace
+
+    def clone(self) -> DecisionMutator:
+        """A mutator that makes the same choices from the start."""
+        return DecisionMutator(self.space, self.seed)
+
+
+def mutated(space: DesignSpace, values: dict[str, int], generator: random.Random) -> dict[str, int] | None:
+    """Legal decisions that differ from the given ones in one, or None if no draw gave some."""
+    free = [decision for decision in space.decisions if len(decision.choices) > 1]
+    for _ in range(_ATTEMPTS if free else 0):
+        decision = generator.choice(free)
+        changed = {**values, decision.name: generator.choice(decision.choices)}
+        if changed != values and space.legal(changed):
+            return changed
+    return None

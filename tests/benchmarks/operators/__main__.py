@@ -1,0 +1,149 @@
+"""Operators by all methods: `python -m tests.benchmarks.operators --methods gensor,tree,library --json FILE`.
+
+gensor and tree are first proposals, unmeasured; gensor10 is the best of the first ten by measurement;
+metaschedule is the stock evolutionary search on the same function, metaschedule-own that search on our
+space; random is the best of some random programs; library is ONNX Runtime. Finalists are verified and
+measured together, in interleaved rounds. Searches go on from their records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from host.errors import EdgeError
+from host.measure.metaschedule import register_intrinsics
+from tests.benchmarks.e2e import machine
+from tests.benchmarks.operators.bench import Bench, Options, open_bench
+from tests.benchmarks.operators.configurations import Operator, select
+from tests.benchmarks.operators.contest import hold
+from tests.benchmarks.operators.figures import SCHEMA, entry_of, summary
+from tests.benchmarks.operators.methods import LIBRARY, METHODS, NoProgramError, Proposal
+from tests.benchmarks.operators.rank import Ranking, per_class, rank
+from tests.benchmarks.operators.subject import Subject, prepare
+
+
+def run_operator(bench: Bench, subject: Subject, methods: Sequence[str]) -> dict[str, Any]:
+    """All methods on one operator; returns its entry of the results."""
+    proposals: dict[str, Proposal] = {}
+    failed: dict[str, str] = {}
+    for name in methods:
+        if name == LIBRARY:
+            continue
+        try:
+            proposals[name] = METHODS[name](bench, subject)
+        except (EdgeError, NoProgramError) as error:
+            failed[name] = str(error)
+    finalists = {name: proposal.program for name, proposal in proposals.items()}
+    contest = hold(bench, subject, finalists, LIBRARY in methods)
+    return entry_of(subject, proposals, failed, contest)
+
+
+def benchmark(
+    bench: Bench,
+    operators: Sequence[Operator],
+    methods: Sequence[str],
+    programs: int,
+    results: dict[str, Any],
+    path: Path | None,
+) -> None:
+    """Every operator; what is known so far is written after each."""
+    entries: dict[str, Any] = results["operators"]
+    rankings: dict[str, list[Ranking]] = {}
+    sizes = {operator.kind: sum(o.kind == operator.kind for o in operators) for operator in operators}
+    for operator in operators:
+        subject = prepare(operator, bench.profile, bench.folder)
+        entry = run_operator(bench, subject, methods)
+        if programs:
+            ranking = rank(bench, subject, -(-programs // sizes[operator.kind]))
+            rankings.setdefault(operator.kind, []).append(ranking)
+            entry["spearman"] = ranking.spearman
+            entry["ranked_programs"] = len(ranking.measured_s)
+        entries[operator.name] = entry
+        results.update(summary(entries))
+        results["spearman"] = per_class(rankings)
+        show(operator.name, entry, methods)
+        if path is not None:
+            path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def show(name: str, entry: dict[str, Any], methods: Sequence[str]) -> None:
+    """One line for an operator."""
+    cells = []
+    for method in methods:
+        result = entry.get(method, {})
+        cells.append(f"{method} {result['us']:.1f}" if "us" in result else f"{method} -")
+    ranking = f"  rank {entry['spearman']:.2f}" if "spearman" in entry else ""
+    sys.stdout.write(f"{name:<26} us: {'  '.join(cells)}{ranking}\n")
+    for method in methods:
+        if "error" in entry.get(method, {}):
+            sys.stdout.write(f"  {method}: {entry[method]['error']}\n")
+    sys.stdout.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.operators", description=__doc__)
+    parser.add_argument(
+        "--methods", default="gensor,tree,metaschedule,library", help=", ".join([*METHODS, LIBRARY])
+    )
+    parser.add_argument("--only", default="", help="comma-separated names or classes of operators")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=256, help="of each search")
+    parser.add_argument(
+        "--rank", type=int, default=0, help="random programs per class for the rank correlation"
+    )
+    parser.add_argument("--random", type=int, default=64, help="programs of the random baseline")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--sample-ms", type=float, default=20.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--records", type=Path, default=Options.records)
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    methods = options.methods.split(",")
+    unknown = set(methods) - {*METHODS, LIBRARY}
+    if unknown:
+        parser.error(f"no method {', '.join(sorted(unknown))}; there are {', '.join([*METHODS, LIBRARY])}")
+    try:
+        operators = select(options.only.split(",") if options.only else ())
+    except KeyError as error:
+        parser.error(f"no operator {error.args[0]}")
+    results: dict[str, Any] = {"schema": SCHEMA, "machine": machine(), "operators": {}}
+    results["command"] = " ".join(["python -m tests.benchmarks.operators", *(arguments or sys.argv[1:])])
+    how = Options(
+        options.threads,
+        options.trials,
+        options.seed,
+        options.rounds,
+        options.sample_ms,
+        options.random,
+        options.records,
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="edgetlm-operators-") as folder,
+        open_bench(how, Path(folder)) as bench,
+    ):
+        results["options"] = {**vars(how), "records": str(how.records)}
+        # Slow the more modules are loaded, so before anything else of TVM's search.
+        register_intrinsics(bench.profile.board.architecture)
+        benchmark(bench, operators, methods, options.rank, results, options.json)
+    for pair, ratio in results["geomean"].items():
+        sys.stdout.write(
+            f"{pair}: {ratio:.3f} (worst {results['worst'][pair][1]:.2f}, {results['worst'][pair][0]})\n"
+        )
+    complete = all("us" in e.get(method, {}) for e in results["operators"].values() for method in methods)
+    return 0 if complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
