@@ -17,6 +17,7 @@ from host.importers.onnx_branches import inline_constant_branch
 from host.importers.onnx_evaluate import STANDARD, evaluate, static_shape, value_types
 from host.importers.onnx_file import OnnxFile
 from host.importers.onnx_functions import expand, has_body
+from host.importers.onnx_loops import unroll
 
 _MAX_ROUNDS = 8
 
@@ -85,9 +86,10 @@ def _fold(model: onnx.ModelProto) -> bool:
     types = value_types(graph)
     known = Constants(graph.initializer)
     opsets = {entry.domain: entry.version for entry in model.opset_import}
+    opset = opsets.get("", opsets.get("ai.onnx", 1))
     nodes: list[NodeProto] = []
     for node in graph.node:
-        branch = inline_constant_branch(node, known.value)
+        branch = inline_constant_branch(node, known.value) or unroll(node, known.value, types, opset)
         if branch is not None:
             nodes += branch[0]
             for tensor in branch[1]:
@@ -101,9 +103,10 @@ def _fold(model: onnx.ModelProto) -> bool:
             known.add_tensor(numpy_helper.from_array(array, name))
     if not known.added and len(nodes) == len(graph.node):
         return False
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     graph.initializer.extend(known.added)
     del graph.node[:]
-    graph.node.extend(nodes)
+    graph.node.extend(copies)
     return True
 
 

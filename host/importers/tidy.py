@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -12,13 +13,17 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 def tidy(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
-    `take` keeps an index out of range within the table instead of reading foreign memory, and a power with a
+    Casts, reshapes and broadcasts that change nothing go. `take` keeps an index out of range within the table instead of reading foreign memory, and a power with a
     small whole exponent becomes multiplications (exact for negative bases, where pow is slow or warns).
     """
     rewriter = _Rewriter(module)
     module = tvm.IRModule(module.functions, attrs=module.attrs)
     module["main"] = relax.analysis.remove_all_unused(rewriter.visit_expr(module["main"]))
-    return module
+    return relax.transform.CanonicalizeBindings()(module)
+
+
+# Operators that change nothing if the type stays the same.
+_MOVES = frozenset({"relax.astype", "relax.broadcast_to", "relax.reshape"})
 
 
 @mutator
@@ -28,11 +33,21 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         name = getattr(call.op, "name", "")
         if name == "relax.take" and call.attrs.mode == "fast":
             return relax.op.take(call.args[0], call.args[1], call.attrs.axis, mode="clip")
+        if name in _MOVES and self._same_type(call):
+            return call.args[0]
         if name == "relax.power":
             exponent = _exponent(call.args[1])
             if exponent is not None:
                 return self._power(call.args[0], exponent)
         return call
+
+    def _same_type(self, call: relax.Call) -> bool:
+        """Whether a cast, reshape or broadcast gives what it was given."""
+        made = self.builder_.normalize(call).ty
+        given = call.args[0].ty
+        if not isinstance(made, relax.TensorType) or not isinstance(given, relax.TensorType):
+            return False
+        return bool(tvm_ffi.structural_equal(made, given))
 
     def _power(self, base: relax.Expr, exponent: float) -> relax.Expr:
         if exponent == 0.5:
