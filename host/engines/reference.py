@@ -43,6 +43,7 @@ def run_reference(
     Raises:
         EngineError: the engine is missing, refused the model, crashed or took too long.
     """
+    path = path.resolve()
     reason = unavailable(engine)
     if reason is not None:
         raise EngineError(f"{path.name}: cannot make reference outputs: {reason}")
@@ -57,7 +58,7 @@ def run_reference(
         command = [
             sys.executable,
             "-m",
-            "host.engines.worker",
+            "device_agent.engines",
             engine,
             str(path),
             str(len(inputs)),
@@ -80,18 +81,22 @@ def run_reference(
                 f"{path.name}: {ENGINES[engine].title} gave no outputs within {time_limit_s:.0f} s"
             ) from None
         if result.returncode != 0:
-            raise EngineError(f"{path.name}: {ENGINES[engine].title} {_failure(result, files[2])}")
+            raise EngineError(f"{path.name}: {_failure(engine, path, result, files[2])}")
         return _unpack(files[1], len(inputs))
 
 
-def _failure(result: subprocess.CompletedProcess[str], error_file: Path) -> str:
-    """One line about why the worker ended without outputs."""
+def _failure(
+    engine: str, path: Path, result: subprocess.CompletedProcess[str], error_file: Path
+) -> str:
+    """One line about why the process ended without outputs."""
     if error_file.is_file():
-        return f"cannot run it: {json.loads(error_file.read_text())['message']}"
+        message = str(json.loads(error_file.read_text())["message"])
+        return " ".join(message.replace(str(path), "it").split())
+    title = ENGINES[engine].title
     if result.returncode < 0:
-        return f"crashed on it ({signal.Signals(-result.returncode).name})"
+        return f"{title} crashed on it ({signal.Signals(-result.returncode).name})"
     lines = [line for line in result.stderr.splitlines() if line.strip()]
-    return f"ended with code {result.returncode}: {lines[-1] if lines else 'no message'}"
+    return f"{title} ended with code {result.returncode}: {lines[-1] if lines else 'no message'}"
 
 
 def _unpack(path: Path, cases: int) -> list[list[np.ndarray]]:

@@ -15,14 +15,14 @@ from typing import Any
 class Worker:
     """One process that answers a line for each case name it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, constants: bool) -> None:
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
             "TVM_NUM_THREADS": "1",
             "PYTHONWARNINGS": "ignore",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.node_case"],
+            [sys.executable, "-m", "tests.benchmarks.node_case", *(["--constants"] if constants else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -68,7 +68,9 @@ class Worker:
         self.process.wait()
 
 
-def run_cases(texts: Sequence[str], every: int, workers: int, time_limit_s: float) -> list[dict[str, Any]]:
+def run_cases(
+    texts: Sequence[str], every: int, workers: int, time_limit_s: float, constants: bool
+) -> list[dict[str, Any]]:
     """Run the node tests whose names contain one of `texts` (all of them if it is empty).
 
     Args:
@@ -76,11 +78,12 @@ def run_cases(texts: Sequence[str], every: int, workers: int, time_limit_s: floa
         every: take each N-th.
         workers: processes at a time.
         time_limit_s: of one case.
+        constants: give every input but the first as a constant in the graph.
 
     Returns:
         A result per case, in order.
     """
-    first = Worker()
+    first = Worker(constants)
     names = [name for name in first.names if not texts or any(text in name for text in texts)][::every]
     pending: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
@@ -94,7 +97,7 @@ def run_cases(texts: Sequence[str], every: int, workers: int, time_limit_s: floa
             except queue.Empty:
                 break
             if worker is None or not worker.alive:
-                worker = Worker()
+                worker = Worker(constants)
             results[name] = worker.run(name, time_limit_s)
             if len(results) % 100 == 0:
                 sys.stderr.write(f"{len(results)}/{len(names)}\n")
