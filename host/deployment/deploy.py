@@ -20,7 +20,7 @@ from host.deployment.profiles import profile_for, profile_of
 from host.deployment.result import Choice, DeployResult, TaskOutcome
 from host.deployment.staging import Staging
 from host.engines import ENGINES, engine_for_format
-from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
+from host.errors import BuildError, EngineError, ImportFailed, LoweringError, MeasureError, UserError
 from host.model import DeviceProfile, GoldenCase, ImportedModel
 from targets import declared
 
@@ -152,6 +152,7 @@ class _Deployment:
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
         profile = profile_of(self.device, self.options.threads)
+        self._need_sensor()
         maker = Maker(self.options, profile, self.staging.folder, self.clock, self.device)
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
@@ -183,6 +184,10 @@ class _Deployment:
             installed=self.options.install,
         )
         return result, directory
+
+    def _need_sensor(self) -> None:
+        if self.options.objective == "energy" and (reason := self.device.sensor()["unavailable"]):
+            raise MeasureError(f"--objective energy: {self.options.device} cannot measure it ({reason})")
 
     def _terms(self, model: ImportedModel, maker: Maker, made: Compiled | None) -> Terms:
         def find(session: Session, case: GoldenCase) -> str:

@@ -95,6 +95,10 @@ def unknown_operator(path: Path) -> Path:
 
 
 def uncompiled_operator(path: Path) -> Path:
-    """An operator that ONNX Runtime has and the compiler has not."""
-    nodes = [helper.make_node("Det", ["x"], ["d"]), helper.make_node("Relu", ["d"], ["y"])]
-    return save(path, nodes, [floats("x", 2, 3, 3)], [floats("y", 2)])
+    """An operator that ONNX Runtime has and no compiler: how large its result is depends on values."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["places"]),
+        helper.make_node("Shape", ["places"], ["shape"]),
+        helper.make_node("Cast", ["shape"], ["y"], to=TensorProto.FLOAT),
+    ]
+    return save(path, nodes, [floats("x", 8)], [floats("y", 2)])

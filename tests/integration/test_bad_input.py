@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import sdk
-from host.errors import DeviceError, DeviceFull
+from host.errors import DeviceError, DeviceFull, MeasureError
 from sdk.cli.main import main
 from tests.integration import small_models
 
@@ -68,7 +68,7 @@ Maker = Callable[[Path], Path]
         ("net.onnx", small_models.convnet, ["--threads", "9999"], 2, "cores"),
         ("net.onnx", small_models.convnet, ["--backend", "litert"], 1, "litert"),
         ("unknown.onnx", small_models.unknown_operator, [], 1, "com.example:Frobnicate"),
-        ("det.onnx", small_models.uncompiled_operator, ["--backend", "tvm"], 1, "operator Det"),
+        ("nonzero.onnx", small_models.uncompiled_operator, ["--backend", "tvm"], 1, "NonZero"),
     ],
 )
 def test_each_mistake_is_one_line_and_leaves_nothing(
@@ -90,6 +90,17 @@ def test_each_mistake_is_one_line_and_leaves_nothing(
     assert not list((tmp_path / "work").rglob("*.part"))
     assert not list((tmp_path / "work").rglob("manifest.json"))
     assert not list((tmp_path / "home").rglob("manifest.json"))
+
+
+def test_energy_without_a_sensor_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from host.transport import Device
+
+    monkeypatch.setattr(Device, "sensor", lambda self: {"unavailable": "no RAPL"})
+    model = small_models.convnet(tmp_path / "net.onnx")
+    with pytest.raises(MeasureError, match=r"--objective energy: local cannot measure it \(no RAPL\)"):
+        sdk.deploy(model, objective="energy")
 
 
 def agent() -> psutil.Process:
