@@ -6,10 +6,11 @@ import importlib
 import pkgutil
 
 from targets.board import Board, MachineDescription
-from targets.hardware import HardwareModel, MemoryLevel
+from targets.hardware import GpuModel, HardwareModel, MemoryLevel
 
 __all__ = [
     "Board",
+    "GpuModel",
     "HardwareModel",
     "MachineDescription",
     "MemoryLevel",
@@ -18,7 +19,7 @@ __all__ = [
     "declared",
 ]
 
-_NOT_BOARDS = {"board", "hardware"}
+_NOT_BOARDS = {"board", "hardware", "nvidia"}
 
 
 def board_names() -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from targets.hardware import HardwareModel
+from targets.hardware import GpuModel, HardwareModel
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Board:
         sensors: power sensors to look for, best first.
         payload: "python" or "native".
         power_modes: names of power modes the board offers.
+        gpu: the board's CUDA GPU, if programs can be made for it.
     """
 
     name: str
@@ -57,3 +58,27 @@ class Board:
     sensors: tuple[str, ...] = ()
     payload: str = "python"
     power_modes: tuple[str, ...] = ()
+    gpu: GpuModel | None = None
+
+    def on_gpu(self) -> Board:
+        """This board with its GPU in the place of the CPU: kernels run there, the CPU starts them.
+
+        Raises:
+            ValueError: the board has no GPU.
+        """
+        if self.gpu is None:
+            raise ValueError(f"board {self.name} has no CUDA GPU")
+        target: dict[str, object] = {
+            "kind": "cuda",
+            "arch": self.gpu.arch,
+            "max_threads_per_block": self.gpu.threads_per_block,
+            "max_shared_memory_per_block": self.gpu.shared_per_block,
+            "thread_warp_size": self.gpu.warp,
+            "host": self.tvm_target,
+        }
+        return replace(
+            self,
+            name=f"{self.name}-gpu",
+            tvm_target=target,
+            hardware=replace(self.hardware, gpu=self.gpu),
+        )

@@ -27,6 +27,76 @@ class MemoryLevel:
 
 
 @dataclass(frozen=True)
+class GpuModel:
+    """A CUDA GPU as the construction sees it.
+
+    Attributes:
+        name: product name.
+        arch: what cubins are made for, "sm_87".
+        multiprocessors: streaming multiprocessors (SM).
+        frequency_hz: sustained clock in the power mode that `source` names.
+        warp: threads that run one instruction together.
+        partitions: warp schedulers of one SM, each with its own execution units.
+        fp32_per_cycle: fp32 fused multiply-adds of one SM per cycle.
+        fp16_per_cycle: fp16 fused multiply-adds of one SM per cycle, without its matrix units.
+        threads_per_block, threads_per_multiprocessor, blocks_per_multiprocessor: limits of residence.
+        registers_per_multiprocessor: 32-bit registers of one SM.
+        registers_per_thread: most that one thread can have.
+        register_unit: registers of one warp are handed out in multiples of this.
+        shared_per_multiprocessor: bytes of shared memory of one SM.
+        shared_per_block: bytes that one block may declare statically.
+        shared_banks: banks of four bytes of the shared memory.
+        levels: "shared" (one SM), then "L2" and "DRAM" (whole GPU), innermost first.
+        transaction_bytes: unit of a transfer between L2 and an SM.
+        launch_s: cost of starting one kernel.
+        source: where the numbers come from.
+    """
+
+    name: str
+    arch: str
+    multiprocessors: int
+    frequency_hz: float
+    fp32_per_cycle: int
+    fp16_per_cycle: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+    shared_per_multiprocessor: int
+    levels: tuple[MemoryLevel, ...]
+    launch_s: float
+    source: str
+    warp: int = 32
+    partitions: int = 4
+    threads_per_block: int = 1024
+    registers_per_multiprocessor: int = 65536
+    registers_per_thread: int = 255
+    register_unit: int = 256
+    shared_per_block: int = 48 << 10
+    shared_banks: int = 32
+    transaction_bytes: int = 32
+
+    @property
+    def peak_flops(self) -> float:
+        """fp32 FLOP/s of the whole GPU, matrix units left out."""
+        return 2.0 * self.fp32_per_cycle * self.multiprocessors * self.frequency_hz
+
+    @property
+    def peak_flops_fp16(self) -> float:
+        """fp16 FLOP/s of the whole GPU, matrix units left out."""
+        return 2.0 * self.fp16_per_cycle * self.multiprocessors * self.frequency_hz
+
+    def level(self, name: str) -> MemoryLevel:
+        """The memory level called `name`.
+
+        Raises:
+            KeyError: no such level.
+        """
+        for level in self.levels:
+            if level.name == name:
+                return level
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
 class HardwareModel:
     """A CPU as the construction sees it.
 
@@ -41,6 +111,7 @@ class HardwareModel:
         levels: memory levels, innermost first, DRAM last.
         parallel_launch_s: cost of starting and joining a parallel loop.
         source: where the numbers come from: "declared", "detected" or "calibrated".
+        gpu: the GPU that programs are made for; None makes them for the CPU.
     """
 
     cores: int
@@ -53,11 +124,12 @@ class HardwareModel:
     levels: tuple[MemoryLevel, ...]
     parallel_launch_s: float
     source: str
+    gpu: GpuModel | None = None
 
     @property
     def lanes(self) -> int:
-        """fp32 elements in one vector register (1 where there are no vectors)."""
-        return max(1, self.vector_bits // 32)
+        """fp32 elements in one vector register (1 where there are no vectors); a warp on a GPU."""
+        return max(1, self.vector_bits // 32) if self.gpu is None else self.gpu.warp
 
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`.

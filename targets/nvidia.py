@@ -1,0 +1,77 @@
+"""NVIDIA GPUs that programs are made for: plain data.
+
+Limits of residence, registers and shared memory: CUDA C++ Programming Guide 12.6, table "Technical
+Specifications per Compute Capability"; operations per cycle: table "Throughput of Native Arithmetic
+Instructions" of the same. Multiprocessors, clocks and bandwidths: the module's data sheet or white paper,
+named with each. Bandwidth of shared memory: 32 banks of 4 bytes a cycle and SM. Bandwidth of L2: 64 bytes a
+cycle and SM on Volta and later (white paper "NVIDIA Tesla V100", and Jia et al., arXiv 1804.06826), which the
+slices of a small GPU do not exceed together. Latencies: the same paper (shared 19 cycles, L2 193, DRAM
+about 400 on Volta), taken for all; a calibration replaces them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from targets.hardware import GpuModel, MemoryLevel
+
+
+@dataclass(frozen=True)
+class _Generation:
+    """What all GPUs of one compute capability share."""
+
+    arch: str
+    fp32_per_cycle: int
+    fp16_per_cycle: int
+    threads: int
+    blocks: int
+    shared_bytes: int
+
+
+_VOLTA = _Generation("sm_72", 64, 128, 2048, 32, 96 << 10)
+_AMPERE = _Generation("sm_87", 128, 128, 1536, 16, 164 << 10)
+_HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10)
+
+# Launch of an empty kernel from the CPU: a few microseconds on a server, longer on the small cores.
+_LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 3e-6}
+
+
+def _gpu(
+    name: str,
+    generation: _Generation,
+    multiprocessors: int,
+    frequency_hz: float,
+    l2_bytes: int,
+    memory_bytes_per_s: float,
+    source: str,
+) -> GpuModel:
+    cycle = 1.0 / frequency_hz
+    levels = (
+        MemoryLevel("shared", generation.shared_bytes, 128 * frequency_hz, 19 * cycle, 128, 0),
+        MemoryLevel("L2", l2_bytes, 64 * frequency_hz * multiprocessors, 193 * cycle, 32, 16),
+        MemoryLevel("DRAM", 0, memory_bytes_per_s, 400 * cycle, 32, 0),
+    )
+    return GpuModel(
+        name=name,
+        arch=generation.arch,
+        multiprocessors=multiprocessors,
+        frequency_hz=frequency_hz,
+        fp32_per_cycle=generation.fp32_per_cycle,
+        fp16_per_cycle=generation.fp16_per_cycle,
+        threads_per_multiprocessor=generation.threads,
+        blocks_per_multiprocessor=generation.blocks,
+        shared_per_multiprocessor=generation.shared_bytes,
+        levels=levels,
+        launch_s=_LAUNCH_S[generation.arch],
+        source=source,
+    )
+
+
+XAVIER_NX = _gpu("Jetson Xavier NX", _VOLTA, 6, 1.1e9, 512 << 10, 59.7e9, "Jetson Xavier NX data sheet, 20 W")
+ORIN_NANO = _gpu(
+    "Jetson Orin Nano 8 GB", _AMPERE, 8, 0.625e9, 2 << 20, 68e9, "Jetson Orin Nano data sheet, 15 W"
+)
+AGX_ORIN = _gpu(
+    "Jetson AGX Orin 64 GB", _AMPERE, 16, 1.3e9, 4 << 20, 204.8e9, "Jetson AGX Orin data sheet, MAXN"
+)
+H100 = _gpu("H100 SXM", _HOPPER, 132, 1.755e9, 50 << 20, 3.35e12, "H100 white paper and data sheet, SXM5")
