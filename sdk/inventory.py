@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from host.calibration import Calibration
+    from targets import HardwareModel
 
 
 def devices() -> list[tuple[str, str]]:
-    """Names of the devices with what each is, or why it does not answer."""
-    from host.errors import DeviceError
+    """Names of the devices with what each is and when it was calibrated, or why it does not answer."""
+    from host.calibration import board_of, calibrated
+    from host.errors import DeviceError, UserError
     from host.transport import connect, device_names
 
     found = []
@@ -19,8 +27,39 @@ def devices() -> list[tuple[str, str]]:
             found.append((name, f"does not answer: {error}"))
             continue
         memory = description.memory_bytes / 2**30
-        found.append((name, f"{description.cpu_name}, {description.cores} cores, {memory:.0f} GiB"))
+        text = f"{description.cpu_name}, {description.cores} cores, {memory:.0f} GiB"
+        try:
+            _, remark = calibrated(name, description, board_of(description, name))
+        except UserError as error:
+            remark = str(error)
+        found.append((name, f"{text}; {remark or 'not calibrated'}"))
     return found
+
+
+def calibrate(
+    name: str, progress: Callable[[int, int], None] | None = None
+) -> tuple[Calibration, HardwareModel, Path]:
+    """Measure a device and keep the figures for the programs that are made for it.
+
+    Args:
+        name: of the device.
+        progress: told of the rounds.
+
+    Returns:
+        What was found, what the board declares, and where the figures are kept.
+
+    Raises:
+        UnknownDeviceError: no device has this name.
+        MeasureError: the figures make no sense; nothing is kept.
+        DeviceError: the device went away.
+    """
+    from host import calibration
+    from host.transport import connect
+
+    with connect(name) as device:
+        found = calibration.calibrate(device, progress)
+        declared = calibration.board_of(device.describe(), name).hardware
+    return found, declared, calibration.save(found)
 
 
 def targets() -> dict[str, str]:

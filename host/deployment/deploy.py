@@ -91,7 +91,7 @@ def compile_bundle(
     check_file(options.model)
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
-        profile = _target_profile(target, options.threads)
+        profile = _target_profile(target, options.threads, clock.progress.note)
         maker = Maker(options, profile, staging.folder, clock)
         model = read_model(options, clock)
         made, fallback = compile_or_fall_back(maker, model)
@@ -128,12 +128,12 @@ def compile_or_fall_back(maker: Maker, model: ImportedModel) -> tuple[Compiled |
         return None, reason
 
 
-def _target_profile(target: str, threads: int) -> DeviceProfile:
+def _target_profile(target: str, threads: int, note: Callable[[str], None]) -> DeviceProfile:
     from host.transport import connect
 
     if target == "local":
         with connect(target) as device:
-            return profile_of(device, threads)
+            return profile_of(device, threads, note)
     machines = declared()
     if target not in machines:
         raise UserError(f"no target {target!r}: use local, {', '.join(machines)}")
@@ -151,7 +151,7 @@ class _Deployment:
 
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
-        profile = profile_of(self.device, self.options.threads)
+        profile = profile_of(self.device, self.options.threads, self.clock.progress.note)
         self._need_sensor()
         maker = Maker(self.options, profile, self.staging.folder, self.clock, self.device)
         model = read_model(self.options, self.clock)

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from host.calibration import board_of, calibrated
 from host.errors import UserError
 from host.model import DeviceProfile
-from targets import MachineDescription, board_for, board_names
+from targets import MachineDescription
 
 if TYPE_CHECKING:
     from host.transport import Device
 
 
-def profile_of(device: Device, threads: int) -> DeviceProfile:
-    """The profile of a connected device.
+def profile_of(device: Device, threads: int, note: Callable[[str], None] | None = None) -> DeviceProfile:
+    """The profile of a connected device, with its calibrated figures where it was calibrated.
 
     Args:
         device: the device.
         threads: threads for the model; 0 takes all cores.
+        note: told of a calibration that is used, and why one is not.
 
     Raises:
         UserError: no board file describes this machine, or it has fewer cores than threads.
     """
-    return profile_for(device.describe(), device.name, threads)
+    description = device.describe()
+    profile = profile_for(description, device.name, threads)
+    hardware, remark = calibrated(device.name, description, profile.board)
+    if remark and note is not None:
+        note(remark)
+    return replace(profile, hardware=hardware)
 
 
 def profile_for(description: MachineDescription, name: str, threads: int) -> DeviceProfile:
-    """The profile of a described machine; see `profile_of`."""
-    board = board_for(description)
-    if board is None:
-        known = ", ".join(board_names())
-        raise UserError(
-            f"device {name} is a {description.machine}, which no board file describes (there is {known})"
-        )
+    """The profile of a described machine, as its board declares it; see `profile_of`."""
+    board = board_of(description, name)
     if threads > description.cores:
         raise UserError(f"--threads {threads}: device {name} has {description.cores} cores")
     return DeviceProfile(

@@ -70,7 +70,8 @@ def profile_data(profile: DeviceProfile) -> dict[str, Any]:
     content = {
         "board": profile.board.name,
         "target": dict(profile.board.tvm_target),
-        "hardware": asdict(profile.hardware),
+        # As the board declares it: a new calibration changes no program, and no record becomes foreign.
+        "hardware": asdict(profile.board.hardware),
         "threads": profile.threads,
     }
     # As it comes back from the database: lists, no tuples.

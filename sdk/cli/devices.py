@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from sdk.cli.options import Verbose
@@ -23,6 +25,22 @@ def list_devices(verbose: Verbose = False) -> None:
     from sdk.cli import printing
 
     printing.print_devices(inventory.devices())
+
+
+@_DEVICES.command("calibrate")
+def calibrate_device(
+    name: Annotated[str, typer.Argument(help="Name of the device; sdk devices list shows them.")],
+    verbose: Verbose = False,
+) -> None:
+    """Measure rates and memory levels of a device, for the programs made for it from now on."""
+    from sdk import inventory
+    from sdk.cli import printing
+    from sdk.cli.console import ConsoleProgress
+
+    with ConsoleProgress() as progress:
+        progress.stage("calibrate")
+        calibration, declared, path = inventory.calibrate(name, progress.advance)
+    printing.print_calibration(calibration, declared, path)
 
 
 def targets(verbose: Verbose = False) -> None:

@@ -6,13 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from host.bundle import writing
 from host.deployment import Contender, DeployResult
 from host.model import Energy, Measurement
 from sdk.cli.console import print_line
 from sdk.model import Deployment
+
+if TYPE_CHECKING:
+    from host.calibration import Calibration
+    from targets import HardwareModel
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -119,6 +123,28 @@ def print_devices(devices: Sequence[tuple[str, str]]) -> None:
     """The table of `sdk devices list`."""
     for name, text in devices:
         print_line(f"{name:<12} {text}")
+
+
+def print_calibration(calibration: Calibration, declared: HardwareModel, path: Path) -> None:
+    """What `sdk devices calibrate` ends with: each figure as measured and as declared."""
+    measured = calibration.applied(declared)
+    rows = [
+        ("clock", f"{measured.frequency_hz / 1e9:.2f} GHz", f"{declared.frequency_hz / 1e9:.2f}"),
+        ("peak, one core", f"{measured.peak_flops / 1e9:.1f} GFLOP/s", f"{declared.peak_flops / 1e9:.1f}"),
+        ("multiply-add", f"{measured.fma_latency_cycles:g} cycles", f"{declared.fma_latency_cycles:g}"),
+    ]
+    for new, old in zip(measured.levels, declared.levels, strict=True):
+        rates = new.bandwidth_bytes_per_s / 1e9, old.bandwidth_bytes_per_s / 1e9
+        rows.append((new.name, f"{rates[0]:.1f} GB/s", f"{rates[1]:.1f}"))
+        rows.append((f"{new.name} latency", f"{new.latency_s * 1e9:.1f} ns", f"{old.latency_s * 1e9:.1f}"))
+    if calibration.parallel_launch_s is not None:
+        launches = measured.parallel_launch_s * 1e6, declared.parallel_launch_s * 1e6
+        rows.append(("parallel loop", f"{launches[0]:.1f} us", f"{launches[1]:.1f}"))
+    for name, new_text, old_text in rows:
+        print_line(f"{name:<16} {new_text:>16}   declared {old_text}")
+    if calibration.load > 0.5:
+        print_line(f"note: other work on the device, load {calibration.load:.1f}, may have lowered the figures")
+    print_line(f"{calibration.device} calibrated in {calibration.seconds:.0f} s, kept in {path}")
 
 
 def print_targets(targets: Mapping[str, str]) -> None:

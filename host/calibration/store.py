@@ -1,0 +1,102 @@
+"""Calibrations on the host's disk, one file a device."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from host.calibration.model import Calibration, machine_hash
+from host.errors import DeviceFull, UserError
+from targets import Board, HardwareModel, MachineDescription, board_for, board_names
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+
+
+def calibration_path(device: str) -> Path:
+    """Where a device's calibration lies: below XDG_DATA_HOME, else ~/.local/share."""
+    base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "edgetlm" / "calibration" / f"{quote(device, safe='')}.json"
+
+
+def save(calibration: Calibration) -> Path:
+    """Store a calibration in place of an earlier one, whole or not at all; returns its path.
+
+    Raises:
+        DeviceFull: no space left on the host.
+    """
+    path = calibration_path(calibration.device)
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(calibration.to_json(), indent=1) + "\n")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        if error.errno in _NO_SPACE:
+            raise DeviceFull(f"no space left while writing {path}: free some and run again") from error
+        raise
+    return path
+
+
+def load(device: str) -> Calibration | None:
+    """The stored calibration of a device, or None if it was never calibrated.
+
+    Raises:
+        UserError: the file is damaged or of another version.
+    """
+    path = calibration_path(device)
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); run sdk devices calibrate {device}") from error
+    try:
+        return Calibration.from_json(content)
+    except UserError as error:
+        raise UserError(f"{path}: {error}; run sdk devices calibrate {device}") from error
+
+
+def board_of(description: MachineDescription, device: str) -> Board:
+    """The board of a described device.
+
+    Raises:
+        UserError: no board file describes it.
+    """
+    board = board_for(description)
+    if board is None:
+        known = ", ".join(board_names())
+        raise UserError(
+            f"device {device} is a {description.machine}, which no board file describes (there is {known})"
+        )
+    return board
+
+
+def calibrated(device: str, description: MachineDescription, board: Board) -> tuple[HardwareModel, str]:
+    """The hardware model to make programs for, and a note for the user.
+
+    Args:
+        device: name of the device.
+        description: what its agent says of it now.
+        board: its kind.
+
+    Returns:
+        The calibrated model and where it is from; the board's own model and "" where there is no
+        calibration, or with the reason why the stored one is not used.
+    """
+    again = f"run sdk devices calibrate {device}"
+    try:
+        found = load(device)
+    except UserError as error:
+        return board.hardware, f"declared figures are used: {error}"
+    if found is None:
+        return board.hardware, ""
+    if found.machine != machine_hash(description, board):
+        return board.hardware, (
+            f"declared figures are used: the calibration of {device} of {found.date[:10]} was taken on"
+            f" another machine or for other vectors; {again}"
+        )
+    return found.applied(board.hardware), f"{device} as calibrated on {found.date[:10]}"
