@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from host.transport import Device, Session
 
 _TIME_LIMIT_S = 120.0
-_PROFILE_RUNS = 10
+# Seconds that timing the kernels one by one may take, within a least and a greatest number of runs.
+_PROFILE_S = 3.0
+_PROFILE_RUNS = (3, 20)
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,15 @@ def _enter(terms: Terms, entrant: Entrant, stack: ExitStack) -> tuple[Session, V
     return session, verdict
 
 
-def _kernel_times(sessions: Mapping[str, Session], case: GoldenCase) -> dict[str, float]:
+def _kernel_times(sessions: Mapping[str, Session], case: GoldenCase, run_s: float) -> dict[str, float]:
     """Seconds of one call of each kernel of ours inside the running model, while the others stand still."""
     others = [session for name, session in sessions.items() if name != "tvm"]
     for session in others:
         session.pause()
+    least, most = _PROFILE_RUNS
+    runs = min(most, max(least, int(_PROFILE_S / run_s)))
     try:
-        profile = sessions["tvm"].profile(case.inputs, runs=_PROFILE_RUNS)
+        profile = sessions["tvm"].profile(case.inputs, runs=runs)
     finally:
         for session in others:
             session.resume()
