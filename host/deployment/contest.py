@@ -128,7 +128,8 @@ def hold(terms: Terms, entrants: Sequence[Entrant]) -> Contest:
                 sessions, terms.golden[0].inputs, rounds=terms.rounds, energy_rounds=terms.energy_rounds
             )
             left = {name: session for name, session in sessions.items() if name in paired.measurements}
-            times = _kernel_times(left, terms.golden[0]) if "tvm" in left else {}
+            ours = paired.measurements.get("tvm")
+            times = {} if ours is None else _kernel_times(left, terms.golden[0], ours.median_s)
     for name, measurement in paired.measurements.items():
         contenders[name] = replace(contenders[name], measurement=measurement)
     for name, reason in paired.failed.items():
