@@ -1,21 +1,29 @@
 """From scheduled functions to kernels and libraries: compile, cache, link."""
 
 from host.build.cache import KernelCache, cache_root
+from host.build.cuda import CudaKernel, build_cuda_library, compile_cuda
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel
 from host.build.linker import build_kernel_library
 from host.build.model import BuildStats, Progress, build_model
+from host.build.nvrtc import Cubin, Nvrtc, Resources
 from host.build.target import architecture_of, target_for
 
 __all__ = [
     "BuildStats",
+    "Cubin",
+    "CudaKernel",
     "KernelCache",
     "KernelObject",
+    "Nvrtc",
     "Progress",
+    "Resources",
     "architecture_of",
+    "build_cuda_library",
     "build_kernel_library",
     "build_model",
     "cache_root",
+    "compile_cuda",
     "compile_kernel",
     "default_schedule",
     "target_for",

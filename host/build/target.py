@@ -61,12 +61,13 @@ def _vector_feature(board: Board) -> str:
 
 
 def architecture_of(target: tvm.target.Target) -> str:
-    """The machine of a target's triple: "x86_64", "aarch64" or "riscv64".
+    """The machine of the triple of a target or its host: "x86_64", "aarch64" or "riscv64".
 
     Raises:
         BuildError: the target has no triple or one of another architecture.
     """
-    triple = str(target.attrs.get("mtriple", ""))
+    host = target if target.host is None else target.host
+    triple = str(host.attrs.get("mtriple", ""))
     architecture = triple.split("-")[0]
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)

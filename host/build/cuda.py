@@ -1,0 +1,199 @@
+"""Scheduled functions with thread bindings to cubins, and to libraries that start them.
+
+A library holds the host's part of every function as machine code and the device's part as cubins; CUDA
+source is never in it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+
+from host.build.cache import KernelCache
+from host.build.cuda_runtime import load_cuda_runtime
+from host.build.kernel import first_line
+from host.build.linker import link_shared
+from host.build.nvrtc import Cubin, Nvrtc, Resources
+from host.build.target import architecture_of
+from host.errors import BuildError
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What TVM's callback needs beyond the source, and where it leaves what it made."""
+
+    compiler: Nvrtc
+    arch: str
+    cache: KernelCache | None
+    made: list[Cubin]
+
+
+_REQUEST: contextvars.ContextVar[_Request] = contextvars.ContextVar("edgetlm_cuda_request")
+
+
+@dataclass(frozen=True, eq=False)
+class CudaKernel:
+    """A compiled function.
+
+    Attributes:
+        name: by which it is called.
+        cubin: the device's part.
+        host: the host's part, a relocatable object.
+        module: the device's part as TVM's module.
+    """
+
+    name: str
+    cubin: Cubin
+    host: bytes
+    module: tvm.runtime.Module
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        """Registers and memory of each device function."""
+        return self.cubin.resources
+
+
+def compile_cuda(
+    function: tvm.tirx.PrimFunc,
+    name: str,
+    target: tvm.target.Target,
+    cache: KernelCache | None = None,
+    cuda_major: int = 12,
+) -> CudaKernel:
+    """Compile a scheduled function for a GPU.
+
+    Args:
+        function: with its loops bound to blocks and threads.
+        name: to call it by, and for messages.
+        target: of kind "cuda", with `arch` and a host.
+        cache: where cubins are looked up and kept; None compiles always.
+        cuda_major: CUDA major version of the board's driver.
+
+    Raises:
+        BuildError: TVM or the CUDA compiler refuses it, or one of them is missing.
+    """
+    if target.host is None:
+        raise BuildError(f"kernel {name}: the CUDA target has no host; take it from the board")
+    request = _Request(Nvrtc(cuda_major), str(target.attrs["arch"]), cache, [])
+    load_cuda_runtime()
+    _register()
+    token = _REQUEST.set(request)
+    try:
+        host_module, device_module = _lower(function, name, target)
+        module = tvm.get_global_func("target.build.cuda")(device_module, target)
+        host = _host_object(host_module, target.host)
+    except OSError as error:
+        raise BuildError(f"kernel {name}: no space to compile in: {error.strerror or error}") from error
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise BuildError(f"kernel {name}: {first_line(error)}") from error
+    finally:
+        _REQUEST.reset(token)
+    return CudaKernel(name, request.made[0], host, module)
+
+
+def build_cuda_library(
+    functions: Mapping[str, tvm.tirx.PrimFunc],
+    output: Path,
+    target: tvm.target.Target,
+    cache: KernelCache | None = None,
+    cuda_major: int = 12,
+) -> dict[str, CudaKernel]:
+    """Compile scheduled functions into one library.
+
+    Args:
+        functions: by the name to call them by; names must be C identifiers.
+        output: path of the library.
+        target: of kind "cuda", with `arch` and a host.
+        cache: where cubins are looked up first.
+        cuda_major: CUDA major version of the board's driver.
+
+    Returns:
+        The kernels by name.
+
+    Raises:
+        BuildError: compiling or linking fails.
+    """
+    kernels = {
+        name: compile_cuda(function, name, target, cache, cuda_major) for name, function in functions.items()
+    }
+    # An empty module of the host is the root of the tree that the device's modules hang from.
+    root = tvm.get_global_func("target.build.llvm")(tvm.IRModule(), target.host)
+    for kernel in kernels.values():
+        root.import_module(kernel.module)
+    pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        folder = Path(name)
+        packed = folder / "device.o"
+        pack(root, False, str(target.host), "").write_to_file(str(packed))
+        paths = [packed]
+        for number, kernel in enumerate(kernels.values()):
+            paths.append(folder / f"host{number}.o")
+            paths[-1].write_bytes(kernel.host)
+        link_shared(paths, output, architecture_of(target))
+    return kernels
+
+
+def _lower(
+    function: tvm.tirx.PrimFunc, name: str, target: tvm.target.Target
+) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """The host's and the device's functions, ready for code generation."""
+    transform = tvm.tirx.transform
+    lower, finalize_host, finalize_device = tvm.tirx.get_tir_pipeline("default")
+    module = transform.BindTarget(target)(tvm.IRModule({name: function.with_attr("global_symbol", name)}))
+    module = lower(module)
+    host: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}
+    device: dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc] = {}
+    for variable, body in module.functions.items():
+        of_host = body.attrs["target"].kind.name == "llvm"
+        (host if of_host else device)[variable] = body.without_attr("tirx.is_entry_func") if of_host else body
+    if not device:
+        raise ValueError("no loop is bound to threads; schedule it for the GPU")
+    return (
+        finalize_host()(transform.SkipAssert()(tvm.IRModule(host, attrs=module.attrs))),
+        finalize_device()(tvm.IRModule(device, attrs=module.attrs)),
+    )
+
+
+def _host_object(module: tvm.IRModule, host: tvm.target.Target) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        path = Path(folder) / "host.o"
+        tvm.get_global_func("target.build.llvm")(module, host).write_to_file(str(path))
+        return path.read_bytes()
+
+
+def _register() -> None:
+    """Take the place of TVM's own compile callback, which wants a toolkit."""
+    tvm_ffi.register_global_func("tvm_callback_cuda_compile", _compile_callback, override=True)
+
+
+def _compile_callback(source: str) -> bytes:
+    request = _REQUEST.get()
+    cubin = _cached(source, request)
+    request.made.append(cubin)
+    return cubin.content
+
+
+def _cached(source: str, request: _Request) -> Cubin:
+    """A cubin from the cache, with its resources in front of it, or a new one."""
+    if request.cache is None:
+        return request.compiler.compile(source, request.arch)
+    digest = hashlib.sha256()
+    for part in ("cubin", request.compiler.version, request.arch, source):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    found = request.cache.get(digest.hexdigest())
+    if found is not None:
+        header, _, content = found.partition(b"\n")
+        return Cubin(content, tuple(Resources(**entry) for entry in json.loads(header)))
+    cubin = request.compiler.compile(source, request.arch)
+    header = json.dumps([asdict(entry) for entry in cubin.resources]).encode()
+    request.cache.put(digest.hexdigest(), header + b"\n" + cubin.content)
+    return cubin
