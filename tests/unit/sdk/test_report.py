@@ -12,57 +12,22 @@ from host.model import Energy
 from sdk.report.charts import kernel_chart
 from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
+from tests.browser import drawn, page_in_browser
 from tests.unit.deployment.samples import result
 
 RAPL = Energy("measured", 0.25, 0.125, "rapl package-0", "package")
-
-_CHROMIUM = (
-    "chromium",
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    # Whatever the page would load fails at once: it has to be complete in itself.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--window-size=1000,3000",
-    "--virtual-time-budget=20000",
-)
-
-
-def dom_in_browser(report: Path, profile: Path) -> str:
-    """The page's elements after its scripts ran."""
-    command = [*_CHROMIUM, f"--user-data-dir={profile}", "--dump-dom", report.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-
-
-def drawn(dom: str, chart: str, mark: str) -> int:
-    """Marks of one kind, with an outline, that the library drew into one chart's element."""
-    begin = dom.index(f'id="chart-{chart}"')
-    ends = [dom.find(text, begin + 1) for text in ("<h2>", '<div id="chart-', "<script")]
-    part = dom[begin : min(end for end in ends if end > 0)]
-    outlines = {
-        "box": r'<path class="box"[^>]* d="M[^"]{9,}"',
-        "point": r'<path class="point"[^>]* d="M[^"]{9,}"',
-        "line": r'<path class="js-line"[^>]* d="M[^"]{9,}"',
-        "bar": r'<g class="point"><path [^>]*d="M[^"]{5,}Z"',
-    }
-    return len(re.findall(outlines[mark], part))
 
 
 def test_charts_are_drawn_in_a_browser(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     write_report(result(RAPL), report)
-    dom = dom_in_browser(report, tmp_path / "profile")
-    assert drawn(dom, "latency", "box") == 2
-    assert drawn(dom, "latency", "point") == 40
-    assert drawn(dom, "rounds", "line") == 2
-    assert drawn(dom, "kernels", "bar") == 2
-    assert drawn(dom, "energy", "bar") == 1
-    assert drawn(dom, "stages", "bar") == 2
+    page = page_in_browser(report, tmp_path / "profile")
+    assert drawn(page, "latency", "box") == 2
+    assert drawn(page, "latency", "point") == 40
+    assert drawn(page, "rounds", "line") == 2
+    assert drawn(page, "kernels", "bar") == 2
+    assert drawn(page, "energy", "bar") == 1
+    assert drawn(page, "stages", "bar") == 2
 
 
 def test_the_file_refers_to_nothing_outside() -> None:

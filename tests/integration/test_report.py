@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import sdk
+from tests.browser import drawn, page_in_browser
+from tests.integration import small_models
+
+
+def test_the_report_of_a_real_deployment_draws_its_charts(tmp_path: Path) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    deployment = sdk.deploy(model, threads=1, backend="tvm", report=tmp_path / "report.html")
+    assert deployment.report == tmp_path / "report.html"
+    page = page_in_browser(deployment.report, tmp_path / "profile")
+    result = deployment.result
+    assert drawn(page, "latency", "box") == len(result.contenders) == 2
+    assert drawn(page, "kernels", "bar") == len(result.tasks)
+    assert drawn(page, "stages", "bar") >= 6
+    for task in result.tasks:
+        assert f"<code>{task.name}</code>" in page
+    assert str(deployment.bundle) in page
+    energy = result.measurement.energy
+    assert energy.source in page
+    assert drawn(page, "energy", "bar") == 1 if energy.gross_j is not None else "Unavailable:" in page
