@@ -1,0 +1,77 @@
+"""Reference outputs from original runtimes, in processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from onnx import helper
+
+from host.engines import ENGINES, engine_for_format, run_reference, unavailable
+from host.errors import EngineError
+from tests.unit.importers.harness import graph, value
+
+X = np.zeros((2, 3), np.float32)
+
+
+@pytest.fixture
+def doubling(tmp_path: Path) -> Path:
+    path = tmp_path / "double.onnx"
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0)]
+    outputs = [value("y", X), value("s", np.zeros((), np.float32))]
+    path.write_bytes(graph(nodes, {"x": X}, outputs).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_every_case_is_run(doubling: Path, engine: str) -> None:
+    cases = [[np.full((2, 3), number, np.float32)] for number in (1, 5)]
+    outputs = run_reference(engine, doubling, cases)
+    assert [made[0][0, 0] for made in outputs] == [2, 10]
+    assert [made[1].shape for made in outputs] == [(), ()] and float(outputs[1][1]) == 30
+
+
+def test_a_relative_path(doubling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(doubling.parent)
+    assert run_reference("onnxruntime", Path("double.onnx"), [[X + 1]])[0][0].max() == 2
+
+
+def test_no_process_is_left(doubling: Path) -> None:
+    run_reference("onnxruntime", doubling, [[X]])
+    with pytest.raises(EngineError, match=r"gave no outputs within 0 s"):
+        run_reference("onnxruntime", doubling, [[X]], time_limit_s=0.01)
+    assert not [child for child in psutil.Process().children() if "device_agent" in " ".join(child.cmdline())]
+
+
+def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "text.onnx"
+    path.write_text("no model")
+    with pytest.raises(EngineError, match=r"text\.onnx: onnxruntime cannot load it") as caught:
+        run_reference("onnxruntime", path, [[X]])
+    assert "\n" not in str(caught.value)
+
+
+def test_inputs_that_do_not_fit(doubling: Path) -> None:
+    with pytest.raises(EngineError, match="double.onnx"):
+        run_reference("onnxruntime", doubling, [[np.zeros((7, 7), np.float32)]])
+
+
+def test_an_engine_that_does_not_exist(doubling: Path) -> None:
+    with pytest.raises(EngineError, match="unknown engine 'ncnn'"):
+        run_reference("ncnn", doubling, [[X]])
+
+
+def test_the_table() -> None:
+    assert engine_for_format("onnx").name == "onnxruntime"
+    assert engine_for_format("pt2").name == "torch"
+    assert engine_for_format("tflite").name == "litert"
+    with pytest.raises(EngineError, match="use onnx, pt2 or tflite"):
+        engine_for_format("caffe")
+    assert all(unavailable(name) is None for name in ENGINES)
+
+
+def test_a_missing_package_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert unavailable("litert") == "LiteRT is not installed (no module ai_edge_litert or tflite_runtime)"

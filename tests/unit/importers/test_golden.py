@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from host.errors import EngineError
+from host.importers.draws import STYLES, InputRange, draw
+from host.importers.golden import GoldenOptions, make_golden
+from host.model import TensorSpec
+
+REAL = InputRange(TensorSpec("x", (4, 4), "float32"))
+NUMBER = InputRange(TensorSpec("n", (4,), "int64"))
+PATH = Path("model.onnx")
+
+Cases = Sequence[Sequence[np.ndarray]]
+
+
+def reference(function: Callable[..., np.ndarray]) -> Callable[[str, Path, Cases], list[list[np.ndarray]]]:
+    return lambda engine, path, cases: [[function(*arrays)] for arrays in cases]
+
+
+def test_the_same_seed_draws_the_same_inputs() -> None:
+    first = draw([REAL, NUMBER], STYLES[0], np.random.default_rng(3))
+    again = draw([REAL, NUMBER], STYLES[0], np.random.default_rng(3))
+    other = draw([REAL, NUMBER], STYLES[0], np.random.default_rng(4))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
+
+
+def test_types_shapes_and_bounds() -> None:
+    specs = [
+        InputRange(TensorSpec("ids", (2, 50), "int64"), 0, 7),
+        InputRange(TensorSpec("mask", (2, 50), "int32"), mask=True),
+        InputRange(TensorSpec("flag", (50,), "bool")),
+        InputRange(TensorSpec("half", (3,), "float16")),
+        InputRange(TensorSpec("bytes", (50,), "uint8")),
+        InputRange(TensorSpec("brain", (3,), "bfloat16")),
+    ]
+    made = draw(specs, STYLES[0], np.random.default_rng(0))
+    for entry, array in zip(specs, made, strict=True):
+        assert array.shape == entry.spec.shape and array.dtype.name == entry.spec.dtype
+    assert made[0].min() >= 0 and made[0].max() == 6
+    assert set(np.unique(made[1])) <= {0, 1} and (made[1][:, 0] == 1).all()
+    assert set(np.unique(made[2])) == {False, True}
+
+
+def test_inputs_are_drawn_until_the_outputs_differ() -> None:
+    """A model that sees only large values: inputs of the first style all give zeros."""
+    golden = make_golden(
+        "onnxruntime", PATH, [REAL], GoldenOptions(reference=reference(lambda x: np.maximum(np.abs(x) - 8, 0)))
+    )
+    outputs = [case.outputs[0] for case in golden]
+    assert len(outputs) == 3
+    assert not any(np.array_equal(a, b) for a, b in ((outputs[0], outputs[1]), (outputs[1], outputs[2])))
+
+
+def test_inputs_are_drawn_until_the_outputs_are_finite() -> None:
+    def root(x: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(x)
+
+    golden = make_golden("onnxruntime", PATH, [REAL], GoldenOptions(reference=reference(root)))
+    assert all(np.isfinite(case.outputs[0]).all() for case in golden)
+
+
+def test_outputs_that_never_differ_are_kept() -> None:
+    golden = make_golden(
+        "onnxruntime", PATH, [REAL], GoldenOptions(cases=2, reference=reference(lambda x: np.ones(3, np.float32)))
+    )
+    assert [case.outputs[0].tolist() for case in golden] == [[1, 1, 1]] * 2
+
+
+def test_whole_numbers_out_of_range_are_drawn_smaller() -> None:
+    """The reference refuses what an unknown table would refuse."""
+
+    def table(n: np.ndarray) -> np.ndarray:
+        if n.max() > 3:
+            raise EngineError("index out of range")
+        return np.array([10.0, 20, 30, 40])[n]
+
+    golden = make_golden("onnxruntime", PATH, [NUMBER], GoldenOptions(reference=reference(table)))
+    assert all(case.inputs[0].max() <= 3 for case in golden)
+
+
+def test_a_runtime_that_refuses_everything_is_an_error() -> None:
+    def refuse(x: np.ndarray) -> np.ndarray:
+        raise EngineError("no such operator")
+
+    with pytest.raises(EngineError, match="no such operator"):
+        make_golden("onnxruntime", PATH, [REAL], GoldenOptions(reference=reference(refuse)))
+
+
+def test_given_samples_are_used() -> None:
+    samples = [[np.full((4, 4), 2, np.float32)], [np.full((4, 4), 3, np.float32)]]
+    golden = make_golden(
+        "onnxruntime", PATH, [REAL], GoldenOptions(samples=samples, reference=reference(lambda x: x * 2))
+    )
+    assert [case.outputs[0][0, 0] for case in golden] == [4, 6]

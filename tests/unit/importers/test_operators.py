@@ -1,0 +1,200 @@
+"""Converters of single ONNX operators, beside ONNX's reference evaluator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from host.errors import ImportFailed
+from host.importers.onnx_operators import converter_for
+from host.importers import load
+from tests.unit.importers.harness import check, execute, graph, run_node, value
+
+RNG = np.random.default_rng(7)
+
+
+def real(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def whole(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(
+    ("operator", "data", "given", "attributes"),
+    [
+        ("Reshape", real(2, 3, 4), {"shape": whole(0, -1)}, {}),
+        ("Expand", real(3, 1), {"shape": whole(2, 1, 4)}, {}),
+        ("Tile", real(2, 3), {"repeats": whole(2, 2)}, {}),
+        ("Slice", real(8, 6), {"starts": whole(6, 1), "ends": whole(-9, 100), "axes": whole(0, 1), "steps": whole(-2, 2)}, {}),
+        ("Slice", real(8, 6), {"starts": whole(-3), "ends": whole(-1), "axes": whole(-2)}, {}),
+        ("Squeeze", real(2, 1, 3, 1), {"axes": whole(1, -1)}, {}),
+        ("Unsqueeze", real(2, 3), {"axes": whole(-1, 0)}, {}),
+        ("Pad", real(2, 3), {"pads": whole(1, 0, 2, 3)}, {}),
+        ("Pad", real(3, 4), {"pads": whole(1, 2, 2, 1)}, {"mode": "reflect"}),
+        ("Pad", real(3, 4), {"pads": whole(1, 2, 2, 1)}, {"mode": "edge"}),
+        ("Pad", real(3, 4), {"pads": whole(1, 2, 2, 1)}, {"mode": "wrap"}),
+        ("ReduceSum", real(3, 2, 4), {"axes": whole(1)}, {"keepdims": 0}),
+        ("ReduceSum", real(2, 2, 2), {"axes": whole(-1)}, {"keepdims": 0}),
+        ("ReduceMean", real(2, 3, 4), {"axes": whole(0, 2)}, {}),
+        ("ReduceMax", real(2, 3, 4), {"axes": whole(2)}, {}),
+        ("ReduceLogSumExp", real(2, 3, 4) * 50, {"axes": whole(2)}, {}),
+        ("ReduceL2", real(2, 3, 4), {"axes": whole(1)}, {}),
+        ("CumSum", real(3, 4), {"axis": np.array(1)}, {"exclusive": 1, "reverse": 1}),
+        ("TopK", real(3, 9), {"k": whole(4)}, {"largest": 0}),
+        ("Gather", real(5, 3), {"indices": whole(0, -1, 2)}, {}),
+        ("Trilu", real(4, 5), {"k": np.array(-1)}, {"upper": 0}),
+        ("Clip", real(4, 5), {"low": np.float32(-0.5) * np.ones(()), "high": np.ones((), np.float32)}, {}),
+    ],
+)  # fmt: skip
+def test_parameters_as_constants_and_as_inputs(
+    tmp_path: Path, operator: str, data: np.ndarray, given: dict[str, np.ndarray], attributes: dict, computed: bool
+) -> None:
+    given = {name: np.asarray(array, np.float32 if operator == "Clip" else None) for name, array in given.items()}
+    outputs = ["y", "z"] if operator == "TopK" else ["y"]
+    names = list(given) if operator != "Pad" else ["pads"]
+    node = helper.make_node(operator, ["x", *names], outputs, **attributes)
+    inputs = {"x": data} | (given if computed else {})
+    run_node(tmp_path / "m.onnx", node, inputs, None if computed else given)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"])
+@pytest.mark.parametrize(("mode", "scale"), [("nearest", 2.0), ("linear", 2.0), ("linear", 0.75), ("cubic", 1.5)])
+def test_resize(tmp_path: Path, mode: str, scale: float, coordinates: str, computed: bool) -> None:
+    scales = np.array([1, 1, scale, scale], np.float32)
+    node = helper.make_node(
+        "Resize", ["x", "", "s"], ["y"], mode=mode, coordinate_transformation_mode=coordinates, nearest_mode="floor"
+    )
+    x = real(1, 2, 4, 8)
+    inputs, constants = ({"x": x, "s": scales}, None) if computed else ({"x": x}, {"s": scales})
+    run_node(tmp_path / "m.onnx", node, inputs, constants, opset=19)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_resize_with_antialiasing(tmp_path: Path, mode: str) -> None:
+    node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode=mode, antialias=1)
+    run_node(tmp_path / "m.onnx", node, {"x": real(1, 1, 9, 8)}, {"s": whole(1, 1, 4, 3)}, opset=19)
+
+
+@pytest.mark.parametrize("lengths", [None, [4, 2]])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("operator", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent(
+    tmp_path: Path, operator: str, gates: int, direction: str, lengths: list[int] | None
+) -> None:
+    """Beside ONNX Runtime; the reference evaluator runs forwards only."""
+    if direction != "forward" and lengths is not None:
+        lengths = [4, 4]  # where reversed padding lies is the runtime's own affair
+    steps, batch, size, hidden, count = 4, 2, 3, 5, 2 if direction == "bidirectional" else 1
+    constants = {
+        "w": real(count, gates * hidden, size),
+        "r": real(count, gates * hidden, hidden),
+        "b": real(count, 2 * gates * hidden),
+    }
+    names = ["x", "w", "r", "b"]
+    if lengths is not None:
+        constants["lengths"] = np.array(lengths, np.int32)
+        names.append("lengths")
+    extra = {"linear_before_reset": 1} if operator == "GRU" and count == 2 else {}
+    node = helper.make_node(operator, names, ["y", "h"], hidden_size=hidden, direction=direction, **extra)
+    x = real(steps, batch, size)
+    outputs = [value("y", real(steps, count, batch, hidden)), value("h", real(count, batch, hidden))]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph([node], {"x": x}, outputs, constants).SerializeToString())
+    check(load(path, golden_cases=1))
+
+
+def test_layer_normalisation_with_its_statistics(tmp_path: Path) -> None:
+    node = helper.make_node("LayerNormalization", ["x", "s", "b"], ["y", "mean", "inverse"], axis=1)
+    run_node(tmp_path / "m.onnx", node, {"x": real(2, 3, 4)}, {"s": real(3, 4), "b": real(3, 4)})
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_rms_normalisation(tmp_path: Path, axis: int) -> None:
+    shape = (3, 4) if axis == 0 else (4,)
+    node = helper.make_node("RMSNormalization", ["x", "s"], ["y"], axis=axis)
+    run_node(tmp_path / "m.onnx", node, {"x": real(3, 4)}, {"s": real(*shape)}, opset=23)
+
+
+def test_batch_normalisation_in_training(tmp_path: Path) -> None:
+    node = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "m2", "v2"], training_mode=1)
+    constants = {"s": real(3), "b": real(3), "m": real(3), "v": np.abs(real(3))}
+    run_node(tmp_path / "m.onnx", node, {"x": real(2, 3, 4, 5)}, constants)
+
+
+def test_the_largest_of_infinities_is_infinite(tmp_path: Path) -> None:
+    x = np.array([[-np.inf, -np.inf], [1, -np.inf]], np.float32)
+    node = helper.make_node("ReduceMax", ["x"], ["y"], axes=[1], keepdims=0)
+    (made,) = run_node(tmp_path / "m.onnx", node, {"x": x}, opset=13)
+    assert made.tolist() == [-np.inf, 1]
+
+
+def test_indices_beyond_the_table_read_nothing_foreign(tmp_path: Path) -> None:
+    """The result is of no use, but it comes from the table."""
+    node = helper.make_node("Gather", ["t", "i"], ["y"])
+    model = graph([node], {"i": whole(0)}, [value("y", real(1, 2))], {"t": np.array([[1, 2], [3, 4]], np.float32)})
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    module = load(path).module
+    assert module is not None
+    assert execute(module, [whole(10**9)])[0].tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize("base", [np.float32, np.int32, np.int64])
+@pytest.mark.parametrize("exponent", [np.float32, np.int64])
+def test_powers_of_mixed_types(tmp_path: Path, base: type, exponent: type) -> None:
+    node = helper.make_node("Pow", ["x", "e"], ["y"])
+    x, e = np.array([1, 2, 3, -4]).astype(base), np.array([3, 2, 2, 3]).astype(exponent)
+    run_node(tmp_path / "m.onnx", node, {"x": x, "e": e})
+
+
+def test_bits_read_as_another_type(tmp_path: Path) -> None:
+    node = helper.make_node("BitCast", ["x"], ["y"], to=TensorProto.INT32)
+    run_node(tmp_path / "m.onnx", node, {"x": real(6)}, opset=26)
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(1, 1), (1, 0), (0, 1), (0, 0)])
+def test_infinities_of_either_sign(tmp_path: Path, positive: int, negative: int) -> None:
+    x = np.array([1, np.inf, -np.inf, np.nan], np.float32)
+    node = helper.make_node("IsInf", ["x"], ["y"], detect_positive=positive, detect_negative=negative)
+    run_node(tmp_path / "m.onnx", node, {"x": x})
+
+
+@pytest.mark.parametrize("padding", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_convolution_with_automatic_padding(tmp_path: Path, padding: str) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=padding, strides=[2, 2], kernel_shape=[3, 3])
+    run_node(tmp_path / "m.onnx", node, {"x": real(1, 2, 7, 8)}, {"w": real(3, 2, 3, 3)})
+
+
+def test_columns_to_image(tmp_path: Path) -> None:
+    node = helper.make_node("Col2Im", ["x", "i", "b"], ["y"], strides=[1, 2], pads=[1, 0, 1, 0])
+    constants = {"i": whole(5, 6), "b": whole(3, 2)}
+    run_node(tmp_path / "m.onnx", node, {"x": real(2, 12, 15)}, constants)
+
+
+def test_determinants(tmp_path: Path) -> None:
+    run_node(tmp_path / "m.onnx", helper.make_node("Det", ["x"], ["y"]), {"x": real(2, 3, 3)})
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_splits_of_unequal_size(tmp_path: Path, zeros: bool) -> None:
+    sizes = whole(2, 0, 4) if zeros else whole(1, 2, 3)
+    node = helper.make_node("Split", ["x", "s"], ["a", "b", "c"], axis=1)
+    run_node(tmp_path / "m.onnx", node, {"x": real(2, 6)}, {"s": sizes})
+
+
+def test_the_sum_of_nothing(tmp_path: Path) -> None:
+    node = helper.make_node("ReduceProd", ["x"], ["y"], axes=[1])
+    run_node(tmp_path / "m.onnx", node, {"x": np.zeros((2, 0, 3), np.float32)}, opset=13)
+
+
+def test_an_operator_without_conversion_says_its_name() -> None:
+    with pytest.raises(ImportFailed, match="Frobnicate") as caught:
+        converter_for("Frobnicate")
+    assert caught.value.operator == "Frobnicate"
