@@ -15,7 +15,6 @@ from host.lowering.graph import Graph, Value, map_outputs
 from host.lowering.legalize import NotOneExpressionError
 from host.lowering.legalize.stock import bound_call
 
-
 # Calls that the virtual machine's own passes lower.
 _LEFT_TO_THE_MACHINE = frozenset(
     f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "reshape")

@@ -12,6 +12,7 @@ from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.layout import sink_transposes
 from host.lowering.pack import pack_weights
+from host.lowering.pointwise import pointwise_as_dense, split_sliced_dense
 from host.lowering.reader import read
 from host.lowering.rebuild import share_equal
 from host.lowering.recognise import recognise
@@ -59,7 +60,8 @@ def optimise(graph: Graph, lanes: int) -> Graph:
     graph = recognise(simplify(graph))
     graph = sink_transposes(graph)
     graph = simplify(graph)
-    graph = sink_reshapes(graph)
+    graph = sink_reshapes(pointwise_as_dense(graph))
+    graph = split_sliced_dense(graph)
     graph = simplify(graph)
     graph = fold_affine(graph)
     graph = decompose_transposed(graph)

@@ -73,6 +73,8 @@ class _Walk:
             moved = self.elementwise(node)
         elif node.op in ROW_WISE:
             moved = self.row_wise(node)
+        elif node.op == "slice":
+            moved = self.columns(node)
         if moved is not None:
             self.tensors[node.output] = moved
             return
@@ -117,14 +119,42 @@ class _Walk:
             inputs.append(self.builder.reshape(self.tensor(value), target))
         return inputs
 
+    def columns(self, node: Node) -> Value | None:
+        """A slice of the last dimension only, with the rows grouped as they come."""
+        value, tensor = node.inputs[0], self.tensor(node.inputs[0])
+        if node.output.shape[:-1] != value.shape[:-1] or not _same_tail(tensor.shape, value.shape, 1):
+            return None
+        if any(stride < 0 for stride in node.attrs["strides"][:-1]):
+            return None
+        rank = len(tensor.shape)
+        begin = (0,) * (rank - 1) + node.attrs["begin"][-1:]
+        strides = (1,) * (rank - 1) + node.attrs["strides"][-1:]
+        return self.builder.slice(tensor, begin, (*tensor.shape[:-1], node.output.shape[-1]), strides)
+
     def row_wise(self, node: Node) -> Value | None:
         """Operations along the last dimensions, with the rows grouped as they come."""
         value, dims = node.inputs[0], node.attrs.get("dims", 1)
         tensor = self.tensor(value)
         if not _same_tail(tensor.shape, value.shape, dims):
             return None
+        if _ends_anchor(tensor):
+            # What comes before belongs to another function anyway: plain rows for this one.
+            tensor = self.builder.reshape(tensor, (-1, *value.shape[len(value.shape) - dims :]))
         return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)
 
 
 def _same_tail(left: Sequence[int], right: Sequence[int], dims: int) -> bool:
     return len(left) >= dims and left[len(left) - dims :] == right[len(right) - dims :]
+
+
+def _ends_anchor(tensor: Value) -> bool:
+    """Whether the function of an anchor ends with `tensor`, or it is no elementwise result at all."""
+    node = tensor.producer
+    if node is None or node.op not in ELEMENTWISE:
+        return True
+    return any(
+        part.producer is not None
+        and part.shape == tensor.shape
+        and (part.producer.op in ANCHORS or (part.producer.op in ELEMENTWISE and _ends_anchor(part)))
+        for part in node.inputs
+    )

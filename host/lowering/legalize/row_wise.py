@@ -13,19 +13,43 @@ from host.lowering.legalize import math
 from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
+# Rows are padded to a multiple of this, the longest vector of fp32 elements of any board.
+_ROW_UNIT = 16
+# Rows that are not worth a padded copy.
+_SHORT_ROW = 2 * _ROW_UNIT
+
+
 def softmax(stage: Stage, node: Node) -> None:
-    """Blocks "max", "exp", "sum", "reciprocal"; the product of the last two is a formula."""
+    """Blocks "max", "exp", "sum", "reciprocal"; the product of the last two is a formula.
+
+    A row that is no whole number of vectors is copied into one that is (block "row"), filled up with
+    values of no weight: the reductions then have no remainder.
+    """
     value = node.inputs[0]
     rows, size, dtype = value.shape[:-1], value.shape[-1], value.dtype
-    data = stage.tensor(value, "prologue")
+    data, length = stage.tensor(value, "prologue"), size
+    if dtype == "float32" and size > _SHORT_ROW and size % (_ROW_UNIT // 2):
+        length = -(-size // _ROW_UNIT) * _ROW_UNIT
+        data = _padded_rows(stage, data, length)
     exponential = math.exp_of_nonpositive if dtype == "float32" else tirx.exp
-    k = te.reduce_axis((0, size), "k")
+    k = te.reduce_axis((0, length), "k")
     largest = stage.compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
-    powers = stage.compute(value.shape, lambda i: exponential(load(data, i) - load(largest, i[:-1])), "exp")
-    k2 = te.reduce_axis((0, size), "k")
+    powers = stage.compute(
+        (*rows, length), lambda i: exponential(load(data, i) - load(largest, i[:-1])), "exp"
+    )
+    k2 = te.reduce_axis((0, length), "k")
     total = stage.compute(rows, lambda i: te.sum(powers(*i, k2), axis=[k2]), "sum")
     share = stage.compute(rows, lambda i: tirx.const(1.0, dtype) / load(total, i), "reciprocal")
     stage.define(node.output, lambda i: load(powers, i) * load(share, i[:-1]))
+
+
+def _padded_rows(stage: Stage, data: te.Tensor, length: int) -> te.Tensor:
+    """Rows filled up to `length` with the smallest number (not minus infinity: a row may be nothing else)."""
+    *rows, size = (int(extent) for extent in data.shape)
+    lowest = tirx.min_value(data.dtype)
+    return stage.compute(
+        (*rows, length), lambda i: tirx.if_then_else(i[-1] < size, load(data, i), lowest), "row"
+    )
 
 
 def log_softmax(stage: Stage, node: Node) -> None:

@@ -11,7 +11,6 @@ from tvm import relax, te, tirx
 from host.lowering.graph import Node
 from host.lowering.legalize.stage import Element, Stage, load
 
-
 # What a legalisation can raise: the call crosses the language border, which may change the class.
 _REFUSALS = (TypeError, ValueError, RuntimeError, AttributeError, IndexError, NotImplementedError)
 

@@ -88,7 +88,12 @@ def test_convolution(name: str, lanes: int) -> None:
         return op.clip(y, 0.0, 6.0)
 
     model = check(build, [normal(*x)], lanes)
-    kind = {"grouped": "grouped_conv2d", "depthwise": "depthwise_conv2d", "multiplier": "depthwise_conv2d"}
+    kind = {
+        "grouped": "grouped_conv2d",
+        "depthwise": "depthwise_conv2d",
+        "multiplier": "depthwise_conv2d",
+        "point": "matmul",
+    }
     assert kind.get(name.split(",")[0], "conv2d") in blocks(model)
     padded = any(np.atleast_1d(case.get("padding", 0)))
     assert ("pad_temp" in blocks(model)) == (padded or "fused_transpose_" in functions(model)[0])
@@ -167,3 +172,26 @@ def test_work_of_a_convolution_counts_two_a_multiply_add() -> None:
     model = check(lambda bb, x: op.nn.conv2d(x, weight(16, 8, 3, 3)), [normal(1, 8, 9, 9)])
     work = [task.flops for task in model.tasks if "conv" in task.name]
     assert work == [2.0 * 7 * 7 * 16 * 8 * 3 * 3]
+
+
+def test_queries_keys_and_values_of_one_product_are_three_products() -> None:
+    def build(bb, x):
+        rows = bb.emit(op.reshape(x, (6, 8)))
+        y = bb.emit(op.add(bb.emit(op.matmul(rows, weight(8, 36))), weight(36)))
+        parts = bb.emit(op.split(bb.emit(op.reshape(y, (1, 6, 36))), 3, axis=2))
+        q, k, v = (bb.emit(relax.TupleGetItem(parts, i)) for i in range(3))
+        return op.multiply(bb.emit(op.add(q, bb.emit(op.tanh(k)))), v)
+
+    model = check(build, [normal(1, 6, 8)])
+    assert not any("slice" in name for name in functions(model))
+    assert sum(task.flops for task in model.tasks if "dense" in task.name) > 0
+
+
+def test_a_product_that_is_also_read_whole_is_not_taken_apart() -> None:
+    def build(bb, x):
+        y = bb.emit(op.matmul(x, weight(8, 36)))
+        part = bb.emit(op.strided_slice(y, [1], [0], [12]))
+        return relax.Tuple([part, bb.emit(op.exp(y))])
+
+    model = check(build, [normal(6, 8)])
+    assert [name.count("dense") for name in functions(model)].count(1) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from tests.unit.lowering.harness import blocks, calls, check, functions, normal, run_lowered, lowered, weight
+from tests.unit.lowering.harness import blocks, calls, check, functions, lowered, normal, run_lowered, weight
 
 op = relax.op
 
@@ -15,6 +15,16 @@ op = relax.op
 def test_softmax(axis: int) -> None:
     check(lambda bb, x: op.nn.softmax(x, axis), [3 * normal(3, 5, 7)])
     check(lambda bb, x: op.nn.log_softmax(x, axis), [3 * normal(3, 5, 7)])
+
+
+@pytest.mark.parametrize("mask", [-1e9, -np.inf])
+def test_softmax_of_rows_that_are_no_whole_number_of_vectors(mask: float) -> None:
+    """Reductions run over a padded copy of the row, whose padding has no weight even beside masked scores."""
+    scores = 3 * normal(2, 3, 37)
+    scores[..., 30:] = mask
+    model = check(lambda bb, x: op.nn.softmax(x, -1), [scores])
+    assert "row" in blocks(model)
+    assert "row" not in blocks(check(lambda bb, x: op.nn.softmax(x, -1), [3 * normal(3, 40)]))
 
 
 @pytest.mark.parametrize("mask", [-np.inf, -3.4028235e38, -1e9])

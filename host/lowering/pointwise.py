@@ -1,0 +1,86 @@
+"""Brings contractions into the form that leaves most freedom to a schedule.
+
+A convolution with a kernel of one position is a dense product of all positions at once: its rows can
+be tiled without regard to where an image row ends. A dense product that is only read in slices of
+its columns is as many products, whose results need not be cut apart afterwards.
+"""
+
+from __future__ import annotations
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.rebuild import rebuild
+
+
+def pointwise_as_dense(graph: Graph) -> Graph:
+    """An equal graph without convolutions that read one position each."""
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if not _is_pointwise(node):
+            return builder.copy(node, inputs)
+        data, weight = inputs
+        matrix = builder.reshape(weight, weight.shape[-2:])
+        rows = builder.reshape(data, (-1, data.shape[-1]))
+        shape = (rows.shape[0], matrix.shape[1])
+        result = builder.one("dense", [rows, matrix], shape, node.output.dtype)
+        return builder.reshape(result, node.output.shape)
+
+    return rebuild(graph, rule)
+
+
+def _is_pointwise(node: Node) -> bool:
+    if node.op != "conv" or node.attrs["groups"] != 1 or any(node.attrs["padding"]):
+        return False
+    return all(size == 1 for size in (*node.inputs[1].shape[:-2], *node.attrs["strides"]))
+
+
+def split_sliced_dense(graph: Graph) -> Graph:
+    """An equal graph in which queries, keys and values that are cut out of one product are three."""
+    readers = graph.consumers()
+    returned = set(graph.output_values())
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.op == "slice" and node.inputs[0].producer is not None:
+            result = _column_slice(builder, node, inputs[0])
+            if result is not None and _only_sliced(node.inputs[0], readers, returned):
+                return result
+        return builder.copy(node, inputs)
+
+    return rebuild(graph, rule)
+
+
+def _only_sliced(value: Value, readers: dict[Value, list[Node]], returned: set[Value]) -> bool:
+    """Whether a product, perhaps with a shift, is read by slices of columns only."""
+    producer = value.producer
+    if value in returned or any(not _slices_columns(reader) for reader in readers[value]):
+        return False
+    if producer is None or producer.op != "add":
+        return True
+    return all(
+        part.is_constant or (readers[part] == [producer] and part not in returned) for part in producer.inputs
+    )
+
+
+def _slices_columns(node: Node) -> bool:
+    if node.op != "slice" or node.attrs["strides"][-1] != 1:
+        return False
+    return node.output.shape[:-1] == node.inputs[0].shape[:-1]
+
+
+def _column_slice(builder: Builder, node: Node, value: Value) -> Value | None:
+    """Columns of x W + b as a product with columns of W, plus those of b."""
+    if not _slices_columns(node):
+        return None
+    begin = node.attrs["begin"][-1]
+    columns = slice(begin, begin + node.output.shape[-1])
+    product, shift = value.producer, None
+    if product is not None and product.op == "add":
+        for part, other in (product.inputs, product.inputs[::-1]):
+            if other.data is not None and other.shape == (value.shape[-1],):
+                product, shift = part.producer, other.data
+                break
+    if product is None or product.op != "dense" or product.inputs[1].data is None:
+        return None
+    weight = constant(product.inputs[1].data[:, columns])
+    result = builder.one("dense", [product.inputs[0], weight], node.output.shape, node.output.dtype)
+    return result if shift is None else builder.binary("add", result, constant(shift[columns]))
