@@ -12,7 +12,6 @@ from host.lowering.graph import Node
 from host.lowering.legalize import math
 from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
-
 # Rows are padded to a multiple of this, the longest vector of fp32 elements of any board.
 _ROW_UNIT = 16
 # Rows that are not worth a padded copy.

@@ -19,8 +19,7 @@ class Rowwise:
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """At least one reduction; every stage iterates over the same rows, in the same leading axes."""
-        reductions = [s for s in workload.stages if s.reduction]
-        if not reductions or any(s.kind == "padding" for s in workload.stages):
+        if not any(stage.reduction for stage in workload.stages):
             return False
         rows = _rows(workload)
         return rows is not None and all(_leading(stage) >= rows for stage in workload.stages)
@@ -30,18 +29,16 @@ class Rowwise:
         return (Decision("partials", (0, 1, 2, 4)), Decision("inline", (0, 1)))
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """The partial results of every reduction divide its length."""
-        lanes = hardware.lanes * max(1, values["partials"])
-        if not values["partials"]:
-            return True
-        return all(_depth(stage) % lanes == 0 for stage in workload.stages if stage.reduction)
+        """The partial results of every reduction divide its length, and take more than one step."""
+        partials, lanes = values["partials"], _reduction_lanes(workload, hardware)
+        return not partials or (lanes > 1 and _steps_of_vectors(workload, lanes * partials))
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Moves every stage under the row loop of the last one and vectorises along the row."""
         schedule = sampler.schedule
         rows = _rows(workload)
         assert rows is not None
-        lanes = hardware.lanes
+        lanes = _reduction_lanes(workload, hardware)
         names = [stage.name for stage in workload.stages]
         by_name = {stage.name: stage for stage in workload.stages}
         partial: dict[str, str] = {}
@@ -61,7 +58,11 @@ class Rowwise:
             schedule.compute_at(schedule.get_sblock(partial[names[-1]]), row)
         fuse_parallel(schedule, [row], [int(schedule.get(row).extent)], threads)
         for name in names:
-            self._vectorise_stage(sampler, name, by_name[name], partial.get(name), rows, lanes)
+            stage = by_name[name]
+            if name in partial:
+                self._vectorise_partials(sampler, stage, partial[name], lanes)
+            elif not stage.reduction and len(stage.axes) > rows:
+                self._vectorise_plain(sampler, stage, hardware.lanes)
 
     @staticmethod
     def _inline(sampler: Sampler, names: list[str], by_name: dict[str, Stage]) -> list[str]:
@@ -70,7 +71,8 @@ class Rowwise:
         for name in names:
             block = schedule.get_sblock(name)
             consumers = schedule.get_consumers(block)
-            plain = not by_name[name].reduction
+            # A row with padding around it is written out, so that what reads it has no condition.
+            plain = not by_name[name].reduction and by_name[name].kind != "padding"
             if (
                 plain
                 and consumers
@@ -93,26 +95,41 @@ class Rowwise:
         return str(schedule.get(schedule.rfactor(lane, 0)).name_hint)
 
     @staticmethod
-    def _vectorise_stage(
-        sampler: Sampler, name: str, stage: Stage, partial: str | None, rows: int, lanes: int
-    ) -> None:
+    def _vectorise_partials(sampler: Sampler, stage: Stage, partial: str, lanes: int) -> None:
         schedule = sampler.schedule
-        if partial is not None:
-            block = schedule.get_sblock(partial)
-            loops = schedule.get_loops(block)[-2:]
-            lane, depth = (
-                (loops[0], loops[1]) if int(schedule.get(loops[0]).extent) != _depth(stage) else loops
-            )
-            schedule.reorder(depth, lane)
-            if sampler.value("partials") > 1:
-                vectors, lane = schedule.split(lane, [None, lanes])
-                schedule.unroll(vectors)
-            schedule.vectorize(lane)
-            schedule.decompose_reduction(block, depth)
-        elif not stage.reduction and len(stage.axes) > rows:
-            loops = schedule.get_loops(schedule.get_sblock(name))
-            inner = loops[1:] if len(loops) > 1 else loops
-            vectorise(schedule, inner[-1], lanes)
+        block = schedule.get_sblock(partial)
+        loops = schedule.get_loops(block)[-2:]
+        width = lanes * sampler.value("partials")
+        lane, depth = loops if int(schedule.get(loops[0]).extent) == width else reversed(loops)
+        schedule.reorder(depth, lane)
+        if sampler.value("partials") > 1:
+            vectors, lane = schedule.split(lane, [None, lanes])
+            schedule.unroll(vectors)
+        schedule.vectorize(lane)
+        schedule.decompose_reduction(block, depth)
+
+    @staticmethod
+    def _vectorise_plain(sampler: Sampler, stage: Stage, lanes: int) -> None:
+        loops = sampler.schedule.get_loops(sampler.schedule.get_sblock(stage.name))
+        inner = loops[1:] if len(loops) > 1 else loops
+        vectorise(sampler.schedule, inner[-1], lanes, conditional=stage.kind == "padding")
+
+
+def _reduction_lanes(workload: Workload, hardware: HardwareModel) -> int:
+    """Elements of one vector of partial results: the widest of which every reduction takes several steps.
+
+    1 if there is none of at least four elements.
+    """
+    lanes = hardware.lanes
+    while lanes >= 4 and not _steps_of_vectors(workload, lanes):
+        lanes //= 2
+    return lanes if lanes >= 4 else 1
+
+
+def _steps_of_vectors(workload: Workload, width: int) -> bool:
+    """Whether every reduction is two or more steps of `width` elements; one step has nothing to combine."""
+    depths = [_depth(stage) for stage in workload.stages if stage.reduction]
+    return all(depth % width == 0 and depth >= 2 * width for depth in depths)
 
 
 def _leading(stage: Stage) -> int:

@@ -28,7 +28,7 @@ def _cases() -> dict[str, tuple]:
     da, dw = _draw(1, 12, 12, 24), _draw(3, 3, 24)
     ba, bb = _draw(3, 7, 20), _draw(3, 20, 37)
     sa = _draw(2, 5, 64)
-    so = _draw(6, 37)
+    so, ss, sh = _draw(6, 37), _draw(5, 16), _draw(5, 24)
     xa, xb = _draw(1, 7, 13, 3), _draw(1, 7, 13, 3)
     ta = _draw(1, 6, 4, 16)
     return {
@@ -50,6 +50,8 @@ def _cases() -> dict[str, tuple]:
         "batched, 37 columns": (fn.batched(3, 7, 37, 20), [ba, bb], ba @ bb, "tiled"),
         "softmax": (fn.softmax(2, 5, 64), [sa], fn.softmax_numpy(sa), "rowwise"),
         "softmax, 37 long": (fn.softmax(6, 37), [so], fn.softmax_numpy(so), "rowwise"),
+        "softmax, one vector long": (fn.softmax(5, 16), [ss], fn.softmax_numpy(ss), "rowwise"),
+        "softmax of half vectors": (fn.softmax(5, 24), [sh], fn.softmax_numpy(sh), "rowwise"),
         "addition": (fn.addition(1, 7, 13, 3), [xa, xb], np.maximum(xa + xb, 0), "injective"),
         "transpose": (fn.transpose((1, 6, 4, 16), (0, 2, 3, 1)), [ta], ta.transpose(0, 2, 3, 1), "injective"),
     }
@@ -85,6 +87,13 @@ def test_the_trace_carries_every_factor(name: str) -> None:
     again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
     schedule.trace.apply_to_schedule(again, remove_postproc=False)
     assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+
+
+@pytest.mark.parametrize("name", ["softmax, one vector long", "softmax of half vectors"])
+def test_short_rows_are_reduced_in_vectors(name: str) -> None:
+    space, _ = _space(name)
+    assert space.hardware.lanes == 16
+    assert any(space.legal({"partials": 1, "inline": inline}) for inline in (0, 1))
 
 
 def test_candidates_of_elsewhere_are_refused() -> None:
