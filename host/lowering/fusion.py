@@ -14,9 +14,9 @@ from host.lowering.graph import Graph, Node, Value
 from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
 
 _INJECTIVE = frozenset({"transpose", "slice", "pad", "take", "interleave"})
-_PACKED = frozenset({"packed_dense", "packed_conv", "grouped_conv", "depthwise_conv"})
+_PACKED = frozenset({"packed_dense", "packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
 _ANCHORS = _PACKED | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
-_PADDED = frozenset({"packed_conv", "grouped_conv", "depthwise_conv"})
+_PADDED = frozenset({"packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
 
 
 @dataclass(eq=False)

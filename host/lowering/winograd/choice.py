@@ -1,0 +1,117 @@
+"""Whether a convolution is faster by Winograd's algorithm: an estimate from the hardware model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host.lowering.winograd.transforms import TILES, Transform
+from targets import HardwareModel, MemoryLevel
+
+# Share of the peak that the products reach, from measured kernels: their reduction is nine times as short as
+# that of the direct convolution, and their operands do not stay in the first level.
+_DIRECT_EFFICIENCY, _WINOGRAD_EFFICIENCY = 0.93, 0.85
+# A 512-bit or 256-bit store occupies the store port this many cycles; transforms store all they compute.
+_STORE_CYCLES = 1.5
+# Winograd has to be estimated this much faster: its result is less exact, and estimates err.
+_MARGIN = 1.15
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A 3x3 convolution with stride 1.
+
+    Attributes:
+        batch, height, width: of the result.
+        channels_in, channels_out: channels.
+        lanes: output channels side by side in the packed weights; a divisor of `channels_out`.
+    """
+
+    batch: int
+    height: int
+    width: int
+    channels_in: int
+    channels_out: int
+    lanes: int
+
+    def tiles(self, outputs: int) -> int:
+        """Tiles of `outputs` x `outputs` results that cover the whole."""
+        return self.batch * -(-self.height // outputs) * -(-self.width // outputs)
+
+
+def best_tile(shape: Shape, hardware: HardwareModel) -> int | None:
+    """The tile size with the least estimated time; None where the direct convolution is as good."""
+    times = {outputs: winograd_seconds(shape, outputs, hardware) for outputs in TILES}
+    best = min(times, key=lambda outputs: times[outputs])
+    return best if times[best] * _MARGIN < direct_seconds(shape, hardware) else None
+
+
+def direct_seconds(shape: Shape, hardware: HardwareModel) -> float:
+    """Estimated seconds of the direct convolution on one core."""
+    points = shape.batch * shape.height * shape.width
+    operations = points * (shape.channels_out // shape.lanes) * 9 * shape.channels_in
+    return _with_weights(_product_seconds(operations, shape, hardware) / _DIRECT_EFFICIENCY, shape, hardware)
+
+
+def winograd_seconds(shape: Shape, outputs: int, hardware: HardwareModel) -> float:
+    """Estimated seconds with tiles of `outputs` x `outputs` on one core.
+
+    The weights are transformed on the way: memory sees the nine taps that the direct convolution reads.
+    """
+    transform = TILES[outputs]
+    tiles, blocks = shape.tiles(outputs), shape.channels_out // shape.lanes
+    elements = transform.size**2
+    products = _product_seconds(elements * tiles * blocks * shape.channels_in, shape, hardware)
+    input_vectors = tiles * shape.channels_in / vector_width(shape.channels_in, hardware.lanes)
+    cycles = input_vectors * input_cycles(transform)
+    cycles += blocks * shape.channels_in * weight_cycles(transform)
+    cycles += tiles * blocks * output_cycles(transform)
+    seconds = products / _WINOGRAD_EFFICIENCY + cycles / hardware.frequency_hz
+    transformed = 4 * elements * tiles * shape.channels_in
+    seconds += 2 * transformed / _holding(hardware.levels, transformed).bandwidth_bytes_per_s
+    return _with_weights(seconds, shape, hardware)
+
+
+def input_cycles(transform: Transform) -> float:
+    """Cycles to transform one vector of channels of one input tile."""
+    size = transform.size
+    return 2 * size * transform.input_operations + _STORE_CYCLES * size**2
+
+
+def weight_cycles(transform: Transform) -> float:
+    """Cycles to transform the nine taps of one input channel and one vector of output channels."""
+    size = transform.size
+    return (3 + size) * transform.weight_operations + _STORE_CYCLES * size**2
+
+
+def output_cycles(transform: Transform) -> float:
+    """Cycles to transform one vector of channels of one tile of products."""
+    size, outputs = transform.size, transform.outputs
+    return (size + outputs) * transform.output_operations + _STORE_CYCLES * outputs**2 + 0.5 * size**2
+
+
+def vector_width(channels: int, lanes: int) -> int:
+    """Elements per vector along the input channels: the widest power of two that divides them."""
+    width = lanes
+    while channels % width:
+        width //= 2
+    return width
+
+
+def _product_seconds(operations: float, shape: Shape, hardware: HardwareModel) -> float:
+    """Seconds of multiply-adds of vectors of `shape.lanes` at the peak."""
+    # A vector of half the width costs half a slot where two of them start in a cycle, never less.
+    share = max(0.5, min(1.0, shape.lanes / hardware.lanes))
+    return operations * share * 2.0 * hardware.lanes / hardware.peak_flops
+
+
+def _with_weights(seconds: float, shape: Shape, hardware: HardwareModel) -> float:
+    """The time of the whole: not less than reading the weights, which earlier layers have displaced."""
+    size = 36 * shape.channels_in * shape.channels_out
+    return max(seconds, size / hardware.levels[-1].bandwidth_bytes_per_s)
+
+
+def _holding(levels: tuple[MemoryLevel, ...], size_bytes: float) -> MemoryLevel:
+    for level in levels:
+        if level.size_bytes and size_bytes <= 0.75 * level.size_bytes:
+            return level
+    return levels[-1]

@@ -1,0 +1,51 @@
+"""Turns packed convolutions into "winograd_conv" where that is estimated to be faster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.rebuild import rebuild
+from host.lowering.winograd.choice import Shape, best_tile
+from targets import HardwareModel
+
+
+def use_winograd(graph: Graph, hardware: HardwareModel, outputs: int | None = None) -> Graph:
+    """A graph whose 3x3 convolutions with stride 1 are computed by tiles where that pays.
+
+    "winograd_conv" has the attributes of the convolution and `outputs`, results along each side of a tile;
+    its weights are [O / L, C, 3, 3, L]: what one vector of transformed weights is made of lies together.
+
+    Args:
+        graph: with "packed_conv" nodes.
+        hardware: what the estimate is made for.
+        outputs: the size of every tile instead of the one with the best estimate.
+    """
+    arranged: dict[Value, Value] = {}
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        shape = winograd_shape(node)
+        tile = None if shape is None else outputs or best_tile(shape, hardware)
+        weight = inputs[1].data if tile is not None else None
+        if tile is None or weight is None:
+            return builder.copy(node, inputs)
+        if inputs[1] not in arranged:
+            arranged[inputs[1]] = constant(np.ascontiguousarray(weight.transpose(0, 3, 1, 2, 4)))
+        specs = [(node.output.shape, node.output.dtype)]
+        attrs = {**node.attrs, "outputs": tile}
+        return builder.emit("winograd_conv", [inputs[0], arranged[inputs[1]]], attrs, specs)
+
+    return rebuild(graph, rule)
+
+
+def winograd_shape(node: Node) -> Shape | None:
+    """The shape of a convolution that the algorithm applies to, else None."""
+    if node.op != "packed_conv" or len(node.output.shape) != 4 or node.output.dtype != "float32":
+        return None
+    blocks, *kernel, channels_in, lanes = node.inputs[1].shape
+    batch, height, width, channels_out = node.output.shape
+    plain = all(step == 1 for step in (*node.attrs["strides"], *node.attrs["dilation"]))
+    if kernel != [3, 3] or not plain or blocks * lanes != channels_out or 0 in node.output.shape:
+        return None
+    return Shape(batch, height, width, channels_in, channels_out, lanes)
