@@ -136,6 +136,9 @@ def _inline_functions(model: onnx.ModelProto, supported: Collection[str]) -> boo
     """Replace operators that the importer lacks by their function bodies; true if any was."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in STANDARD), 1)
     types = value_types(model.graph)
+    for tensor in model.graph.initializer:
+        declared = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        types.setdefault(tensor.name, declared)
     nodes: list[NodeProto] = []
     for position, node in enumerate(model.graph.node):
         body = None
