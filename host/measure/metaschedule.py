@@ -21,13 +21,16 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import s_tir
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from host.build import build_kernel_library
-from host.errors import BuildError, MeasureError, SessionLost
+from host.build.kernel import first_line
+from host.errors import BuildError, EdgeError, MeasureError, SessionLost
 from host.measure.kernels import KernelRunner
+from host.model import Task
 
 FUNCTION = "main"
 # MetaSchedule writes this many seconds for a trial that did not build or run.
@@ -185,7 +188,7 @@ def _finished(result: Any) -> Any:
 
 
 def search(
-    function: tvm.tirx.PrimFunc,
+    task: Task,
     target: tvm.target.Target,
     threads: int,
     runner: KernelRunner,
@@ -197,28 +200,32 @@ def search(
     """Search a task until `options.trials` programs of it are on record.
 
     Args:
-        function: the unscheduled function.
+        task: the unscheduled function.
         target: what to compile for.
         threads: that programs may use: the search's `num-cores`.
         runner: measures; its session has as many threads.
-        records: folder of the records of this function, made if it does not exist. An interrupted search
+        records: folder of the records of this task, made if it does not exist. An interrupted search
             goes on from them.
         options: how to search.
         space_generator: "post-order-apply" takes the stock rules of the target.
         keep: number of programs to return.
 
     Raises:
+        MeasureError: MetaSchedule fails on this task.
         DeviceError: the device went away.
     """
     register_intrinsics(str(target.attrs["mtriple"]).split("-")[0])
     records.mkdir(parents=True, exist_ok=True)
     database = ms.database.JSONDatabase(work_dir=str(records))
-    module = tvm.IRModule({FUNCTION: function.with_attr("global_symbol", FUNCTION)})
+    module = workload_module(task.function, task.flops)
     before = len(database)
-    if before < options.trials:
+    finished = records / "finished"
+    if before < options.trials and _number(finished) < options.trials:
         single = tvm.target.Target({**_dictionary(target), "num-cores": threads})
-        with _clocked(records / "seconds"):
+        with _clocked(records / "seconds"), _failures_of(task):
             _run_search(module, single, runner, records, options, space_generator, database)
+        # A small space is exhausted with fewer programs: the search would only measure them again.
+        finished.write_text(f"{options.trials}\n")
     records_of_task = list(database.get_all_tuning_records())
     failed = sum(_seconds(record) >= _FAILED_S for record in records_of_task)
     return SearchResult(
@@ -230,6 +237,29 @@ def search(
     )
 
 
+def workload_module(function: tvm.tirx.PrimFunc, flops: float) -> tvm.IRModule:
+    """A function as the search wants it: named "main", alone in a module.
+
+    The number of operations is told, since MetaSchedule's own count fails on values that are named by Let.
+
+    It is a copy all through. `with_attr` shares the body, and a schedule that is the only holder of the
+    function around it changes that body in place: the caller's function would grow with every program.
+    """
+    copy = tvm.ir.load_json(tvm.ir.save_json(function))
+    attributes = {"global_symbol": FUNCTION, "estimated_flops": round(flops)}
+    return tvm.IRModule({FUNCTION: copy.with_attr(attributes)})
+
+
+@contextmanager
+def _failures_of(task: Task) -> Iterator[None]:
+    try:
+        yield
+    except EdgeError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise MeasureError(f"MetaSchedule fails on {task.name}: {first_line(error)}") from error
+
+
 @contextmanager
 def _clocked(path: Path) -> Iterator[None]:
     """Add the seconds of the block to those in a file, also where the block is interrupted."""
@@ -239,6 +269,10 @@ def _clocked(path: Path) -> Iterator[None]:
     finally:
         with path.open("a") as file:
             file.write(f"{time.monotonic() - begin:.3f}\n")
+
+
+def _number(path: Path) -> int:
+    return int(path.read_text()) if path.is_file() else 0
 
 
 def _total_seconds(path: Path) -> float:
@@ -326,6 +360,6 @@ def _best(module: tvm.IRModule, records: Sequence[Any], keep: int) -> tuple[Foun
         schedule = s_tir.Schedule(module)
         records[index].trace.apply_to_schedule(schedule, remove_postproc=False)
         function = schedule.mod[FUNCTION]
-        if not any(tvm.ir.structural_equal(function, other.function) for other in found):
+        if not any(tvm_ffi.structural_equal(function, other.function) for other in found):
             found.append(FoundProgram(function, seconds, records[index].trace))
     return tuple(found)

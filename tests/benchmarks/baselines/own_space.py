@@ -12,10 +12,12 @@ import json
 import random
 from typing import Any
 
+import tvm
 from tvm import s_tir
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
+from host.measure.metaschedule import workload_module
 from host.space import DesignSpace
 from host.space.design import Sampler
 
@@ -31,23 +33,19 @@ class _Settled(Sampler):
         return self.value(name)
 
 
-def program_of(space: DesignSpace, values: dict[str, int]) -> s_tir.Schedule:
+def program_of(space: DesignSpace, values: dict[str, int], module: tvm.IRModule) -> s_tir.Schedule:
     """The program of legal decisions, annotated with them.
 
-    Raises:
-        ScheduleError: the decisions do not apply.
+    Args:
+        space: of the task.
+        values: the decisions.
+        module: the task as the search has it, see `workload_module`; held by the caller.
     """
-    schedule = s_tir.Schedule(_module(space), debug_mask="none", error_render_level="none")
+    schedule = s_tir.Schedule(module, debug_mask="none", error_render_level="none")
     settled = _Settled(schedule, space.decisions, values)
     space.rule.apply(settled, space.workload, space.hardware, space.threads)
     schedule.annotate(schedule.get_sblock("root"), _ANNOTATION, json.dumps(values))
     return schedule
-
-
-def _module(space: DesignSpace) -> Any:
-    import tvm
-
-    return tvm.IRModule({"main": space.task.function.with_attr("global_symbol", "main")})
 
 
 def decisions_of(trace: Any) -> dict[str, int]:
@@ -87,7 +85,7 @@ class OwnSpace(ms.space_generator.PySpaceGenerator):
         generator = random.Random(self.seed)
         drawn = (self.space.sample(generator) for _ in range(self.population))
         distinct = {tuple(values.items()): values for values in drawn}
-        return [program_of(self.space, values) for values in distinct.values()]
+        return [program_of(self.space, values, mod) for values in distinct.values()]
 
     def clone(self) -> OwnSpace:
         """A generator of the same programs."""
@@ -108,15 +106,22 @@ class DecisionMutator(ms.mutator.PyMutator):
         self.space = space
         self.seed = seed
         self.generator = random.Random(seed)
+        self.module = workload_module(space.task.function, space.task.flops)
+        # The same programs come up again and again, in small spaces above all.
+        self.traces: dict[tuple[tuple[str, int], ...], Any] = {}
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         """Nothing of the context is needed."""
 
     def apply(self, trace: Any, _: Any) -> Any:
         """The trace of a program that differs in one decision; None if none was found."""
-        values = decisions_of(trace)
-        changed = mutated(self.space, values, self.generator)
-        return None if changed is None else program_of(self.space, changed).trace
+        changed = mutated(self.space, decisions_of(trace), self.generator)
+        if changed is None:
+            return None
+        key = tuple(changed.items())
+        if key not in self.traces:
+            self.traces[key] = program_of(self.space, changed, self.module).trace
+        return self.traces[key]
 
     def clone(self) -> DecisionMutator:
         """A mutator that makes the same choices from the start."""

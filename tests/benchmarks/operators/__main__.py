@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -57,12 +58,17 @@ def benchmark(
     rankings: dict[str, list[Ranking]] = {}
     sizes = {operator.kind: sum(o.kind == operator.kind for o in operators) for operator in operators}
     for operator in operators:
-        subject = prepare(operator, bench.profile, bench.folder)
+        try:
+            subject = prepare(operator, bench.profile, bench.folder)
+        except (EdgeError, AssertionError) as error:
+            entries[operator.name] = {"class": operator.kind, "error": str(error), "ratios": {}}
+            sys.stdout.write(f"{operator.name}: {error}\n")
+            continue
         entry = run_operator(bench, subject, methods)
         if programs:
             ranking = rank(bench, subject, -(-programs // sizes[operator.kind]))
             rankings.setdefault(operator.kind, []).append(ranking)
-            entry["spearman"] = ranking.spearman
+            entry["spearman"] = ranking.spearman if math.isfinite(ranking.spearman) else None
             entry["ranked_programs"] = len(ranking.measured_s)
         entries[operator.name] = entry
         results.update(summary(entries))
@@ -78,7 +84,7 @@ def show(name: str, entry: dict[str, Any], methods: Sequence[str]) -> None:
     for method in methods:
         result = entry.get(method, {})
         cells.append(f"{method} {result['us']:.1f}" if "us" in result else f"{method} -")
-    ranking = f"  rank {entry['spearman']:.2f}" if "spearman" in entry else ""
+    ranking = f"  rank {entry['spearman']:.2f}" if entry.get("spearman") is not None else ""
     sys.stdout.write(f"{name:<26} us: {'  '.join(cells)}{ranking}\n")
     for method in methods:
         if "error" in entry.get(method, {}):

@@ -150,8 +150,9 @@ def _search(bench: Bench, subject: Subject, method: str, generator: Any, threads
     # The hash is in the name since another lowering makes another task.
     name = f"{subject.operator.name}-{subject.task.workload_hash}-{bench.options.threads}"
     records = bench.options.records / method / name
-    function = subject.task.function
-    return search(function, bench.target, bench.options.threads, bench.runner, records, options, generator)
+    return search(
+        subject.task, bench.target, bench.options.threads, bench.runner, records, options, generator
+    )
 
 
 def _finalist(
