@@ -73,7 +73,7 @@ class Tiled:
         )
         return (
             divided
-            and _registers(anchor, roles, hardware, values) <= hardware.vector_registers
+            and registers(anchor, roles, hardware, values) <= hardware.vector_registers
             and _code_in_bounds(anchor, roles, counts, values)
         )
 
@@ -125,11 +125,12 @@ def _window(anchor: Stage, roles: Roles) -> int:
     return math.prod(extents if extents[-1] <= 16 else extents[:-1])
 
 
-def _registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> int:
-    """Vector registers that the inner loop wants: accumulators, one row of one operand, a broadcast."""
+def registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> int:
+    """Vector registers that the inner loop wants: accumulators, vectors of one operand, a broadcast."""
     per_vector = max(1, roles.lanes // hardware.lanes)
     accumulators = values["vectors"] * values["rows"] * values["rows2"] * per_vector
-    operands = min(values["vectors"], 4) * per_vector + 1
+    # LLVM loads the vectors of all unrolled steps before it uses them.
+    operands = min(values["vectors"], 4) * per_vector * values["unroll"] + 1
     if values["window"] and any(access.strides[roles.vector] for access in anchor.reads[:1]):
         # Both operands are vectors (depthwise, pooling): LLVM keeps the whole window in registers.
         operands += _window(anchor, roles) * per_vector
