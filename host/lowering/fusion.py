@@ -106,11 +106,12 @@ def _reads_inside(node: Node, reader: Node) -> bool:
     """Whether `reader` can compute `node` itself, element by element as it needs it."""
     if reader.op in ELEMENTWISE:
         return reader.output.size == node.output.size
-    if reader.op in ("transpose", "slice", "pad"):
+    if reader.op in ("transpose", "slice", "pad", "concat"):
         return True
     if reader.op in ROW_WISE or reader.op in REDUCTIONS:
         return reader.inputs[0] is node.output
     if reader.op in _PADDED and reader.inputs[0] is node.output:
-        # The copy into the padded tensor can reorder dimensions on the way.
-        return node.op == "transpose" and len(node.inputs[0].shape) == len(node.output.shape)
+        # The copy into the padded tensor can do more on the way. Without padding there is no copy, but
+        # a transposed input needs one anyway.
+        return node.op == "transpose" or (node.op in ELEMENTWISE and any(reader.attrs["padding"]))
     return False

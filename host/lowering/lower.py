@@ -12,7 +12,7 @@ from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.layout import sink_transposes
 from host.lowering.pack import pack_weights
-from host.lowering.pointwise import pointwise_as_dense, split_sliced_dense
+from host.lowering.products import pointwise_as_dense, split_sliced_dense
 from host.lowering.reader import read
 from host.lowering.rebuild import share_equal
 from host.lowering.recognise import recognise

@@ -16,12 +16,10 @@ Anchors, all with channels last:
 
 from __future__ import annotations
 
-from host.lowering.graph import Node
-
 _UNARY_NAMES = """
     abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf exp floor gelu gelu_tanh
     hard_sigmoid hard_swish isfinite isinf isnan leaky_relu log logical_not negative relu round
-    rsqrt sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc mish elu selu reciprocal
+    rsqrt sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc selu reciprocal
 """
 _BINARY_NAMES = """
     add subtract multiply divide floor_divide power maximum minimum mod floor_mod equal not_equal
@@ -31,17 +29,8 @@ _BINARY_NAMES = """
 UNARY = frozenset(_UNARY_NAMES.split())
 BINARY = frozenset(_BINARY_NAMES.split())
 ELEMENTWISE = UNARY | BINARY | {"where", "clip", "cast", "broadcast"}
-COMMUTATIVE = frozenset(
-    {"add", "multiply", "maximum", "minimum", "logical_and", "logical_or", "equal", "not_equal"}
-)
-MOVEMENT = frozenset({"reshape", "transpose", "concat", "slice", "pad", "take"})
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod", "variance"})
 CONTRACTIONS = frozenset({"conv", "conv_transpose", "dense", "matmul"})
 ROW_WISE = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm"})
 ANCHORS = CONTRACTIONS | ROW_WISE | REDUCTIONS | {"pool"}
 COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
-
-
-def is_elementwise(node: Node) -> bool:
-    """Whether each element of the output depends on one element of each (broadcast) input."""
-    return node.op in ELEMENTWISE
