@@ -11,7 +11,7 @@ import numpy as np
 from host.model import TensorSpec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class InputRange:
     """What values an input may take.
 
@@ -19,12 +19,14 @@ class InputRange:
         spec: name, shape and type.
         low, high: bounds of an integer input, high excluded; None where the model does not say.
         mask: whether it marks valid positions with 1.
+        value: the one value that fits, for shapes, axes and the like.
     """
 
     spec: TensorSpec
     low: int | None = None
     high: int | None = None
     mask: bool = False
+    value: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,17 @@ class Style:
 
     scale: float
     positive: bool = False
+    integer_low: int = 0
     integer_high: int = 10
 
 
 STYLES = (
     Style(1.0),
-    Style(4.0, integer_high=4),
+    Style(4.0, integer_low=1, integer_high=4),
     Style(1.0, positive=True, integer_high=2),
-    Style(20.0, integer_high=100),
-    Style(0.2, positive=True, integer_high=2),
-    Style(400.0),
+    Style(20.0, integer_low=1, integer_high=100),
+    Style(0.2, positive=True, integer_low=1, integer_high=2),
+    Style(400.0, integer_high=1),
 )
 
 
@@ -61,12 +64,15 @@ def draw(
 def _draw_one(entry: InputRange, style: Style, generator: np.random.Generator) -> np.ndarray:
     spec = entry.spec
     dtype = np.dtype(getattr(ml_dtypes, spec.dtype)) if not hasattr(np, spec.dtype) else np.dtype(spec.dtype)
+    if entry.value is not None:
+        return entry.value.astype(dtype)
     if entry.mask and dtype.kind in "iufb":
         return _mask(spec.shape, generator).astype(dtype)
     if dtype.kind == "b":
         return np.asarray(generator.random(spec.shape) < 0.5)
     if dtype.kind in "iu":
-        low = 0 if entry.low is None else entry.low
+        # A single number is more often a length or a step, which cannot be 0, than an index.
+        low = max(style.integer_low, int(spec.shape == ())) if entry.low is None else entry.low
         high = style.integer_high if entry.high is None else entry.high
         return np.asarray(generator.integers(low, max(high, low + 1), spec.shape)).astype(dtype)
     return _real(spec.shape, style, generator).astype(dtype)

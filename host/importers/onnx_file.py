@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
-from host.errors import ModelFileError, ShapeError
+from host.errors import ImportFailed, ModelFileError
 from host.importers.pins import DeclaredInput
 
 # Weights above this many elements leave the graph. Shapes, axes and the like stay, because passes read them.
@@ -55,7 +55,7 @@ def read_onnx(path: Path) -> OnnxFile:
 
     Raises:
         ModelFileError: not an ONNX model, truncated, of an unknown opset, or with NaN weights.
-        ShapeError: an input is not a tensor.
+        ImportFailed: an input or output is a sequence, text or another thing that is not a tensor of numbers.
     """
     model = _parse(path)
     _check_versions(path.name, model)
@@ -75,7 +75,10 @@ def read_onnx(path: Path) -> OnnxFile:
     listed = [value for value in skeleton.graph.input if value.name not in constants]
     del skeleton.graph.input[:]
     skeleton.graph.input.extend(listed)
-    inputs = tuple(_declared(path.name, value) for value in listed)
+    for kind, values in (("input", listed), ("output", skeleton.graph.output)):
+        for value in values:
+            _check_tensor(path.name, kind, value)
+    inputs = tuple(_declared(value) for value in listed)
     return OnnxFile(path.name, skeleton, weights, inputs, len(files) > 1, tuple(files))
 
 
@@ -168,19 +171,29 @@ def _without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
     return skeleton
 
 
-def _declared(model_name: str, value: onnx.ValueInfoProto) -> DeclaredInput:
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        # Sequences and optionals are for the runtime only; importers report them.
-        return DeclaredInput(value.name, (), kind or "none")
-    tensor = value.type.tensor_type
-    if tensor.elem_type == TensorProto.UNDEFINED:
-        raise ShapeError(f"{model_name}: input {value.name!r} has no declared type: export the model again")
-    dtype = (
-        "str"
-        if tensor.elem_type == TensorProto.STRING
-        else helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+def _check_tensor(model_name: str, kind: str, value: onnx.ValueInfoProto) -> None:
+    """Refuse what is not a tensor of numbers: nothing else can enter or leave a deployed model.
+
+    Raises:
+        ImportFailed: a sequence, text or the like.
+        ModelFileError: no type is declared.
+    """
+    what = value.type.WhichOneof("value")
+    if what == "tensor_type":
+        element = value.type.tensor_type.elem_type
+        if element == TensorProto.UNDEFINED:
+            raise ModelFileError(f"{model_name}: {kind} {value.name!r} declares no type: export the model again")
+        if element != TensorProto.STRING:
+            return
+    names = {"tensor_type": "text", "sequence_type": "a sequence", "optional_type": "optional", "map_type": "a map"}
+    raise ImportFailed(
+        f"{model_name}: {kind} {value.name!r} is {names.get(str(what), 'no tensor')}; only tensors of numbers can enter and leave a model"
     )
+
+
+def _declared(value: onnx.ValueInfoProto) -> DeclaredInput:
+    tensor = value.type.tensor_type
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     if not tensor.HasField("shape"):
         return DeclaredInput(value.name, None, dtype)
     dimensions: list[int | str] = []

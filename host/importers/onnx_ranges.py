@@ -7,6 +7,7 @@ import onnx
 
 from host.importers.draws import InputRange, looks_like_mask
 from host.importers.onnx_evaluate import static_shape, value_types
+from host.importers.onnx_parameters import parameter_value
 from host.model import TensorSpec
 
 # Operators that hand the values of their first input on unchanged.
@@ -42,6 +43,9 @@ def input_ranges(
 
 
 def _range(spec: TensorSpec, graph: onnx.GraphProto, shapes: dict[str, tuple[int, ...] | None]) -> InputRange:
+    value = parameter_value(spec.name, spec.shape, graph, shapes)
+    if value is not None:
+        return InputRange(spec, value=value)
     if "int" not in spec.dtype:
         return InputRange(spec, mask=spec.dtype == "float32" and looks_like_mask(spec.name))
     bounds = _bounds(spec.name, graph, shapes)

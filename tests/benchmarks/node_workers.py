@@ -15,14 +15,14 @@ from typing import Any
 class Worker:
     """One process that answers a line for each case name it is given."""
 
-    def __init__(self, constants: bool) -> None:
+    def __init__(self, options: Sequence[str]) -> None:
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
             "TVM_NUM_THREADS": "1",
             "PYTHONWARNINGS": "ignore",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.node_case", *(["--constants"] if constants else [])],
+            [sys.executable, "-m", "tests.benchmarks.node_case", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -69,7 +69,7 @@ class Worker:
 
 
 def run_cases(
-    texts: Sequence[str], every: int, workers: int, time_limit_s: float, constants: bool
+    texts: Sequence[str], every: int, workers: int, time_limit_s: float, options: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Run the node tests whose names contain one of `texts` (all of them if it is empty).
 
@@ -78,12 +78,12 @@ def run_cases(
         every: take each N-th.
         workers: processes at a time.
         time_limit_s: of one case.
-        constants: give every input but the first as a constant in the graph.
+        options: of `tests.benchmarks.node_case`.
 
     Returns:
         A result per case, in order.
     """
-    first = Worker(constants)
+    first = Worker(options)
     names = [name for name in first.names if not texts or any(text in name for text in texts)][::every]
     pending: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
@@ -97,7 +97,7 @@ def run_cases(
             except queue.Empty:
                 break
             if worker is None or not worker.alive:
-                worker = Worker(constants)
+                worker = Worker(options)
             results[name] = worker.run(name, time_limit_s)
             if len(results) % 100 == 0:
                 sys.stderr.write(f"{len(results)}/{len(names)}\n")

@@ -8,6 +8,7 @@ from functools import cache
 from host.errors import ImportFailed
 from host.importers.onnx_operators import (
     arithmetic,
+    fourier,
     indexing,
     normalization,
     padding,
@@ -23,6 +24,7 @@ from host.importers.onnx_operators.stock import convert_with_tvm, stock_converte
 
 _FAMILIES = (
     arithmetic,
+    fourier,
     indexing,
     normalization,
     padding,
