@@ -119,7 +119,7 @@ def _schedule_nest(schedule: s_tir.Schedule, name: str, lanes: int) -> None:
         return
     # Vectors of bool are not what memory holds (one byte each); LLVM does those itself.
     if _reduces(statement) and str(statement.writes[0].source.dtype) != "bool":
-        # Where the channels are no multiple of the vector, weights are packed by half or a quarter of it.
+        # Where the channels are no multiple of the vector, weights are packed by part of it.
         for width in (lanes, lanes // 2, lanes // 4):
             narrow = _axes(statement, width) if width > 1 else None
             vector = _vector_axis(narrow) if narrow else None
