@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from host.errors import ScheduleError
-from host.space.workload import Access, Axis, Stage, Workload
+from host.space.workload import Access, Axis, Move, Stage, Workload
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Intrinsics that lower to data movement or selection; every other call is arithmetic.
@@ -150,7 +150,59 @@ def _access(
     for extent in shape:
         elements *= extent
     width = max(1, tvm.DataType(buffer.dtype).bits // 8)
-    return Access(buffer.name, elements, width, tuple(strides), tuple(blocks), buffer.name in arguments)
+    return Access(
+        buffer.name,
+        elements,
+        width,
+        tuple(strides),
+        tuple(blocks),
+        buffer.name in arguments,
+        tuple(shape),
+        _moves(indices, variables, axes),
+    )
+
+
+def _moves(
+    indices: list[tirx.PrimExpr], variables: list[tirx.Var], axes: list[Axis]
+) -> tuple[tuple[Move, ...], ...]:
+    """How each axis moves through the dimensions; empty if an index depends on data."""
+
+    def position(axis: int, iteration: int) -> tuple[int, ...] | None:
+        values = [_evaluate(index, variables, {axis: iteration}) for index in indices]
+        return None if any(value is None for value in values) else tuple(value or 0 for value in values)
+
+    found = []
+    for number, axis in enumerate(axes):
+        origin = position(number, 0)
+        if origin is None:
+            return ()
+        moves: list[Move] = []
+        every = 1
+        # Iterations at which another move may begin are divisors of the extent; a linear index, which is
+        # the usual one, is known by its last iteration.
+        while every < axis.extent:
+            there = position(number, every) or origin
+            moves.append(Move(every, tuple(b - a for a, b in zip(origin, there, strict=True))))
+            last = axis.extent - every
+            sizes = [n for n in range(2 * every, axis.extent, every) if axis.extent % n == 0]
+            if position(number, last) == _predicted(origin, moves, last):
+                break
+            every = next(
+                (n for n in sizes if position(number, n) != _predicted(origin, moves, n)), axis.extent
+            )
+        found.append(tuple(moves))
+    return tuple(found)
+
+
+def _predicted(origin: tuple[int, ...], moves: list[Move], iteration: int) -> tuple[int, ...]:
+    """Where the moves found so far lead."""
+    reached = list(origin)
+    rest = iteration
+    for move in reversed(moves):
+        count, rest = divmod(rest, move.every)
+        for dim, step in enumerate(move.steps):
+            reached[dim] += step * count
+    return tuple(reached)
 
 
 _BINARY: dict[type, Callable[[int, int], int]] = {

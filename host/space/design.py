@@ -38,16 +38,16 @@ class Sampler:
     def __init__(self, schedule: s_tir.Schedule, decisions: tuple[Decision, ...], values: Decisions) -> None:
         self.schedule = schedule
         self._open = {decision.name: decision for decision in decisions}
-        self._values = values
+        self.values = values
 
     def value(self, name: str) -> int:
         """The value taken, for choices that change the structure of the program."""
-        return self._values[name]
+        return self.values[name]
 
     def sample(self, name: str) -> object:
         """The value taken as a sampled expression of the schedule, for tile factors."""
         decision = self._open[name]
-        index = decision.choices.index(self._values[name])
+        index = decision.choices.index(self.values[name])
         share = [1.0 / len(decision.choices)] * len(decision.choices)
         return self.schedule.sample_categorical(list(decision.choices), share, decision=index)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -21,6 +22,19 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Move:
+    """How one axis moves through the dimensions of a buffer, up to a number of iterations.
+
+    Attributes:
+        every: iterations of the axis that make one step of this move.
+        steps: per dimension of the buffer, what the index grows by in one such step.
+    """
+
+    every: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Access:
     """One buffer that a stage reads or writes.
 
@@ -32,6 +46,9 @@ class Access:
             an axis that is split in the index (j // L, j % L) this is the step inside a group.
         block_strides: per axis, (group length, elements moved by one group), or (0, 0).
         argument: whether it is an argument of the function rather than an intermediate.
+        shape: extents of the buffer.
+        moves: per axis, its moves from the innermost: one for a linear index, two for (j // L, j % L). Empty
+            where the index depends on data.
     """
 
     buffer: str
@@ -40,6 +57,27 @@ class Access:
     strides: tuple[int, ...]
     block_strides: tuple[tuple[int, int], ...]
     argument: bool
+    shape: tuple[int, ...] = ()
+    moves: tuple[tuple[Move, ...], ...] = ()
+
+    def region(self, tile: Mapping[int, int]) -> tuple[int, ...]:
+        """Extents of the box that a tile touches; all of the buffer if that is not known.
+
+        Args:
+            tile: iterations by axis; axes left out count one.
+        """
+        if not self.moves:
+            return self.shape
+        extents = [1] * len(self.shape)
+        for axis, iterations in tile.items():
+            moves = self.moves[axis]
+            for position, move in enumerate(moves):
+                steps = -(-iterations // move.every)
+                if position + 1 < len(moves):
+                    steps = min(steps, moves[position + 1].every // move.every)
+                for dim, step in enumerate(move.steps):
+                    extents[dim] += abs(step) * (steps - 1)
+        return tuple(extents)
 
     def span(self, axis: int, steps: int) -> tuple[int, int]:
         """Distance in elements covered by `steps` along `axis`, and the number of separate runs."""

@@ -6,12 +6,15 @@ from host.errors import ScheduleError
 from host.model import Task
 from host.space.analysis import analyse
 from host.space.design import DesignSpace, Rule
+from host.space.rules.cuda_injective import CudaInjective
+from host.space.rules.cuda_tiled import CudaTiled
 from host.space.rules.injective import Injective
 from host.space.rules.rowwise import Rowwise
 from host.space.rules.tiled import Tiled
 from targets import HardwareModel
 
 RULES: tuple[Rule, ...] = (Tiled(), Rowwise(), Injective())
+CUDA_RULES: tuple[Rule, ...] = (CudaTiled(), CudaInjective())
 
 
 def space_for(task: Task, hardware: HardwareModel, threads: int = 1) -> DesignSpace:
@@ -19,14 +22,14 @@ def space_for(task: Task, hardware: HardwareModel, threads: int = 1) -> DesignSp
 
     Args:
         task: the unscheduled task.
-        hardware: the processor.
+        hardware: the processor; with a GPU, programs are made for that.
         threads: threads that the program may use.
 
     Raises:
         ScheduleError: no rule matches; the task is left to a default schedule.
     """
     workload = analyse(task.function)
-    for rule in RULES:
+    for rule in RULES if hardware.gpu is None else CUDA_RULES:
         if rule.matches(workload, hardware):
             return DesignSpace(
                 task, workload, hardware, threads, rule, rule.decisions(workload, hardware, threads)
