@@ -112,6 +112,9 @@ class HardwareModel:
         parallel_launch_s: cost of starting and joining a parallel loop.
         source: where the numbers come from: "declared", "detected" or "calibrated".
         gpu: the GPU that programs are made for; None makes them for the CPU.
+        issue_width: vector instructions that one core can start in a cycle, loads among them.
+        loads_per_cycle: loads of a register that one core can start in a cycle.
+        look_ahead: operations that wait in the core while later ones start: how far out of order it works.
     """
 
     cores: int
@@ -125,6 +128,9 @@ class HardwareModel:
     parallel_launch_s: float
     source: str
     gpu: GpuModel | None = None
+    issue_width: float = 5.0
+    loads_per_cycle: float = 2.0
+    look_ahead: float = 192.0
 
     @property
     def lanes(self) -> int:

@@ -6,23 +6,25 @@ import math
 
 from host.gensor.traffic import Loop, footprint_bytes, footprints, resident_level, traffic_bytes
 from host.space.design import Decisions, DesignSpace
+from host.space.rules.tiled import registers
 from host.space.rules.tiled_roles import PAD_COPY, Roles, counts_of, parallel_chunks, roles_of
 from host.space.workload import Stage
 from targets import HardwareModel
 
-# Instructions that a core can start in one cycle; conservative for the cores of all boards.
-_ISSUE_WIDTH = 5.0
 # Cycles around one register tile: address arithmetic, filling and draining the pipeline.
 _TILE_OVERHEAD_CYCLES = 16.0
-# Operations that an out-of-order core looks ahead: tiles shorter than this overlap with the next ones.
-_LOOK_AHEAD = 192.0
 _LINE_ELEMENTS = 16
 # What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
 _RAGGED = 1.3
 # Slow-down by conflicts in the first level: between 1.3 and 4 in measured programs.
-_CONFLICT = 2.0
-# Share of the memory time that is not hidden behind arithmetic even when arithmetic dominates.
-_EXPOSED = 0.08
+_CONFLICT, _CLOSE_CONFLICT = 2.0, 1.03
+# Share of the memory bandwidth that a core's own prefetching reaches on one stream.
+_STREAM = 0.7
+# Slow-down when every register is taken: the stages after the reduction spill.
+_CROWDED = 0.06
+# Share of the transfers into the first, second, third ... level that arithmetic does not hide: the farther
+# the source, the less prefetching covers.
+_EXPOSED = (0.05, 0.25, 0.5)
 
 
 def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
@@ -37,8 +39,8 @@ def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
     assert roles is not None
     compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
     memory = _memory_seconds(anchor, roles, hardware, values)
-    longest = max(compute, *memory)
-    seconds = longest + _EXPOSED * (sum(memory) + compute - longest)
+    exposed = sum(share * moved for share, moved in zip(_EXPOSED, memory, strict=False))
+    seconds = max(compute + exposed, *memory)
     seconds += _padding_seconds(space, values, compute)
     if space.threads <= 1:
         return seconds
@@ -64,7 +66,29 @@ def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values
                 step = _step_cycles(anchor, roles, hardware, values, v, r, depth)
                 tile = step * depth + _TILE_OVERHEAD_CYCLES + 2.0 * v * r * values["rows2"]
                 total += count_v * count_r * tile * (_RAGGED if v < vectors or r < rows else 1.0)
-    return total * (roles.second_total // values["rows2"]) * _outer(anchor, roles)
+        if count_v:
+            first = _step_cycles(anchor, roles, hardware, values, v, rows, depth) * depth
+            total += count_v * max(0.0, _weight_cycles(anchor, roles, hardware, v) - first)
+    used = registers(anchor, roles, hardware, values) / hardware.vector_registers
+    crowding = 1.0 + _CROWDED * max(0.0, used - 0.75) / 0.25
+    return total * crowding * (roles.second_total // values["rows2"]) * _outer(anchor, roles)
+
+
+def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors: int) -> float:
+    """Cycles in which the weights of one panel come from memory.
+
+    In a running model weights are cold: all others have been read since. They arrive while the first row
+    tile of a panel is computed; the taller that tile, the more of their way is hidden.
+    """
+    total = 0.0
+    for access in anchor.reads:
+        shared = not any(access.strides[axis] for axis in roles.rows if anchor.axes[axis].extent > 1)
+        shared = shared and (roles.second is None or not access.strides[roles.second])
+        size = access.elements * access.element_bytes
+        if access.argument and shared and size > hardware.levels[0].size_bytes:
+            panel = size * vectors / roles.groups
+            total += panel / (_STREAM * hardware.levels[-1].bandwidth_bytes_per_s) * hardware.frequency_hz
+    return total
 
 
 def _step_cycles(
@@ -106,9 +130,11 @@ def _step_cycles(
             broadcasts += count * groups
     vector_bytes = hardware.vector_bits / 8 * narrow
     load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
-    load_cycles += broadcasts / 2.0
-    supply = (tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]) / _ISSUE_WIDTH
-    overlapping = max(1.0, _LOOK_AHEAD / (tile * depth))
+    load_cycles += broadcasts / hardware.loads_per_cycle
+    instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
+    supply = instructions / hardware.issue_width
+    # Tiles shorter than what the core looks ahead overlap with the next ones.
+    overlapping = max(1.0, hardware.look_ahead / (tile * depth))
     latency = hardware.fma_latency_cycles / overlapping
     conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
     return max(arithmetic, load_cycles, supply, latency) * conflict
@@ -149,7 +175,9 @@ def _set_conflicts(anchor: Stage, roles: Roles, rows: int, rows2: int, hardware:
                     address // first.line_bytes
                 )
         worst = max(worst, max(len(lines) for lines in sets.values()))
-    return _CONFLICT if worst >= first.ways else 1.0
+    if worst > first.ways:
+        return _CONFLICT
+    return _CLOSE_CONFLICT if worst == first.ways else 1.0
 
 
 def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> list[float]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from host.gensor.actions import Action, actions, skip_empty_levels
-from host.gensor.etir import State, initial_state
+from host.gensor.etir import LEVELS, State, initial_state
 from host.space.design import DesignSpace
 
 Estimate = Callable[[dict[str, int]], float]
@@ -29,21 +29,23 @@ class WalkOptions:
         patience: steps at one level at which the advance becomes as likely as not.
         limit: hard bound on the steps of one walk.
         stall: walks without a better program after which no further one is started.
+        descents: best programs from which the walk goes on at temperature zero, over all levels at once.
         inverse: whether walks may step back (False: the tree).
         greedy: whether the best action is always taken (the Roller manner).
     """
 
-    walks: int = 24
+    walks: int = 32
     temperature: float = 1.0
     cooling: float = 0.85
     patience: int = 12
     limit: int = 160
-    stall: int = 8
+    stall: int = 14
+    descents: int = 3
     inverse: bool = True
     greedy: bool = False
 
 
-TREE = WalkOptions(walks=1, inverse=False, greedy=True)
+TREE = WalkOptions(walks=1, descents=0, inverse=False, greedy=True)
 
 
 @dataclass
@@ -93,7 +95,26 @@ def construct(
         stalled = 0 if better else stalled + 1
         if stalled >= options.stall:
             break
+    for values, _ in pool.ranked()[: options.descents]:
+        _descend(space, cost, values, pool)
     return pool.ranked()[:k]
+
+
+def _descend(space: DesignSpace, cost: Callable[[State], float], values: dict[str, int], pool: Pool) -> None:
+    """Follows the best edge of any level, as long as one gains; every state met is offered to the pool."""
+    state = _finished(values)
+    while True:
+        around = [_finished(other) for other in space.neighbours(state.decisions)]
+        for other in around:
+            pool.offer(other, cost(other))
+        best = min(around, key=lambda other: (cost(other), other.key()), default=state)
+        if cost(best) >= cost(state):
+            return
+        state = best
+
+
+def _finished(values: dict[str, int]) -> State:
+    return State(tuple(values.items()), len(LEVELS))
 
 
 def _walk(
