@@ -37,7 +37,7 @@ class Machine:
         """The fields of the host's MachineDescription."""
         return {
             "machine": os.uname().machine,
-            "cpu_name": self._cpuinfo("model name") or self._cpuinfo("uarch") or os.uname().machine,
+            "cpu_name": self._cpu_name(),
             "cores": len(os.sched_getaffinity(0)),
             "features": (self._cpuinfo("flags") or self._cpuinfo("Features") or self._cpuinfo("isa")).split(),
             "cache_bytes": self._caches(),
@@ -85,6 +85,12 @@ class Machine:
     def _cpuinfo(self, key: str) -> str:
         match = re.search(r"^%s\s*:\s*(.*)$" % re.escape(key), self._read("proc/cpuinfo") or "", re.MULTILINE)
         return match.group(1).strip() if match else ""
+
+    def _cpu_name(self) -> str:
+        """The processor's name; on Arm, which gives none, "implementer:part" as Linux prints them."""
+        implementer, part = self._cpuinfo("CPU implementer"), self._cpuinfo("CPU part")
+        arm = "%s:%s" % (implementer, part) if implementer and part else ""
+        return self._cpuinfo("model name") or self._cpuinfo("uarch") or arm or os.uname().machine
 
     def _caches(self) -> Dict[str, int]:
         caches = {}

@@ -71,9 +71,9 @@ def targets() -> dict[str, str]:
         board = board_for(description)
         if board is not None:
             hardware = board.hardware
-            found[name] = (
-                f"{description.cpu_name}: {hardware.vector_bits}-bit vectors, {hardware.cores} cores"
-            )
+            vectors = f"{hardware.vector_bits}-bit vectors" if hardware.lanes > 1 else "no vectors"
+            clock = f"{hardware.cores} cores at {hardware.frequency_hz / 1e9:.2f} GHz"
+            found[name] = f"{board.title}: {board.tvm_target['mcpu']}, {vectors}, {clock}"
     return found
 
 

@@ -6,10 +6,12 @@ import importlib
 import pkgutil
 
 from targets.board import Board, MachineDescription
+from targets.files import BoardFile, BoardFileError, board_files, load_board
 from targets.hardware import GpuModel, HardwareModel, MemoryLevel
 
 __all__ = [
     "Board",
+    "BoardFileError",
     "GpuModel",
     "HardwareModel",
     "MachineDescription",
@@ -19,27 +21,52 @@ __all__ = [
     "declared",
 ]
 
-_NOT_BOARDS = {"board", "hardware", "nvidia"}
+_NOT_BOARDS = {"board", "files", "hardware", "nvidia"}
 
 
 def board_names() -> tuple[str, ...]:
-    """Names of all board files."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_BOARDS))
+    """Names of all boards: modules and TOML files of this folder, and the user's files."""
+    return tuple(sorted({*_modules(), *board_files()}))
 
 
 def board_for(description: MachineDescription, restrict: str = "") -> Board | None:
-    """The board of a described machine, or None if no board file claims it."""
-    for name in board_names():
+    """The board that fits a described machine best, or None if none claims it.
+
+    Args:
+        description: the agent's report.
+        restrict: part of the processor to leave unused, where the board knows it ("avx2").
+
+    Raises:
+        BoardFileError: a board file cannot be used.
+    """
+    for name in _modules():
         module = importlib.import_module(f"targets.{name}")
         if module.matches(description):
             board: Board = module.resolve(description, restrict)
             return board
-    return None
+    best = max(_declared_boards(), key=lambda board: board.matches(description), default=None)
+    if best is None or not best.matches(description):
+        return None
+    if restrict:
+        raise ValueError(f"board {best.name} knows no restriction {restrict!r}")
+    return best.resolve(description)
 
 
 def declared() -> dict[str, MachineDescription]:
-    """Typical machines by the name that can be compiled for without having one."""
-    found: dict[str, MachineDescription] = {}
-    for name in board_names():
+    """Typical machines by the name that can be compiled for without having one.
+
+    Raises:
+        BoardFileError: a board file cannot be used.
+    """
+    found = {board.name: board.describe() for board in _declared_boards()}
+    for name in _modules():
         found.update(importlib.import_module(f"targets.{name}").DECLARED)
     return dict(sorted(found.items()))
+
+
+def _modules() -> tuple[str, ...]:
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_BOARDS))
+
+
+def _declared_boards() -> list[BoardFile]:
+    return [load_board(path) for path in board_files().values()]

@@ -11,10 +11,11 @@ import tvm
 import tvm_ffi
 
 from host.build.cache import KernelCache
+from host.build.target import architecture_of
 from host.errors import BuildError
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 2
+BUILD_VERSION = 3
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -73,25 +74,49 @@ def compile_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.targe
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with two changes.
+    """What TVM's own build does before code generation, with three changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
       moves cost nothing where the address is aligned.
     - No checks of the arguments' shapes: the virtual machine has checked the model's inputs, and the
       checks are a third of the compile time and two thirds of the object.
+    - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
     """
     transform = tvm.tirx.transform
     named = function.with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
-    module = transform.BindTarget(target.with_host(target))(tvm.IRModule({symbol: named}))
+    fixed = _fixed_vectors(target)
+    module = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
     module = transform.SkipAssert()(lower(module))
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
-        variable: body.with_body(_natural_alignment(body.body)).without_attr("tirx.is_entry_func")
+        variable: body.with_body(_natural_alignment(body.body))
+        .without_attr("tirx.is_entry_func")
+        .with_attr("target", target.with_host(target))
         for variable, body in module.functions.items()
     }
     return finalize()(tvm.IRModule(lowered, attrs=module.attrs))
+
+
+def _fixed_vectors(target: tvm.target.Target) -> tvm.target.Target:
+    """The target to lower for: the same without vectors of unknown length.
+
+    Where it sees them (RVV, SVE), TVM turns a vector loop into one over masked vectors of unknown length,
+    which LLVM cannot keep in registers, and which TVM's own type checks refuse in unrolled sums. LLVM maps
+    vectors of known length to the same registers. The code generator still gets the whole target.
+    """
+    options = dict(target.export())
+    features = [str(name) for name in options.get("mattr", ())]
+    if architecture_of(target) == "riscv64":
+        options["mcpu"] = "generic-rv64"
+        options["mattr"] = [name for name in features if not name.startswith(("+v", "+zv"))]
+    elif "+sve" in features:
+        options["mattr"] = [name for name in features if not name.startswith("+sve")]
+    else:
+        return target
+    options.pop("host", None)
+    return tvm.target.Target(options)
 
 
 def _natural_alignment(statement: tvm.tirx.Stmt) -> tvm.tirx.Stmt:

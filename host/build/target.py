@@ -14,7 +14,7 @@ ARCHITECTURES = ("x86_64", "aarch64", "riscv64")
 _VECTOR_FEATURES = {
     "x86_64": ((256, "avx2"), (512, "avx512f")),
     "aarch64": ((128, "neon"), (256, "sve")),
-    "riscv64": ((128, "v"),),
+    "riscv64": ((128, "v"), (256, "zvl256b")),
 }
 
 

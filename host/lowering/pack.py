@@ -14,6 +14,8 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 
+_NARROWEST = 4
+
 
 def lanes_for(channels: int, lanes: int) -> int:
     """How many output channels lie side by side in a packed weight.
@@ -21,12 +23,14 @@ def lanes_for(channels: int, lanes: int) -> int:
     The vector's lanes, the last block filled up, except where less is read and multiplied otherwise:
     half a vector of 512 bits where it divides the channels and filling up would add more than a tenth
     (half a vector takes half the time, a quarter no less), and for channels that fit into a part of one.
+    A core without vectors gets blocks too: a tile of channels then reads one stream and not one for each.
     """
+    lanes = max(lanes, _NARROWEST)
     filled = -(-channels // lanes) * lanes
     if lanes >= 16 and channels % (lanes // 2) == 0 and 10 * filled > 11 * channels:
         return lanes // 2
     width = lanes
-    while width > 4 and channels <= width // 2:
+    while width > _NARROWEST and channels <= width // 2:
         width //= 2
     return width
 

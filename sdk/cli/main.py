@@ -23,6 +23,7 @@ from typer.exceptions import TyperException
 from host.errors import EdgeError
 from sdk.cli import bundles, compile_model, deploy, devices, env, profile, run
 from sdk.cli.options import State
+from targets import BoardFileError
 
 _INTERRUPTED = 130
 
@@ -70,6 +71,8 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         return _fail(error.format_message(), error.exit_code, state, hint=" (sdk --help shows what there is)")
     except EdgeError as error:
         return _fail(str(error), error.exit_code, state)
+    except BoardFileError as error:
+        return _fail(str(error), 2, state)
     except Interrupted:
         return _fail("interrupted", _INTERRUPTED, state)
     except OSError as error:

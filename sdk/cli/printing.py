@@ -143,14 +143,14 @@ def print_calibration(calibration: Calibration, declared: HardwareModel, path: P
     for name, new_text, old_text in rows:
         print_line(f"{name:<16} {new_text:>16}   declared {old_text}")
     if calibration.load > 0.5:
-        print_line(f"note: other work on the device, load {calibration.load:.1f}, may have lowered the figures")
+        print_line(f"note: other work (load {calibration.load:.1f}) may have lowered the figures")
     print_line(f"{calibration.device} calibrated in {calibration.seconds:.0f} s, kept in {path}")
 
 
 def print_targets(targets: Mapping[str, str]) -> None:
     """The table of `sdk targets`."""
     for name, text in targets.items():
-        print_line(f"{name:<12} {text}")
+        print_line(f"{name:<16} {text}")
 
 
 def print_env(sections: Mapping[str, Mapping[str, str]]) -> None:

@@ -100,7 +100,7 @@ def vector_width(channels: int, lanes: int) -> int:
 def _product_seconds(operations: float, shape: Shape, hardware: HardwareModel) -> float:
     """Seconds of multiply-adds of vectors of `shape.lanes` at the peak."""
     # A vector of half the width costs half a slot where two of them start in a cycle, never less.
-    share = max(0.5, min(1.0, shape.lanes / hardware.lanes))
+    share = max(0.5, shape.lanes / hardware.lanes)
     return operations * share * 2.0 * hardware.lanes / hardware.peak_flops
 
 

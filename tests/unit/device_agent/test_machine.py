@@ -46,6 +46,17 @@ def test_a_description_has_the_fields_of_the_host(tmp_path):
     assert described["frequency_hz"] == 1500.5e6
 
 
+def test_arm_and_risc_v_processors_are_told_by_what_linux_prints(tmp_path):
+    write(tmp_path, "proc/cpuinfo", "CPU implementer\t: 0x41\nCPU part\t: 0xd08\nFeatures\t: fp asimd\n")
+    described = Machine(str(tmp_path)).describe()
+    assert described["cpu_name"] == "0x41:0xd08"
+    assert described["features"] == ["fp", "asimd"]
+    write(tmp_path, "proc/cpuinfo", "isa\t: rv64imafdcv_zba\nuarch\t\t: spacemit,x60\n")
+    described = Machine(str(tmp_path)).describe()
+    assert described["cpu_name"] == "spacemit,x60"
+    assert described["features"] == ["rv64imafdcv_zba"]
+
+
 def test_cpufreq_is_preferred_to_cpuinfo(tmp_path):
     machine = board(tmp_path)
     write(tmp_path, "sys/devices/system/cpu/cpufreq/policy0/scaling_cur_freq", "1200000")

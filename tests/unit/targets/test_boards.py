@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from host.build import target_for
+from targets import MachineDescription, board_for, board_names, declared
+
+BOARDS = [name for name in declared() if not name.startswith("x86_64")]
+# What Linux prints on real machines of each kind.
+SEEN = {
+    "Raspberry Pi 3 Model B Rev 1.2": ("aarch64", "0x41:0xd03", "raspberry_pi_3", "cortex-a53"),
+    "Raspberry Pi 4 Model B Rev 1.4": ("aarch64", "0x41:0xd08", "raspberry_pi_4", "cortex-a72"),
+    "Raspberry Pi 5 Model B Rev 1.0": ("aarch64", "0x41:0xd0b", "raspberry_pi_5", "cortex-a76"),
+    "NVIDIA Jetson Nano Developer Kit": ("aarch64", "0x41:0xd07", "jetson_nano", "cortex-a57"),
+    "NVIDIA Jetson Xavier NX Developer Kit": ("aarch64", "0x4e:0x004", "jetson_xavier_nx", "carmel"),
+    "NVIDIA Jetson Orin Nano Developer Kit": ("aarch64", "0x41:0xd42", "jetson_orin_nano", "cortex-a78ae"),
+    "Jetson AGX Orin Developer Kit": ("aarch64", "0x41:0xd42", "jetson_agx_orin", "cortex-a78ae"),
+    "StarFive VisionFive 2 v1.3B": ("riscv64", "sifive,u74-mc", "visionfive2", "sifive-u74"),
+    "spacemit k1-x deb1 board": ("riscv64", "spacemit,x60", "spacemit_k1", "spacemit-x60"),
+}
+
+
+def machine(name: str, cpu: str, model: str = "", features: tuple[str, ...] = ()) -> MachineDescription:
+    return MachineDescription(name, cpu, 4, features, {}, 1.2e9, 1 << 30, model)
+
+
+def test_boards_are_found_by_listing_the_folder() -> None:
+    assert {"x86_64", "raspberry_pi_4", "jetson_orin_nano", "visionfive2", "spacemit_k1"} < set(board_names())
+    assert set(BOARDS) < set(board_names())
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_declared_machine_is_its_own_board_and_compiles(name: str) -> None:
+    board = board_for(declared()[name])
+    assert board is not None
+    assert board.name == name
+    target = target_for(board)
+    assert int(target.attrs["num-cores"]) == board.hardware.cores
+    assert board.hardware.source == "declared"
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_hardware_models_are_plausible(name: str) -> None:
+    board = board_for(declared()[name])
+    assert board is not None
+    hardware = board.hardware
+    assert 1e9 < hardware.peak_flops < 5e10
+    assert hardware.levels[-1].name == "DRAM"
+    assert [level.name for level in hardware.levels[:-1]] == [
+        f"L{i + 1}" for i in range(len(hardware.levels) - 1)
+    ]
+    for inner, outer in zip(hardware.levels, hardware.levels[1:], strict=False):
+        assert inner.bandwidth_bytes_per_s > outer.bandwidth_bytes_per_s
+        assert inner.latency_s < outer.latency_s
+        assert inner.size_bytes < outer.size_bytes or not outer.size_bytes
+    in_order = {"cortex-a53", "sifive-u74", "spacemit-x60", "generic-rv64"}
+    assert (hardware.look_ahead <= 16) == (board.tvm_target["mcpu"] in in_order)
+
+
+@pytest.mark.parametrize("model", SEEN)
+def test_the_device_tree_picks_the_board(model: str) -> None:
+    architecture, cpu, name, mcpu = SEEN[model]
+    board = board_for(machine(architecture, cpu, model))
+    assert board is not None
+    assert (board.name, board.title, board.tvm_target["mcpu"]) == (name, model, mcpu)
+    assert board.hardware.frequency_hz == 1.2e9, "as the agent reports it"
+
+
+def test_an_unknown_board_is_generic_with_the_figures_of_its_core() -> None:
+    unknown = replace(machine("aarch64", "0x41:0xd0b", "Some New Board"), cache_bytes={"L3": 1 << 20})
+    board = board_for(unknown)
+    known = board_for(declared()["raspberry_pi_5"])
+    assert board is not None
+    assert known is not None
+    assert (board.name, board.title) == ("aarch64", "Some New Board")
+    assert board.tvm_target["mcpu"] == "cortex-a76"
+    assert board.hardware.fma_per_cycle == known.hardware.fma_per_cycle
+    assert board.hardware.level("L3").size_bytes == 1 << 20
+    plain = board_for(machine("aarch64", "0x99:0x999"))
+    assert plain is not None
+    assert plain.tvm_target["mcpu"] == "generic"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "isa", "name", "bits"),
+    [
+        ("unknown,core", "rv64imafdcv_zicbom_zba", "rv64gcv", 128),
+        ("unknown,core", "rv64imafdc_zicsr_zve32x", "rv64gc", 32),
+        ("spacemit,x60", "rv64imafdcv_zvl256b", "rv64gcv", 256),
+        # An older system that does not save the vector registers.
+        ("spacemit,x60", "rv64imafdc", "rv64gc", 32),
+        # A draft of the standard, which runs none of these programs.
+        ("thead,c906", "rv64imafdcvsu", "rv64gc", 32),
+        ("unknown,core", "rv64imafdc_xtheadvector", "rv64gc", 32),
+    ],
+)
+def test_vectors_are_used_where_the_system_has_them(cpu: str, isa: str, name: str, bits: int) -> None:
+    board = board_for(machine("riscv64", cpu, features=(isa,)))
+    assert board is not None
+    assert (board.name, board.hardware.vector_bits) == (name, bits)
+
+
+def test_a_machine_that_nobody_claims() -> None:
+    assert board_for(machine("sparc64", "")) is None
+
+
+def test_restrictions_are_known_or_refused() -> None:
+    with pytest.raises(ValueError, match="raspberry_pi_4 knows no restriction 'avx2'"):
+        board_for(declared()["raspberry_pi_4"], "avx2")
+
+
+def test_jetsons_carry_their_gpu() -> None:
+    board = board_for(declared()["jetson_orin_nano"])
+    assert board is not None
+    assert board.gpu is not None
+    assert board.on_gpu().tvm_target["arch"] == "sm_87"
