@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
 
 from host.build import KernelCache, build_kernel_library, compile_kernel, target_for
@@ -119,8 +118,8 @@ class Bench:
             built = [one for one in pool.map(attempt, programs) if one is not None]
         return list({one.key: one for one in reversed(built)}.values())[::-1]
 
-    def time(self, subject: Subject, built: Built, repeat: int = 3, max_s: float = 2.0) -> float:
-        """Median seconds of one call.
+    def time(self, subject: Subject, built: Built, max_s: float = 2.0, least: bool = False) -> float:
+        """Seconds of one call: the median of the samples, or the least where programs are chosen by it.
 
         Raises:
             MeasureError: it cannot be run.
@@ -130,12 +129,12 @@ class Bench:
             built.library,
             KERNEL,
             subject.arguments,
-            repeat=repeat,
+            repeat=3,
             min_repeat_ms=self.options.sample_ms,
             max_s=max_s,
             seed=self.options.seed,
         )
-        return measurement.median_s
+        return min(measurement.times_s) if least else measurement.median_s
 
     def screen(
         self, subject: Subject, programs: Sequence[Program], keep: int = 3
@@ -148,15 +147,15 @@ class Bench:
         built = self.build_all(programs)
         for one in built:
             try:
-                times[one.key] = self.time(subject, one)
+                times[one.key] = self.time(subject, one, max_s=1.0, least=True)
             except (MeasureError, SessionLost):
                 continue
         ranked = sorted((one for one in built if one.key in times), key=lambda one: times[one.key])
         again: dict[str, list[float]] = {one.key: [] for one in ranked[:keep]}
         for _ in range(3):
             for one in ranked[:keep]:
-                again[one.key].append(self.time(subject, one))
-        times.update({key: float(np.median(samples)) for key, samples in again.items()})
+                again[one.key].append(self.time(subject, one, least=True))
+        times.update({key: min(samples) for key, samples in again.items()})
         finalists = sorted(ranked[:keep], key=lambda one: times[one.key])
         return [(one, times[one.key]) for one in (*finalists, *ranked[keep:])]
 
