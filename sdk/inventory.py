@@ -87,6 +87,7 @@ def environment() -> dict[str, dict[str, str]]:
     with connect("local") as device:
         description = device.describe()
         state = device.state()
+        sensor = device.sensor()
     machine = {
         "processor": description.cpu_name,
         "cores": str(description.cores),
@@ -94,9 +95,15 @@ def environment() -> dict[str, dict[str, str]]:
         "caches": ", ".join(f"{k} {v >> 10} KiB" for k, v in description.cache_bytes.items()),
     }
     return {
-        "host": {"edgetlm": "", **versions(), "interpreter": sys.executable},
+        "host": {**versions(), "interpreter": sys.executable},
         "engines": engines,
-        "local": machine | {name: str(value) for name, value in state.items()},
+        "local": machine
+        | {
+            "energy": f"unavailable: {sensor['unavailable']}"
+            if sensor["unavailable"]
+            else str(sensor["source"])
+        }
+        | {name: str(value) for name, value in state.items()},
         "agent": dict(description.software),
         "devices": dict(devices()),
     }
