@@ -85,9 +85,7 @@ def run_reference(
         return _unpack(files[1], len(inputs))
 
 
-def _failure(
-    engine: str, path: Path, result: subprocess.CompletedProcess[str], error_file: Path
-) -> str:
+def _failure(engine: str, path: Path, result: subprocess.CompletedProcess[str], error_file: Path) -> str:
     """One line about why the process ended without outputs."""
     if error_file.is_file():
         message = str(json.loads(error_file.read_text())["message"])

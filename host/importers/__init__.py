@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from host.importers.dispatch import detect_format, load
+from host.importers.dispatch import detect_format, from_module, load
 
-__all__ = ["detect_format", "load"]
+__all__ = ["detect_format", "from_module", "load"]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from host.engines import engine_for_format
 from host.errors import ImportFailed
+from host.importers.draws import InputRange
+from host.importers.golden import GoldenOptions, make_golden
 from host.importers.tidy import tidy
 from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
+
+# Above this, golden outputs and the module are made one after the other.
+_LARGE_BYTES = 128 << 20
 
 
 def content_hash(files: Sequence[Path], shapes: Mapping[str, Sequence[int]]) -> str:
@@ -43,7 +50,9 @@ def output_specs(names: Sequence[str], golden: Sequence[GoldenCase]) -> tuple[Te
     """
     for name, value in zip(names, golden[0].outputs, strict=True):
         if not isinstance(value, np.ndarray) or value.dtype.kind in "OSU":
-            raise ImportFailed(f"output {name!r} is not a tensor of numbers, and only those can leave a model")
+            raise ImportFailed(
+                f"output {name!r} is not a tensor of numbers, and only those can leave a model"
+            )
     return tuple(
         TensorSpec(name, value.shape, value.dtype.name)
         for name, value in zip(names, golden[0].outputs, strict=True)
@@ -51,36 +60,75 @@ def output_specs(names: Sequence[str], golden: Sequence[GoldenCase]) -> tuple[Te
 
 
 @dataclass(frozen=True, eq=False)
-class Conversion:
-    """The outcome of building the relax module: the module, or why there is none."""
+class Source:
+    """A model file, ready to be run by its original runtime and to be converted.
 
-    signature: Signature
-    module: tvm.IRModule | None
-    reason: str = ""
-    operator: str | None = None
+    Attributes:
+        name: file name without suffix.
+        format: "onnx", "pt2" or "tflite".
+        path: the file that the runtime gets.
+        inputs: what it takes.
+        output_names: what it gives.
+        content_hash: of the model and its shapes.
+    """
 
-    @classmethod
-    def attempt(cls, build: Callable[[], tvm.IRModule], signature: Signature) -> Conversion:
-        """Build a module and check it against the signature; failures become a reason.
+    name: str
+    format: str
+    path: Path
+    inputs: tuple[TensorSpec, ...]
+    output_names: tuple[str, ...]
+    content_hash: str
 
-        Args:
-            build: makes the module; it raises ImportFailed if it cannot.
-            signature: what the original runtime takes and gives.
-        """
-        try:
-            module = tidy(build())
-            _check(module, signature)
-        except ImportFailed as error:
-            return cls(signature, None, str(error), error.operator)
-        return cls(signature, module)
 
-    def model(
-        self, name: str, format_name: str, path: Path, golden: tuple[GoldenCase, ...], digest: str
-    ) -> ImportedModel:
-        """All of it as the noun that the rest of the host works with."""
-        return ImportedModel(
-            name, format_name, path, self.signature, self.module, golden, digest, self.reason, self.operator
-        )
+def assemble(
+    source: Source, ranges: Sequence[InputRange], build: Callable[[], tvm.IRModule], options: GoldenOptions
+) -> ImportedModel:
+    """Make golden outputs and the relax module, and check one against the other.
+
+    The runtime works in a process of its own; small models are converted meanwhile, large ones after it, so
+    that their weights are not in memory three times.
+
+    Args:
+        source: the model.
+        ranges: values that its inputs may take.
+        build: makes the module; it raises ImportFailed if it cannot.
+        options: of the golden cases.
+
+    Raises:
+        EngineError: the original runtime cannot run the model.
+        ImportFailed: an output is not a tensor of numbers.
+    """
+    engine = engine_for_format(source.format).name
+    built: Future[tvm.IRModule] = Future()
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(make_golden, engine, source.path, ranges, options)
+        if source.path.stat().st_size > _LARGE_BYTES:
+            wait([waiting])
+        if not waiting.done() or waiting.exception() is None:
+            try:
+                built.set_result(tidy(build()))
+            except ImportFailed as error:
+                built.set_exception(error)
+        golden = waiting.result()
+    signature = Signature(source.inputs, output_specs(source.output_names, golden))
+    module, reason, operator = None, "", None
+    try:
+        made = built.result()
+        _check(made, signature)
+        module = made
+    except ImportFailed as error:
+        reason, operator = str(error), error.operator
+    return ImportedModel(
+        source.name,
+        source.format,
+        source.path,
+        signature,
+        module,
+        golden,
+        source.content_hash,
+        reason,
+        operator,
+    )
 
 
 def _check(module: tvm.IRModule, signature: Signature) -> None:
@@ -101,9 +149,8 @@ def _check(module: tvm.IRModule, signature: Signature) -> None:
         for have, spec in zip(made, wanted, strict=True):
             text = describe_type(have)
             if text != f"{spec.dtype}{list(spec.shape)}":
-                raise ImportFailed(
-                    f"the conversion makes {kind} {spec.name!r} {text}, the model {spec.dtype}{list(spec.shape)}"
-                )
+                expected = f"{spec.dtype}{list(spec.shape)}"
+                raise ImportFailed(f"the conversion makes {kind} {spec.name!r} {text}, the model {expected}")
 
 
 def describe_type(value: relax.Type) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from host.engines import run_reference
 from host.errors import ModelFileError
 from host.importers.golden import GoldenOptions, Reference
 from host.model import ImportedModel
+
+if TYPE_CHECKING:
+    import torch
 
 _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
 
@@ -85,3 +89,30 @@ def load(
     from host.importers.tflite_importer import import_tflite
 
     return import_tflite(path, given, options)
+
+
+def from_module(
+    module: torch.nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    name: str = "",
+    seed: int = 0,
+    golden_cases: int = 3,
+) -> ImportedModel:
+    """Export a torch module and import it.
+
+    Args:
+        module: in evaluation mode.
+        example_inputs: positional inputs of the shapes that it will run with.
+        name: of the model; the module's class name by default.
+        seed: of the golden inputs.
+        golden_cases: number of golden cases.
+
+    Raises:
+        ImportFailed: `torch.export` cannot capture the module.
+        EngineError: torch cannot run the exported program.
+    """
+    from host.importers.torch_importer import import_module
+
+    options = GoldenOptions(seed, golden_cases)
+    return import_module(module, example_inputs, name or type(module).__name__, options)

@@ -31,7 +31,7 @@ class InputRange:
 
 @dataclass(frozen=True)
 class Style:
-    """How floating-point values are drawn; later styles are tried when earlier ones give equal or NaN outputs."""
+    """How values are drawn; later styles are tried when earlier ones give equal or NaN outputs."""
 
     scale: float
     positive: bool = False

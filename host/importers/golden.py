@@ -89,7 +89,10 @@ def make_golden(
 
 def _open_integers(ranges: Sequence[InputRange]) -> bool:
     """Whether an integer input may have been out of a range that nobody stated."""
-    return any(entry.high is None and entry.value is None and not entry.mask and "int" in entry.spec.dtype for entry in ranges)
+    return any(
+        entry.high is None and entry.value is None and not entry.mask and "int" in entry.spec.dtype
+        for entry in ranges
+    )
 
 
 def _score(golden: Sequence[GoldenCase]) -> tuple[bool, int]:

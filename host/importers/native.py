@@ -15,8 +15,8 @@ from host.errors import ImportFailed
 def quiet() -> Iterator[list[ImportFailed]]:
     """Nothing that native code says within reaches the terminal.
 
-    A frontend that fails leaves half-built functions behind, which complain when they are freed; they are freed
-    before the block ends. So the block must not raise: it puts errors into the list that it is given.
+    A frontend that fails leaves half-built functions behind, which complain when they are freed; they are
+    freed before the block ends. So the block must not raise: it puts errors into the list that it is given.
     """
     failures: list[ImportFailed] = []
     sys.stderr.flush()

@@ -113,7 +113,9 @@ class _Conversion:
     def _results(self, operator: str, node: NodeProto) -> list[Any]:
         shapes = tuple(static_shape(self._types.get(name)) for name in node.output)
         if shapes and all(shape is not None and 0 in shape for shape in shapes):
-            return [self._nothing(name, shape) for name, shape in zip(node.output, shapes, strict=True) if shape]
+            return [
+                self._nothing(name, shape) for name, shape in zip(node.output, shapes, strict=True) if shape
+            ]
         converter = converter_for(operator)
         attributes: Mapping[str, Any] = {entry.name: _attribute(entry) for entry in node.attribute}
         arguments = [self.values[name] if name else None for name in node.input]

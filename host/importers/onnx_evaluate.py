@@ -14,7 +14,14 @@ STANDARD = ("", "ai.onnx")
 # A folded constant may have this many elements; larger ones stay operators and cost no space in the bundle.
 FOLD_ELEMENTS = 1 << 16
 
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+_RANDOM = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+}
 
 
 def value_types(graph: onnx.GraphProto) -> dict[str, ValueInfoProto]:
@@ -87,7 +94,7 @@ def _fold_shape(node: NodeProto, shape: tuple[int, ...] | None) -> dict[str, np.
 
 
 def _small_outputs(node: NodeProto, types: Mapping[str, ValueInfoProto]) -> bool:
-    """Whether the outputs are known to be small, or nothing is known of them (then they are checked after)."""
+    """Whether the outputs are known to be small, or nothing is known of them (they are checked after)."""
     for name in node.output:
         shape = static_shape(types.get(name))
         if shape is not None and np.prod(shape, dtype=np.int64) > FOLD_ELEMENTS:

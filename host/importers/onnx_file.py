@@ -182,12 +182,20 @@ def _check_tensor(model_name: str, kind: str, value: onnx.ValueInfoProto) -> Non
     if what == "tensor_type":
         element = value.type.tensor_type.elem_type
         if element == TensorProto.UNDEFINED:
-            raise ModelFileError(f"{model_name}: {kind} {value.name!r} declares no type: export the model again")
+            raise ModelFileError(
+                f"{model_name}: {kind} {value.name!r} declares no type: export the model again"
+            )
         if element != TensorProto.STRING:
             return
-    names = {"tensor_type": "text", "sequence_type": "a sequence", "optional_type": "optional", "map_type": "a map"}
+    names = {
+        "tensor_type": "text",
+        "sequence_type": "a sequence",
+        "optional_type": "optional",
+        "map_type": "a map",
+    }
+    found = names.get(str(what), "no tensor")
     raise ImportFailed(
-        f"{model_name}: {kind} {value.name!r} is {names.get(str(what), 'no tensor')}; only tensors of numbers can enter and leave a model"
+        f"{model_name}: {kind} {value.name!r} is {found}; only tensors of numbers can enter and leave a model"
     )
 
 

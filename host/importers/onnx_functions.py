@@ -19,7 +19,9 @@ def has_body(operator: str, opset: int) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def expand(node: NodeProto, opset: int, types: Mapping[str, ValueInfoProto], prefix: str) -> list[NodeProto] | None:
+def expand(
+    node: NodeProto, opset: int, types: Mapping[str, ValueInfoProto], prefix: str
+) -> list[NodeProto] | None:
     """The nodes that a node stands for.
 
     Args:
@@ -42,9 +44,9 @@ def expand(node: NodeProto, opset: int, types: Mapping[str, ValueInfoProto], pre
         if entry.default_value.type != AttributeProto.UNDEFINED
     }
     attributes = defaults | given
-    names = dict.fromkeys((name for inner in body.node for name in inner.output if name))
+    names = dict.fromkeys(name for inner in body.node for name in inner.output if name)
     rename = {name: prefix + name for name in names}
-    rename |= {name: value for name, value in zip(body.input, [*node.input] + [""] * len(body.input), strict=False)}
+    rename |= dict(zip(body.input, [*node.input] + [""] * len(body.input), strict=False))
     rename |= {name: value for name, value in zip(body.output, node.output, strict=False) if value}
     nodes = []
     for inner in body.node:
@@ -61,7 +63,9 @@ def _body(node: NodeProto, opset: int, types: Mapping[str, ValueInfoProto]) -> F
         if version is None:
             return None
         return FunctionProto.FromString(schema.get_function_with_opset_version(version))
-    version = max((entry for entry in schema.context_dependent_function_opset_versions if entry <= opset), default=None)
+    version = max(
+        (entry for entry in schema.context_dependent_function_opset_versions if entry <= opset), default=None
+    )
     inputs = []
     for name in node.input:
         if name and name not in types:
@@ -69,7 +73,9 @@ def _body(node: NodeProto, opset: int, types: Mapping[str, ValueInfoProto]) -> F
         inputs.append((types[name].type if name else TypeProto()).SerializeToString())
     if version is None:
         return None
-    built = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), inputs)
+    built = schema.get_context_dependent_function_with_opset_version(
+        version, node.SerializeToString(), inputs
+    )
     return FunctionProto.FromString(built) if built else None
 
 

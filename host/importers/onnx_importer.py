@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from host.importers.assemble import Conversion, content_hash, output_specs, work_file
-from host.importers.golden import GoldenOptions, make_golden
+from host.importers.assemble import Source, assemble, content_hash, work_file
+from host.importers.golden import GoldenOptions
 from host.importers.onnx_convert import convert_graph
 from host.importers.onnx_file import OnnxFile, read_onnx, write_pinned
 from host.importers.onnx_operators import supported_operators
 from host.importers.onnx_ranges import input_ranges
 from host.importers.onnx_simplify import simplify
 from host.importers.pins import pin
-from host.model import ImportedModel, Signature, TensorSpec
+from host.model import ImportedModel, TensorSpec
 
 
 def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
@@ -31,11 +31,9 @@ def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: Golden
     runnable = _runnable_file(path, file, pinned, digest)
     simple = simplify(file, pinned, supported_operators())
     ranges = input_ranges(simple, file.weights, specs)
-    golden = make_golden("onnxruntime", runnable, ranges, options)
-    names = [value.name for value in file.model.graph.output]
-    signature = Signature(specs, output_specs(names, golden))
-    conversion = Conversion.attempt(lambda: convert_graph(simple, file.weights), signature)
-    return conversion.model(path.stem, "onnx", runnable, golden, digest)
+    names = tuple(value.name for value in file.model.graph.output)
+    source = Source(path.stem, "onnx", runnable, specs, names, digest)
+    return assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
 
 
 def _runnable_file(path: Path, file: OnnxFile, pinned: dict[str, tuple[int, ...]], digest: str) -> Path:

@@ -1,8 +1,9 @@
-"""`Loop` and `Scan` of known length unrolled, `If` of a computed condition as a choice between both results."""
+"""`Loop` and `Scan` of known length unrolled, `If` of a computed condition as a choice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -127,7 +128,9 @@ def _goes_on(body: onnx.GraphProto) -> bool:
 def _scan(node: NodeProto, types: Mapping[str, ValueInfoProto], opset: int) -> Expansion | None:
     """A scan over axes of known length."""
     body = _graph(node, "body")
-    held = {entry.name: list(entry.ints) or entry.i for entry in node.attribute if entry.name != "body"}
+    held: dict[str, Any] = {
+        entry.name: list(entry.ints) or entry.i for entry in node.attribute if entry.name != "body"
+    }
     scanned = int(held["num_scan_inputs"])
     carried = len(node.input) - scanned
     sources = list(node.input[carried:])

@@ -106,7 +106,9 @@ def _reduced(use: _Use) -> np.ndarray | None:
     """Axes of a reduction."""
     keep = use.attribute("keepdims", 1)
     for axes in combinations(range(len(use.data)), int(np.prod(use.shape, dtype=np.int64))):
-        kept = [(1 if axis in axes else size) for axis, size in enumerate(use.data) if keep or axis not in axes]
+        kept = [
+            (1 if axis in axes else size) for axis, size in enumerate(use.data) if keep or axis not in axes
+        ]
         if tuple(kept) == use.out[0]:
             return np.array(axes)
     return None

@@ -1,4 +1,4 @@
-"""ONNX graphs made simple before the import: shapes as numbers, constants folded, functions and branches inlined.
+"""ONNX graphs made simple before the import: shapes as numbers, constants folded, functions inlined.
 
 What the graph computes stays the same; what a compiler has to understand of ONNX becomes less.
 """
@@ -33,7 +33,7 @@ def simplify(
         supported: standard operators that need no inlining of their function body.
 
     Returns:
-        A model of the same inputs, outputs and large weights, with shapes of all values where they can be inferred.
+        A model of the same inputs, outputs and large weights, with all shapes that can be inferred.
     """
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
@@ -71,7 +71,7 @@ def _set_shape(value: ValueInfoProto, shape: Iterable[int]) -> None:
 
 
 def _forget_symbolic_shapes(graph: onnx.GraphProto) -> None:
-    """Drop what the file says of inner shapes where it has symbols: inference says it better, with numbers."""
+    """Drop what the file says of inner shapes where it has symbols: inference finds numbers."""
     known = [value for value in graph.value_info if static_shape(value) is not None]
     del graph.value_info[:]
     graph.value_info.extend(known)
@@ -145,7 +145,9 @@ def _inline_functions(model: onnx.ModelProto, supported: Collection[str]) -> boo
         if node.domain in STANDARD and node.op_type not in supported and has_body(node.op_type, opset):
             body = expand(node, opset, types, f"{node.op_type}_{position}_{len(model.graph.node)}/")
         nodes += [node] if body is None else body
-    if len(nodes) == len(model.graph.node) and all(a is b for a, b in zip(nodes, model.graph.node, strict=True)):
+    if len(nodes) == len(model.graph.node) and all(
+        a is b for a, b in zip(nodes, model.graph.node, strict=True)
+    ):
         return False
     copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del model.graph.node[:]

@@ -1,4 +1,4 @@
-"""Open dimensions: a compiled model has numbers for all of them, `--shape` gives those the file leaves open."""
+"""Open dimensions: a compiled model has none, `--shape` gives those that the file leaves open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class DeclaredInput:
 
     Attributes:
         name: the model's own name.
-        dimensions: a number, a symbol that other inputs may share, or "" for an open dimension without a name;
+        dimensions: numbers, symbols that other inputs may share, or "" for open dimensions without a name;
             None if not even the rank is known.
         dtype: numpy dtype name.
     """
@@ -78,7 +78,8 @@ def _check_fit(
     for given, size in zip(shape, entry.dimensions, strict=True):
         if isinstance(size, int) and size != given:
             raise ShapeError(
-                f"{model_name}: --shape {entry.name}={text} does not fit, the model fixes {entry.name}={wanted}"
+                f"{model_name}: --shape {entry.name}={text} does not fit, "
+                f"the model fixes {entry.name}={wanted}"
             )
         if isinstance(size, str) and size and symbols.setdefault(size, given) != given:
             raise ShapeError(
@@ -91,7 +92,8 @@ def _close(model_name: str, entry: DeclaredInput, symbols: Mapping[str, int]) ->
     """The shape of an input that the user gave none for."""
     if entry.dimensions is None:
         raise ShapeError(
-            f"{model_name}: input {entry.name!r} has no declared shape: give one with --shape {entry.name}=N,..."
+            f"{model_name}: input {entry.name!r} has no declared shape: "
+            f"give one with --shape {entry.name}=N,..."
         )
     shape = [symbols.get(size, size) if isinstance(size, str) else size for size in entry.dimensions]
     if all(isinstance(size, int) for size in shape):

@@ -20,7 +20,9 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.convert_map = {name: self._named(name, method) for name, method in self.convert_map.items()}
+        self.convert_map: dict[str, Any] = {
+            name: self._named(name, method) for name, method in self.convert_map.items()
+        }
 
     def check_unsupported_ops(self) -> None:
         """Refuse operators without a converter by name.
@@ -74,7 +76,7 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
         return convert
 
     def _fit(self, op: Any, value: relax.Var) -> relax.Expr:
-        """The value in the shape that the file declares, where the converter has only the axes of size 1 wrong."""
+        """The value in the declared shape, where the converter has only the axes of size 1 wrong."""
         outputs = self.get_output_tensors(op)
         if len(outputs) != 1 or not isinstance(value.ty, relax.TensorType) or value.ty.shape is None:
             return value
@@ -103,7 +105,7 @@ def convert_model(model: Any) -> tvm.IRModule:
             module = from_tflite(model, op_converter=_Converter)
         except ImportFailed as error:
             failures.append(ImportFailed(str(error), error.operator))
-        except Exception as error:  # as above, outside of an operator
+        except Exception as error:  # noqa: BLE001 - as above, outside of an operator
             failures.append(
                 ImportFailed(f"the graph cannot be converted: {' '.join(str(error).split())[:200]}")
             )

@@ -128,13 +128,16 @@ def operator_name(model: Any, operator: Any) -> str:
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     if number == tflite.BuiltinOperator.CUSTOM:
         return str(code.CustomCode().decode("utf-8"))
-    names = {value: name for name, value in vars(tflite.BuiltinOperator).items() if isinstance(value, int)}
-    return names.get(number, f"number {number}")
+    for name, value in vars(tflite.BuiltinOperator).items():
+        if isinstance(value, int) and value == number:
+            return str(name)
+    return f"number {number}"
 
 
 def _tables(model: Any, graph: Any, tensor: int) -> list[int]:
     """Sizes of the tables that the values of a tensor index."""
-    carriers, sizes = {tensor}, []
+    carriers: set[int] = {tensor}
+    sizes: list[int] = []
     for position in range(graph.OperatorsLength()):
         operator = graph.Operators(position)
         name, inputs = operator_name(model, operator), [int(index) for index in operator.InputsAsNumpy()]

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from host.errors import ShapeError
-from host.importers.assemble import Conversion, content_hash, output_specs
+from host.importers.assemble import Source, assemble, content_hash
 from host.importers.draws import InputRange, looks_like_mask
-from host.importers.golden import GoldenOptions, make_golden
+from host.importers.golden import GoldenOptions
 from host.importers.pins import pin
 from host.importers.tflite_convert import convert_model
 from host.importers.tflite_file import read_tflite
-from host.model import ImportedModel, Signature, TensorSpec
+from host.model import ImportedModel, TensorSpec
 
 
 def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
@@ -29,16 +29,14 @@ def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: Gold
         if shape != file.default_shapes[name]:
             default = ",".join(map(str, file.default_shapes[name]))
             raise ShapeError(
-                f"{path.name}: a TFLite file carries the sizes that it was converted for: use --shape {name}={default}, "
-                "or convert the model again with the size wanted"
+                f"{path.name}: a TFLite file carries the sizes that it was converted for: "
+                f"use --shape {name}={default}, or convert the model again with the size wanted"
             )
     digest = content_hash([path], pinned)
     specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
     ranges = [_range(spec, file.tables[spec.name]) for spec in specs]
-    golden = make_golden("litert", path.resolve(), ranges, options)
-    signature = Signature(specs, output_specs(file.output_names, golden))
-    conversion = Conversion.attempt(lambda: convert_model(file.model), signature)
-    return conversion.model(path.stem, "tflite", path.resolve(), golden, digest)
+    source = Source(path.stem, "tflite", path.resolve(), specs, file.output_names, digest)
+    return assemble(source, ranges, lambda: convert_model(file.model), options)
 
 
 def _range(spec: TensorSpec, tables: Sequence[int]) -> InputRange:

@@ -13,8 +13,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 def tidy(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
-    Casts, reshapes and broadcasts that change nothing go. `take` keeps an index out of range within the table instead of reading foreign memory, and a power with a
-    small whole exponent becomes multiplications (exact for negative bases, where pow is slow or warns).
+    Casts, reshapes and broadcasts that change nothing go. `take` keeps an index out of range within the table
+    instead of reading foreign memory. A power with a small whole exponent becomes multiplications, which are
+    exact for negative bases, where pow is slow.
     """
     rewriter = _Rewriter(module)
     module = tvm.IRModule(module.functions, attrs=module.attrs)

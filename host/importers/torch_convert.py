@@ -74,7 +74,7 @@ def convert_program(program: torch.export.ExportedProgram) -> tvm.IRModule:
             module = _Importer(constants).from_exported_program(program, False, True, False, None)
         except ImportFailed as error:
             failures.append(ImportFailed(str(error), error.operator))
-        except Exception as error:  # as above, outside of an operator
+        except Exception as error:  # noqa: BLE001 - as above, outside of an operator
             failures.append(
                 ImportFailed(f"the program cannot be converted: {' '.join(str(error).split())[:200]}")
             )

@@ -9,18 +9,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from host.importers.assemble import Conversion, content_hash, output_specs, work_file  # isort: split
+from host.importers.assemble import Source, assemble, content_hash, work_file  # isort: split
 
 import torch
 from torch.export.graph_signature import InputKind, TensorArgument
 
 from host.errors import ImportFailed, ModelFileError, ShapeError
 from host.importers.draws import InputRange
-from host.importers.golden import GoldenOptions, make_golden
+from host.importers.golden import GoldenOptions
 from host.importers.pins import DeclaredInput, pin
 from host.importers.torch_convert import convert_program
 from host.importers.torch_ranges import input_ranges
-from host.model import ImportedModel, Signature, TensorSpec
+from host.model import ImportedModel, TensorSpec
 
 
 def import_pt2(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
@@ -42,37 +42,21 @@ def import_pt2(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenO
         program = _specialise(path, program, pinned, runnable)
     specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in declared)
     ranges: list[InputRange] = input_ranges(program, specs)
-    golden = make_golden("torch", runnable, ranges, options)
-    names = [
-        name or f"output_{index}" for index, name in enumerate(map(str, program.graph_signature.user_outputs))
-    ]
-    signature = Signature(specs, output_specs(names, golden))
-    conversion = Conversion.attempt(lambda: convert_program(program), signature)
-    return conversion.model(path.stem, "pt2", runnable, golden, digest)
+    outputs = map(str, program.graph_signature.user_outputs)
+    names = tuple(name or f"output_{index}" for index, name in enumerate(outputs))
+    source = Source(path.stem, "pt2", runnable, specs, names, digest)
+    return assemble(source, ranges, lambda: convert_program(program), options)
 
 
-def from_module(
-    module: torch.nn.Module,
-    example_inputs: Sequence[torch.Tensor],
-    *,
-    name: str = "",
-    seed: int = 0,
-    golden_cases: int = 3,
+def import_module(
+    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], title: str, options: GoldenOptions
 ) -> ImportedModel:
-    """Export a torch module and import it.
-
-    Args:
-        module: in evaluation mode.
-        example_inputs: positional inputs of the shapes that it will run with.
-        name: of the model; the module's class name by default.
-        seed: of the golden inputs.
-        golden_cases: number of golden cases.
+    """Export a torch module, keep the archive in the user's cache, and import it.
 
     Raises:
         ImportFailed: `torch.export` cannot capture the module.
         EngineError: torch cannot run the exported program.
     """
-    title = name or type(module).__name__
     with tempfile.TemporaryDirectory(prefix="edgetlm-export-") as directory:
         exported = Path(directory, f"{title}.pt2")
         try:
@@ -86,7 +70,7 @@ def from_module(
         partial = kept.with_name(f"partial-{kept.name}")
         partial.write_bytes(exported.read_bytes())
         partial.rename(kept)
-    return import_pt2(kept, {}, GoldenOptions(seed, golden_cases))
+    return import_pt2(kept, {}, options)
 
 
 def _read(path: Path) -> torch.export.ExportedProgram:

@@ -23,7 +23,6 @@ from host.errors import EdgeError, EngineError, ImportFailed
 from host.importers import load
 from host.model import ImportedModel
 
-
 # As in the verification of a bundle: relative to the largest expected value.
 _TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 
@@ -100,7 +99,7 @@ def _evaluate(case: TestCase, directory: Path, constants: bool) -> dict[str, Any
     path.write_bytes(model_proto.SerializeToString())
     try:
         peer = _run_onnxruntime(path, inputs)
-    except Exception as error:  # whatever ONNX Runtime raises: the case is not counted
+    except Exception as error:  # noqa: BLE001 - whatever ONNX Runtime raises: the case is not counted
         return {"outcome": "excluded", "detail": str(error)[:200]}
     for made, data in zip(peer, case.data_sets, strict=True):
         if not _tensors(data[1]):
@@ -145,7 +144,7 @@ def main() -> int:
                 result = {"outcome": "reason", "operator": error.operator, "detail": str(error)}
             except EdgeError as error:
                 result = {"outcome": "error", "detail": f"{type(error).__name__}: {error}"}
-            except Exception as error:  # the table counts it; a case must not end the others
+            except Exception as error:  # noqa: BLE001 - the table counts it; a case must not end the others
                 text = " ".join(str(error).split())
                 result = {"outcome": "error", "detail": f"{type(error).__name__}: {text[-300:]}"}
             answers.write(json.dumps({"name": name} | result) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -16,18 +17,25 @@ from tests.models.zoo import ZOO, make
 OPSET = 18
 
 
-def export_onnx(module: nn.Module, inputs: tuple[torch.Tensor, ...], name: str, path: Path) -> Path:
+def export_onnx_model(
+    module: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    path: Path,
+) -> Path:
     """Write one ONNX file, weights inside, without traces of the machine that wrote it."""
-    entry = ZOO[name]
-    program = torch.onnx.export(
-        module,
-        inputs,
-        input_names=list(entry.input_names),
-        output_names=list(entry.output_names),
-        opset_version=OPSET,
-        dynamo=True,
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporters' own deprecations are not ours to fix
+        program = torch.onnx.export(
+            module,
+            inputs,
+            input_names=list(input_names),
+            output_names=list(output_names),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None
     model = program.model_proto
     _strip(model)
@@ -85,7 +93,8 @@ def export(name: str, directory: Path, format_name: str, seed: int = 0) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporters' own deprecations are not ours to fix
         if format_name == "onnx":
-            export_onnx(module, inputs, name, partial)
+            entry = ZOO[name]
+            export_onnx_model(module, inputs, entry.input_names, entry.output_names, partial)
         elif format_name == "pt2":
             export_pt2(module, inputs, partial)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -15,7 +17,7 @@ def dcgan_generator() -> nn.Module:
     """Generator of a DCGAN: 100x1x1 noise to a 3x64x64 image by transposed convolutions."""
     widths = (100, 512, 256, 128, 64)
     layers: list[nn.Module] = []
-    for index, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for index, (before, after) in enumerate(pairwise(widths)):
         stride, padding = (1, 0) if index == 0 else (2, 1)
         layers.append(nn.ConvTranspose2d(before, after, 4, stride, padding, bias=False))
         layers += [nn.BatchNorm2d(after), nn.ReLU()]

@@ -81,7 +81,8 @@ def _cumulative(product: bool) -> Converter:
             dtype = dtype_of(inputs[1])
             given = context.emit(relax.op.reshape(inputs[1], ()))
             here = relax.op.logical_or(
-                relax.op.equal(given, scalar(number, dtype)), relax.op.equal(given, scalar(number - rank, dtype))
+                relax.op.equal(given, scalar(number, dtype)),
+                relax.op.equal(given, scalar(number - rank, dtype)),
             )
             chosen = context.emit(relax.op.where(here, result, chosen))
         return chosen

@@ -28,7 +28,9 @@ def _matrices(length: int, rows: int, inverse: bool, dtype: str) -> tuple[Any, A
     angles = 2 * np.pi * np.outer(np.arange(length), np.arange(rows)) / length
     factor = 1 / length if inverse else 1.0
     sign = 1.0 if inverse else -1.0
-    return constant((np.cos(angles) * factor).astype(dtype)), constant((sign * np.sin(angles) * factor).astype(dtype))
+    return constant((np.cos(angles) * factor).astype(dtype)), constant(
+        (sign * np.sin(angles) * factor).astype(dtype)
+    )
 
 
 def _transform(

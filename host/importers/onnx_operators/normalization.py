@@ -6,7 +6,15 @@ from typing import Any
 
 from tvm import relax
 
-from host.importers.onnx_operators.context import Attributes, Context, Converter, Inputs, dtype_of, get, shape_of
+from host.importers.onnx_operators.context import (
+    Attributes,
+    Context,
+    Converter,
+    Inputs,
+    dtype_of,
+    get,
+    shape_of,
+)
 
 
 def _layer_norm(context: Context, inputs: Inputs, attributes: Attributes) -> Any:

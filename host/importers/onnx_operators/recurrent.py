@@ -145,7 +145,9 @@ class _Cell:
         valid = self.emit(relax.op.less(scalar(step, dtype_of(direction.lengths)), direction.lengths))
         return self.emit(relax.op.where(valid, new, old))
 
-    def outputs(self, sequences: list[dict[int, Any]], finals: list[list[Any]], cells: list[_Direction]) -> list[Any]:
+    def outputs(
+        self, sequences: list[dict[int, Any]], finals: list[list[Any]], cells: list[_Direction]
+    ) -> list[Any]:
         """Y (T, directions, N, H) and the last states (directions, N, H), or with the batch first."""
         zeros = constant(np.zeros((self.batch, self.hidden), self.dtype))
         rows = []

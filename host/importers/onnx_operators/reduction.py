@@ -30,7 +30,7 @@ _AXES_INPUT_SINCE = {"ReduceSum": 13}
 
 
 def possible_axes(context: Context, inputs: Inputs, attributes: Attributes) -> list[list[int]]:
-    """The axes to reduce: one list, or several that fit if the model computes them and the shapes do not tell.
+    """The axes to reduce: one list, or several that fit if the model computes them.
 
     Raises:
         ImportFailed: none fit.
@@ -71,7 +71,9 @@ def _choose(context: Context, inputs: Inputs, candidates: list[list[int]], resul
     rank = len(shape_of(context, inputs[0]))
     axes = context.emit(relax.op.astype(inputs[1], "int64"))
     size = scalar(rank, "int64")
-    axes = context.emit(relax.op.where(relax.op.less(axes, scalar(0, "int64")), relax.op.add(axes, size), axes))
+    axes = context.emit(
+        relax.op.where(relax.op.less(axes, scalar(0, "int64")), relax.op.add(axes, size), axes)
+    )
     bits = context.emit(relax.op.sum(relax.op.left_shift(scalar(1, "int64"), axes)))
     chosen = results[0]
     for candidate, result in zip(candidates[1:], results[1:], strict=True):

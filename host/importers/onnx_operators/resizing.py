@@ -1,7 +1,7 @@
 """Resize and Upsample.
 
-What relax's resize2d can do is left to it, because it compiles to the better program; everything else becomes,
-axis by axis, a weighted sum of a few neighbours whose numbers and weights the program computes.
+What relax's resize2d can do is left to it, because it compiles to the better program; everything else
+becomes, axis by axis, a weighted sum of a few neighbours whose numbers and weights the program computes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,11 @@ def _resize(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         wants_region = method.coordinates == "tf_crop_and_resize"
         if out[axis] == shape[axis] and factors[axis] == 1.0 and not wants_region:
             continue
-        scale = _pick(context, scales, [position]) if factors[axis] is None else constant(np.float32([factors[axis]]))
+        scale = (
+            _pick(context, scales, [position])
+            if factors[axis] is None
+            else constant(np.array([factors[axis]], np.float32))
+        )
         window = _pick(context, region, [position, position + len(axes)]) if wants_region else None
         step = _Axis(shape[axis], out[axis], scale, window)
         result = _resize_axis(context, result, axis, step, method)
@@ -123,13 +127,17 @@ def _targets(
             out[axis] = int(np.floor(shape[axis] * np.float32(factor)))
         return out, list(factors)
     wanted = constant_value(sizes)
-    target = [context.output_shape()[axis] for axis in axes] if wanted is None else [int(size) for size in wanted]
+    target = (
+        [context.output_shape()[axis] for axis in axes] if wanted is None else [int(size) for size in wanted]
+    )
     ratios = [size / shape[axis] for size, axis in zip(target, axes, strict=True)]
     if policy == "stretch":
         for axis, size, ratio in zip(axes, target, ratios, strict=True):
             out[axis], factors[axis] = size, ratio
         return out, list(factors)
-    ratio = _common_ratio(context, shape, axes, target, min(ratios) if policy == "not_larger" else max(ratios))
+    ratio = _common_ratio(
+        context, shape, axes, target, min(ratios) if policy == "not_larger" else max(ratios)
+    )
     for axis in axes:
         out[axis], factors[axis] = int(np.floor(shape[axis] * ratio + 0.5)), ratio
     return out, list(factors)
@@ -156,12 +164,19 @@ def _resize2d(
     shape = shape_of(context, data)
     modes = {"half_pixel": "half_pixel", "asymmetric": "asymmetric", "align_corners": "align_corners"}
     whole = len(shape) == 4 and out[:2] == list(shape[:2]) and method.mode in ("nearest", "linear")
-    exact = all(factor is not None and size * factor == end for size, factor, end in zip(shape, factors, out, strict=True))
+    exact = all(
+        factor is not None and size * factor == end
+        for size, factor, end in zip(shape, factors, out, strict=True)
+    )
     plain = not method.antialias and not method.exclude_outside
     if not (whole and exact and plain and method.coordinates in modes and dtype_of(data) == "float32"):
         return None
     upward = all(end % size == 0 for size, end in zip(shape, out, strict=True))
-    if method.mode == "nearest" and (method.coordinates, method.nearest) == ("asymmetric", "floor") and upward:
+    if (
+        method.mode == "nearest"
+        and (method.coordinates, method.nearest) == ("asymmetric", "floor")
+        and upward
+    ):
         return relax.op.image.resize2d(data, out[2:], None, "NCHW", "nearest_neighbor", "asymmetric", "floor")
     if method.mode == "linear":
         return relax.op.image.resize2d(data, out[2:], None, "NCHW", "linear", modes[method.coordinates])
@@ -297,9 +312,7 @@ def _upsample(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
         "coordinate_transformation_mode": b"asymmetric",
         "nearest_mode": b"floor",
     }
-    method = Context(
-        context.builder, "Resize", 13, context.outputs, context.output_shapes, context.values
-    )
+    method = Context(context.builder, "Resize", 13, context.outputs, context.output_shapes, context.values)
     return _resize(method, [inputs[0], None, factors], changed)
 
 

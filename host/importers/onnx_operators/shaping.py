@@ -63,7 +63,9 @@ def _squeeze(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     axes, shape = _axes(context, inputs, attributes), shape_of(context, inputs[0])
     if axes is None and get(inputs, 1) is not None:
         return relax.op.reshape(inputs[0], context.output_shape())
-    dropped = [i for i, size in enumerate(shape) if size == 1] if axes is None else [a % len(shape) for a in axes]
+    dropped = (
+        [i for i, size in enumerate(shape) if size == 1] if axes is None else [a % len(shape) for a in axes]
+    )
     return relax.op.reshape(inputs[0], [size for i, size in enumerate(shape) if i not in dropped])
 
 
@@ -138,6 +140,8 @@ def _piece(data: Any, shape: tuple[int, ...], axis: int, start: int, end: int) -
 
 def _slice(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     shape = shape_of(context, inputs[0])
+    starts: np.ndarray | None
+    ends: np.ndarray | None
     if context.opset < 10:
         starts, ends = np.array(attributes["starts"]), np.array(attributes["ends"])
         axes, steps = attributes.get("axes"), None
@@ -153,7 +157,9 @@ def _slice(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     kept: list[slice] = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         kept[int(axis) % len(shape)] = slice(int(start), int(end), int(step))
-    begin, stop, stride = zip(*(_bounds(part, size) for part, size in zip(kept, shape, strict=True)), strict=True)
+    begin, stop, stride = zip(
+        *(_bounds(part, size) for part, size in zip(kept, shape, strict=True)), strict=True
+    )
     changed = [i for i, size in enumerate(shape) if (begin[i], stop[i], stride[i]) != (0, size, 1)]
     if not changed:
         return inputs[0]
@@ -211,7 +217,7 @@ def _eye_like(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     shape = shape_of(context, inputs[0])
     wanted = attributes.get("dtype")
     dtype = dtype_of(inputs[0]) if wanted is None else helper.tensor_dtype_to_np_dtype(wanted).name
-    return constant(np.eye(*shape, k=attributes.get("k", 0)).astype(dtype))
+    return constant(np.eye(shape[0], shape[1], k=attributes.get("k", 0)).astype(dtype))
 
 
 def _trilu(context: Context, inputs: Inputs, attributes: Attributes) -> Any:

@@ -102,7 +102,9 @@ def _center_crop_pad(context: Context, inputs: Inputs, attributes: Attributes) -
     shape = list(shape_of(context, data))
     axes = [axis % len(shape) for axis in attributes.get("axes", range(len(shape)))]
     given = constant_value(inputs[1])
-    target = [context.output_shape()[axis] for axis in axes] if given is None else [int(size) for size in given]
+    target = (
+        [context.output_shape()[axis] for axis in axes] if given is None else [int(size) for size in given]
+    )
     pads = [0] * (2 * len(shape))
     for axis, size in zip(axes, target, strict=True):
         missing = size - shape[axis]

@@ -22,7 +22,9 @@ def stock_converters() -> Mapping[str, Any]:
 def convert_with_tvm(context: Context, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """What TVM makes of a node."""
     arguments = onnx_frontend.onnx_input(inputs)
-    extended = dict(attributes) | {"tvm_custom": {"name": context.operator, "num_outputs": len(context.outputs)}}
+    extended = dict(attributes) | {
+        "tvm_custom": {"name": context.operator, "num_outputs": len(context.outputs)}
+    }
     function = stock_converters()[context.operator].get_converter(context.opset)
     with contextlib.redirect_stdout(io.StringIO()):  # TVM prints what it then raises
         return function(context.builder, arguments, extended, [dict(context.values), {}])

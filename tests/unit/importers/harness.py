@@ -35,7 +35,9 @@ def check(model: ImportedModel, tolerance: float = 1e-4) -> ImportedModel:
     return model
 
 
-def value(name: str, array: np.ndarray | Any, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
+def value(
+    name: str, array: np.ndarray | Any, shape: Sequence[int | str] | None = None
+) -> onnx.ValueInfoProto:
     """The declaration of an input or output like an array."""
     dtype = helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
     return helper.make_tensor_value_info(name, dtype, np.asarray(array).shape if shape is None else shape)

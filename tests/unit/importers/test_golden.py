@@ -50,7 +50,10 @@ def test_types_shapes_and_bounds() -> None:
 def test_inputs_are_drawn_until_the_outputs_differ() -> None:
     """A model that sees only large values: inputs of the first style all give zeros."""
     golden = make_golden(
-        "onnxruntime", PATH, [REAL], GoldenOptions(reference=reference(lambda x: np.maximum(np.abs(x) - 8, 0)))
+        "onnxruntime",
+        PATH,
+        [REAL],
+        GoldenOptions(reference=reference(lambda x: np.maximum(np.abs(x) - 8, 0))),
     )
     outputs = [case.outputs[0] for case in golden]
     assert len(outputs) == 3
@@ -68,7 +71,10 @@ def test_inputs_are_drawn_until_the_outputs_are_finite() -> None:
 
 def test_outputs_that_never_differ_are_kept() -> None:
     golden = make_golden(
-        "onnxruntime", PATH, [REAL], GoldenOptions(cases=2, reference=reference(lambda x: np.ones(3, np.float32)))
+        "onnxruntime",
+        PATH,
+        [REAL],
+        GoldenOptions(cases=2, reference=reference(lambda x: np.ones(3, np.float32))),
     )
     assert [case.outputs[0].tolist() for case in golden] == [[1, 1, 1]] * 2
 

@@ -173,7 +173,10 @@ def test_an_operator_that_nobody_has(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_only_the_runtime_has(tmp_path: Path) -> None:
-    nodes = [helper.make_node("NonZero", ["x"], ["n"]), helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT)]
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"]),
+        helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT),
+    ]
     path = tmp_path / "m.onnx"
     path.write_bytes(graph(nodes, {"x": X}, [value("y", X, (2, "found"))]).SerializeToString())
     model = load(path)

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from host.errors import ImportFailed
-from host.importers.onnx_operators import converter_for
 from host.importers import load
+from host.importers.onnx_operators import converter_for
 from tests.unit.importers.harness import check, execute, graph, run_node, value
 
 RNG = np.random.default_rng(7)
@@ -31,7 +31,12 @@ def whole(*values: int) -> np.ndarray:
         ("Reshape", real(2, 3, 4), {"shape": whole(0, -1)}, {}),
         ("Expand", real(3, 1), {"shape": whole(2, 1, 4)}, {}),
         ("Tile", real(2, 3), {"repeats": whole(2, 2)}, {}),
-        ("Slice", real(8, 6), {"starts": whole(6, 1), "ends": whole(-9, 100), "axes": whole(0, 1), "steps": whole(-2, 2)}, {}),
+        (
+            "Slice",
+            real(8, 6),
+            {"starts": whole(6, 1), "ends": whole(-9, 100), "axes": whole(0, 1), "steps": whole(-2, 2)},
+            {},
+        ),
         ("Slice", real(8, 6), {"starts": whole(-3), "ends": whole(-1), "axes": whole(-2)}, {}),
         ("Squeeze", real(2, 1, 3, 1), {"axes": whole(1, -1)}, {}),
         ("Unsqueeze", real(2, 3), {"axes": whole(-1, 0)}, {}),
@@ -53,9 +58,16 @@ def whole(*values: int) -> np.ndarray:
     ],
 )  # fmt: skip
 def test_parameters_as_constants_and_as_inputs(
-    tmp_path: Path, operator: str, data: np.ndarray, given: dict[str, np.ndarray], attributes: dict, computed: bool
+    tmp_path: Path,
+    operator: str,
+    data: np.ndarray,
+    given: dict[str, np.ndarray],
+    attributes: dict,
+    computed: bool,
 ) -> None:
-    given = {name: np.asarray(array, np.float32 if operator == "Clip" else None) for name, array in given.items()}
+    given = {
+        name: np.asarray(array, np.float32 if operator == "Clip" else None) for name, array in given.items()
+    }
     outputs = ["y", "z"] if operator == "TopK" else ["y"]
     names = list(given) if operator != "Pad" else ["pads"]
     node = helper.make_node(operator, ["x", *names], outputs, **attributes)
@@ -64,12 +76,21 @@ def test_parameters_as_constants_and_as_inputs(
 
 
 @pytest.mark.parametrize("computed", [False, True])
-@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"])
-@pytest.mark.parametrize(("mode", "scale"), [("nearest", 2.0), ("linear", 2.0), ("linear", 0.75), ("cubic", 1.5)])
+@pytest.mark.parametrize(
+    "coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]
+)
+@pytest.mark.parametrize(
+    ("mode", "scale"), [("nearest", 2.0), ("linear", 2.0), ("linear", 0.75), ("cubic", 1.5)]
+)
 def test_resize(tmp_path: Path, mode: str, scale: float, coordinates: str, computed: bool) -> None:
     scales = np.array([1, 1, scale, scale], np.float32)
     node = helper.make_node(
-        "Resize", ["x", "", "s"], ["y"], mode=mode, coordinate_transformation_mode=coordinates, nearest_mode="floor"
+        "Resize",
+        ["x", "", "s"],
+        ["y"],
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+        nearest_mode="floor",
     )
     x = real(1, 2, 4, 8)
     inputs, constants = ({"x": x, "s": scales}, None) if computed else ({"x": x}, {"s": scales})
@@ -123,7 +144,9 @@ def test_rms_normalisation(tmp_path: Path, axis: int) -> None:
 
 
 def test_batch_normalisation_in_training(tmp_path: Path) -> None:
-    node = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "m2", "v2"], training_mode=1)
+    node = helper.make_node(
+        "BatchNormalization", ["x", "s", "b", "m", "v"], ["y", "m2", "v2"], training_mode=1
+    )
     constants = {"s": real(3), "b": real(3), "m": real(3), "v": np.abs(real(3))}
     run_node(tmp_path / "m.onnx", node, {"x": real(2, 3, 4, 5)}, constants)
 
@@ -138,7 +161,9 @@ def test_the_largest_of_infinities_is_infinite(tmp_path: Path) -> None:
 def test_indices_beyond_the_table_read_nothing_foreign(tmp_path: Path) -> None:
     """The result is of no use, but it comes from the table."""
     node = helper.make_node("Gather", ["t", "i"], ["y"])
-    model = graph([node], {"i": whole(0)}, [value("y", real(1, 2))], {"t": np.array([[1, 2], [3, 4]], np.float32)})
+    model = graph(
+        [node], {"i": whole(0)}, [value("y", real(1, 2))], {"t": np.array([[1, 2], [3, 4]], np.float32)}
+    )
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     module = load(path).module

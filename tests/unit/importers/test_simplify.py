@@ -38,7 +38,9 @@ def test_a_shape_computed_in_the_graph_becomes_a_constant(tmp_path: Path) -> Non
         helper.make_node("Reshape", ["x", "target"], ["y"]),
     ]
     constants = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1])}
-    model = simplified(tmp_path / "m.onnx", graph(nodes, {"x": X}, [value("y", np.zeros((2, 12), np.float32))], constants))
+    model = simplified(
+        tmp_path / "m.onnx", graph(nodes, {"x": X}, [value("y", np.zeros((2, 12), np.float32))], constants)
+    )
     assert operators(model) == ["Reshape"]
     (target,) = (tensor for tensor in model.graph.initializer if tensor.name == "target")
     assert numpy_helper.to_array(target).tolist() == [2, -1]
@@ -80,7 +82,12 @@ def test_a_function_body_takes_the_place_of_an_operator_without_conversion(tmp_p
 
 def test_local_functions_are_inlined(tmp_path: Path) -> None:
     body = helper.make_function(
-        "local", "Twice", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 18)]
+        "local",
+        "Twice",
+        ["a"],
+        ["b"],
+        [helper.make_node("Add", ["a", "a"], ["b"])],
+        [helper.make_opsetid("", 18)],
     )
     x = np.zeros(3, np.float32)
     model = graph([helper.make_node("Twice", ["x"], ["y"], domain="local")], {"x": x}, [value("y", x)])
@@ -96,7 +103,9 @@ def _branch(name: str, operator: str) -> onnx.GraphProto:
 
 @pytest.mark.parametrize(("condition", "operator"), [(True, "Exp"), (False, "Neg")])
 def test_a_branch_that_is_always_taken(tmp_path: Path, condition: bool, operator: str) -> None:
-    node = helper.make_node("If", ["c"], ["y"], then_branch=_branch("a", "Exp"), else_branch=_branch("b", "Neg"))
+    node = helper.make_node(
+        "If", ["c"], ["y"], then_branch=_branch("a", "Exp"), else_branch=_branch("b", "Neg")
+    )
     x = np.zeros(3, np.float32)
     model = graph([node], {"x": x}, [value("y", x)], {"c": np.array(condition)})
     made = operators(simplified(tmp_path / "m.onnx", model))
@@ -104,7 +113,9 @@ def test_a_branch_that_is_always_taken(tmp_path: Path, condition: bool, operator
 
 
 def test_a_branch_on_an_input_is_a_choice(tmp_path: Path) -> None:
-    node = helper.make_node("If", ["c"], ["y"], then_branch=_branch("a", "Exp"), else_branch=_branch("b", "Neg"))
+    node = helper.make_node(
+        "If", ["c"], ["y"], then_branch=_branch("a", "Exp"), else_branch=_branch("b", "Neg")
+    )
     x = np.zeros(3, np.float32)
     path = tmp_path / "m.onnx"
     path.write_bytes(graph([node], {"x": x, "c": np.array(True)}, [value("y", x)]).SerializeToString())
@@ -118,7 +129,10 @@ def _loop(condition: str) -> onnx.NodeProto:
         helper.make_node("Identity", ["s2"], ["row"]),
         helper.make_node(condition, ["go"], ["go2"]),
     ]
-    scalar = [helper.make_tensor_value_info(n, t, ()) for n, t in (("i", TensorProto.INT64), ("go", TensorProto.BOOL))]
+    scalar = [
+        helper.make_tensor_value_info(n, t, ())
+        for n, t in (("i", TensorProto.INT64), ("go", TensorProto.BOOL))
+    ]
     state = helper.make_tensor_value_info("s", TensorProto.FLOAT, (3,))
     outputs = [
         helper.make_tensor_value_info("go2", TensorProto.BOOL, ()),
@@ -145,7 +159,9 @@ def test_a_loop_of_known_length_is_unrolled(tmp_path: Path) -> None:
 def test_a_loop_that_may_stop_early_stays(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(_loop_model("Not").SerializeToString())
-    model = load(path, reference=lambda engine, file, cases: [[c[0], np.zeros((4, 3), np.float32)] for c in cases])
+    model = load(
+        path, reference=lambda engine, file, cases: [[c[0], np.zeros((4, 3), np.float32)] for c in cases]
+    )
     assert model.module is None and model.operator == "Loop"
 
 
