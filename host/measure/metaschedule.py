@@ -59,8 +59,8 @@ class SearchOptions:
     cost_model: str = "xgb"
     workers: int = 2
     search_threads: int = 2
-    repeat: int = 3
-    min_repeat_ms: float = 20.0
+    repeat: int = 10
+    min_repeat_ms: float = 2.0
     max_s: float = 1.0
 
 

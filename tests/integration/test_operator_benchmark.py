@@ -23,7 +23,13 @@ TINY = Operator("tiny", "matmul", "test", "MatMul", ((24, 32),), ((32, 64),))
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     options = Options(
-        trials=6, rounds=2, sample_ms=0.1, random=3, records=tmp_path / "records", cost_model="random"
+        trials=6,
+        rounds=2,
+        samples=3,
+        sample_ms=0.1,
+        random=3,
+        records=tmp_path / "records",
+        cost_model="random",
     )
     folder = tmp_path / "libraries"
     folder.mkdir()

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from host.errors import EdgeError
+from host.deployment.compile import defects_as
+from host.errors import EdgeError, LoweringError
 from host.measure.metaschedule import register_intrinsics
 from tests.benchmarks.e2e import machine
 from tests.benchmarks.operators.bench import Bench, Options, open_bench
@@ -59,10 +60,12 @@ def benchmark(
     sizes = {operator.kind: sum(o.kind == operator.kind for o in operators) for operator in operators}
     for operator in operators:
         try:
-            subject = prepare(operator, bench.profile, bench.folder)
-        except (EdgeError, AssertionError) as error:
-            entries[operator.name] = {"class": operator.kind, "error": str(error), "ratios": {}}
-            sys.stdout.write(f"{operator.name}: {error}\n")
+            with defects_as(LoweringError, operator.name):
+                subject = prepare(operator, bench.profile, bench.folder)
+        except EdgeError as error:
+            reason = str(error)[:300]
+            entries[operator.name] = {"class": operator.kind, "error": reason, "ratios": {}}
+            sys.stdout.write(f"{operator.name}: {reason}\n")
             continue
         entry = run_operator(bench, subject, methods)
         if programs:
@@ -105,7 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--random", type=int, default=64, help="programs of the random baseline")
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--sample-ms", type=float, default=20.0)
+    parser.add_argument("--samples", type=int, default=Options.samples, help="of each measurement")
+    parser.add_argument("--sample-ms", type=float, default=Options.sample_ms)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--records", type=Path, default=Options.records)
     parser.add_argument("--json", type=Path, help="where the figures go")
@@ -127,13 +131,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, Any] = {"schema": SCHEMA, "machine": machine(), "operators": {}}
     results["command"] = " ".join(["python -m tests.benchmarks.operators", *(arguments or sys.argv[1:])])
     how = Options(
-        options.threads,
-        options.trials,
-        options.seed,
-        options.rounds,
-        options.sample_ms,
-        options.random,
-        options.records,
+        threads=options.threads,
+        trials=options.trials,
+        seed=options.seed,
+        rounds=options.rounds,
+        samples=options.samples,
+        sample_ms=options.sample_ms,
+        random=options.random,
+        records=options.records,
     )
     with (
         tempfile.TemporaryDirectory(prefix="edgetlm-operators-") as folder,

@@ -35,7 +35,9 @@ class Options:
         trials: of every search.
         seed: of every random choice.
         rounds: interleaved rounds of the finalists.
-        sample_ms: length of a sample, at least.
+        samples: in a measurement; the least counts.
+        sample_ms: length of a sample, at least. Neighbours on the machine can only add time, and of many
+            short samples some are undisturbed.
         random: programs that the random baseline draws.
         records: folder that keeps the records of the searches.
         cost_model: of the searches, "xgb" or "random".
@@ -45,7 +47,8 @@ class Options:
     trials: int = 256
     seed: int = 0
     rounds: int = 12
-    sample_ms: float = 20.0
+    samples: int = 12
+    sample_ms: float = 2.0
     random: int = 64
     records: Path = Path("edgetlm-out/operator-records")
     cost_model: str = "xgb"
@@ -118,8 +121,8 @@ class Bench:
             built = [one for one in pool.map(attempt, programs) if one is not None]
         return list({one.key: one for one in reversed(built)}.values())[::-1]
 
-    def time(self, subject: Subject, built: Built, max_s: float = 2.0, least: bool = False) -> float:
-        """Seconds of one call: the median of the samples, or the least where programs are chosen by it.
+    def time(self, subject: Subject, built: Built, max_s: float = 2.0) -> float:
+        """Seconds of one call: the least of the samples.
 
         Raises:
             MeasureError: it cannot be run.
@@ -129,12 +132,12 @@ class Bench:
             built.library,
             KERNEL,
             subject.arguments,
-            repeat=3,
+            repeat=self.options.samples,
             min_repeat_ms=self.options.sample_ms,
             max_s=max_s,
             seed=self.options.seed,
         )
-        return min(measurement.times_s) if least else measurement.median_s
+        return min(measurement.times_s)
 
     def screen(
         self, subject: Subject, programs: Sequence[Program], keep: int = 3
@@ -147,14 +150,14 @@ class Bench:
         built = self.build_all(programs)
         for one in built:
             try:
-                times[one.key] = self.time(subject, one, max_s=1.0, least=True)
+                times[one.key] = self.time(subject, one, max_s=1.0)
             except (MeasureError, SessionLost):
                 continue
         ranked = sorted((one for one in built if one.key in times), key=lambda one: times[one.key])
         again: dict[str, list[float]] = {one.key: [] for one in ranked[:keep]}
         for _ in range(3):
             for one in ranked[:keep]:
-                again[one.key].append(self.time(subject, one, least=True))
+                again[one.key].append(self.time(subject, one))
         times.update({key: min(samples) for key, samples in again.items()})
         finalists = sorted(ranked[:keep], key=lambda one: times[one.key])
         return [(one, times[one.key]) for one in (*finalists, *ranked[keep:])]

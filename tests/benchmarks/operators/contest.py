@@ -16,8 +16,8 @@ from tests.benchmarks.operators.bench import Bench, Built, Program
 from tests.benchmarks.operators.methods import LIBRARY
 from tests.benchmarks.operators.subject import Subject
 
-# Relative to the largest expected value; fp32 sums of up to 4608 products in another order.
-TOLERANCE = 1e-4
+# Relative to the largest expected value, as a bundle is verified: Winograd's algorithm is less exact.
+TOLERANCE = 1e-3
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Contest:
     """What the rounds gave.
 
     Attributes:
-        rounds_s: median seconds of every round, by contender; rounds correspond.
+        rounds_s: seconds of every round, by contender; rounds correspond.
         errors: largest error of every contender, relative to the largest expected value.
         failed: reasons of those that dropped out.
         layout_share: share of the library's time that was left out, for entering and leaving its layout.
@@ -146,11 +146,12 @@ def _time_library(bench: Bench) -> float:
             energy=False,
             warmup_s=0.01,
             warmup_runs=2,
-            min_repeats=3,
+            min_repeats=bench.options.samples,
+            max_repeats=bench.options.samples,
             min_time_s=0.0,
             min_sample_s=bench.options.sample_ms * 1e-3,
         )
     finally:
         bench.library.pause()
         bench.session.resume()
-    return measurement.median_s
+    return min(measurement.times_s)

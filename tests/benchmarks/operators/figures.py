@@ -25,6 +25,7 @@ def entry_of(
         "class": subject.operator.kind,
         "origin": subject.operator.origin,
         "gflop": subject.task.flops / 1e9,
+        "function": subject.task.name,
         "workload": subject.task.workload_hash,
     }
     for name in (*proposals, *failed, LIBRARY):

@@ -145,6 +145,7 @@ def _search(bench: Bench, subject: Subject, method: str, generator: Any, threads
         cost_model=bench.options.cost_model,
         workers=bench.workers,
         search_threads=threads,
+        repeat=bench.options.samples,
         min_repeat_ms=bench.options.sample_ms,
     )
     # The hash is in the name since another lowering makes another task.

@@ -37,7 +37,7 @@ def rank(bench: Bench, subject: Subject, count: int) -> Ranking:
     pairs: list[tuple[float, float]] = []
     for built in bench.build_all(random_programs(space, count, bench.options.seed + 1)):
         try:
-            seconds = bench.time(subject, built, max_s=1.0, least=True)
+            seconds = bench.time(subject, built, max_s=1.0)
         except (MeasureError, SessionLost):
             continue
         assert built.program.estimate_s is not None

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from host.errors import LoweringError
 from host.importers import load
 from host.lowering import lower
 from host.model import DeviceProfile, LoweredModel, Task
@@ -52,7 +53,7 @@ def prepare(operator: Operator, profile: DeviceProfile, folder: Path) -> Subject
     """Write the operator's model files, import and lower it.
 
     Raises:
-        AssertionError: the operator does not become one function.
+        LoweringError: the operator does not become one function.
     """
     library_model = folder / f"{operator.name}.library.onnx"
     onnx.save(make_model(operator, images_last=False), str(library_model))
@@ -61,7 +62,8 @@ def prepare(operator: Operator, profile: DeviceProfile, folder: Path) -> Subject
     model = load(path, golden_cases=1)
     lowered = lower(model, profile.board)
     names = [task.name for task in lowered.tasks]
-    assert len(names) == 1, f"{operator.name} was lowered to {names}; the figures are of one function each"
+    if len(names) != 1:
+        raise LoweringError(f"{operator.name} was lowered to {names}; the figures are of one function each")
     case = model.golden[0]
     turned = [_turn(array, _TO_NCHW, operator.image) for array in (*case.inputs, *case.outputs)]
     return Subject(
