@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from host.errors import ImportFailed, UserError
+from host.errors import UserError
 
 
 @contextmanager
@@ -21,15 +21,13 @@ def exported(module: Any, example_inputs: tuple[Any, ...], name: str) -> Iterato
     """
     import torch
 
+    from host.importers.torch_importer import export_module
+
     if not isinstance(module, torch.nn.Module):
         raise UserError(f"a {type(module).__name__} is no model: give a path or a torch.nn.Module")
     if not example_inputs:
         raise UserError("a torch module needs example_inputs: a tensor for each input")
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         path = Path(folder) / f"{name}.pt2"
-        try:
-            torch.export.save(torch.export.export(module.eval(), example_inputs), path)
-        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-            first = next(iter(str(error).splitlines()), type(error).__name__)
-            raise ImportFailed(f"torch cannot export the module: {first}") from error
+        export_module(module.eval(), example_inputs, path)
         yield path

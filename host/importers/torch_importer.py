@@ -59,18 +59,27 @@ def import_module(
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-export-") as directory:
         exported = Path(directory, f"{title}.pt2")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of torch's own code
-                torch.export.save(torch.export.export(module, tuple(example_inputs)), exported)
-        except Exception as error:  # torch.export raises a wide tree of its own
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise ImportFailed(f"{title}: torch.export cannot capture the module: {reason}") from error
+        export_module(module, example_inputs, exported)
         kept = work_file(content_hash([exported], {}), exported.name)
         partial = kept.with_name(f"partial-{kept.name}")
         partial.write_bytes(exported.read_bytes())
         partial.rename(kept)
     return import_pt2(kept, {}, options)
+
+
+def export_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], path: Path) -> None:
+    """Write a torch module as a `torch.export` archive.
+
+    Raises:
+        ImportFailed: `torch.export` cannot capture the module.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch's own code
+            torch.export.save(torch.export.export(module, tuple(example_inputs)), path)
+    except Exception as error:  # torch.export raises a wide tree of its own
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ImportFailed(f"{path.stem}: torch.export cannot capture the module: {reason}") from error
 
 
 def _read(path: Path) -> torch.export.ExportedProgram:
