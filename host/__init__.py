@@ -1,0 +1,1 @@
+"""The host: importers, lowering, construction, building, measuring and deploying."""
