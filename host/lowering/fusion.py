@@ -16,6 +16,8 @@ from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
 _INJECTIVE = frozenset({"transpose", "slice", "pad", "take", "interleave"})
 _PACKED = frozenset({"packed_dense", "packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
 _ANCHORS = _PACKED | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
+# What may stand behind an anchor: element by element of its result, every element once.
+_EPILOGUE = ELEMENTWISE | {"transpose"}
 _PADDED = frozenset({"packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
 
 
@@ -76,10 +78,12 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
     if node.op in _ANCHORS:
         if group.anchor is not None:
             return False
-        return all(_is_epilogue(reader, node) for reader in readers[node.output])
+        direct = all(_is_epilogue(reader, node) for reader in readers[node.output])
+        return direct and _ends_with_epilogue(node, group, readers)
     if node.op not in ELEMENTWISE and node.op not in _INJECTIVE:
         return False
-    if group.anchor is not None and _follows_anchor(node, readers):
+    closed = group.anchor is not None or not _ends_with_epilogue(node, group, readers)
+    if closed and _follows_anchor(node, readers):
         # Better as the end of the function before: there it works on values still in registers.
         return False
     return all(_reads_inside(node, reader) for reader in readers[node.output])
@@ -100,6 +104,19 @@ def _follows_anchor(node: Node, readers: dict[Value, list[Node]]) -> bool:
 
 def _is_epilogue(reader: Node, node: Node) -> bool:
     return reader.op in ELEMENTWISE and reader.output.shape == node.output.shape
+
+
+def _ends_with_epilogue(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
+    """Whether everything behind `node` in the group takes each of its elements once and makes no others.
+
+    A tile of the anchor is followed by what depends on that tile: elements that come from elsewhere
+    (padding, other parts of a concatenation) or from other tiles (slices) would find nobody to make them.
+    """
+    return all(
+        reader.op in _EPILOGUE and _ends_with_epilogue(reader, group, readers)
+        for reader in readers.get(node.output, ())
+        if reader in group.nodes
+    )
 
 
 def _reads_inside(node: Node, reader: Node) -> bool:

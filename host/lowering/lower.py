@@ -57,6 +57,8 @@ def optimise(graph: Graph, lanes: int) -> Graph:
         lanes: fp32 elements of the target's vector.
     """
     graph = share_equal(graph)
+    # Views out of the way first: what belongs together is then written without them.
+    graph = sink_reshapes(simplify(graph))
     graph = recognise(simplify(graph))
     graph = sink_transposes(graph)
     graph = simplify(graph)

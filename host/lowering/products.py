@@ -76,8 +76,8 @@ def _column_slice(builder: Builder, node: Node, value: Value) -> Value | None:
     product, shift = value.producer, None
     if product is not None and product.op == "add":
         for part, other in (product.inputs, product.inputs[::-1]):
-            if other.data is not None and other.shape == (value.shape[-1],):
-                product, shift = part.producer, other.data
+            if other.data is not None and other.shape[-1:] == value.shape[-1:] == (other.size,):
+                product, shift = part.producer, other.data.reshape(-1)
                 break
     if product is None or product.op != "dense" or product.inputs[1].data is None:
         return None

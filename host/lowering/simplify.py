@@ -6,7 +6,7 @@ import numpy as np
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
-from host.lowering.operators import ELEMENTWISE
+from host.lowering.operators import ELEMENTWISE, REDUCTIONS
 from host.lowering.rebuild import rebuild
 
 _INFINITY = float("inf")
@@ -42,6 +42,27 @@ def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value |
     if node.op in ("add", "multiply") and left.scalar() == number and right.shape == node.output.shape:
         return right
     return None
+
+
+def _subtract(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """0 - x is -x."""
+    left, right = inputs
+    if left.scalar() == 0.0 and right.is_float and right.shape == node.output.shape:
+        return builder.unary("negative", right)
+    return _neutral(builder, node, inputs)
+
+
+def _reduction(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    """Reductions keep their dimensions and leave out those of size 1; a view gives the wanted shape."""
+    shape = inputs[0].shape
+    axes = tuple(axis for axis in node.attrs["axes"] if shape[axis] != 1)
+    if node.attrs["keepdims"] and axes == node.attrs["axes"]:
+        return None
+    if not axes:
+        return None if node.op == "variance" else builder.reshape(inputs[0], node.output.shape)
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    result = builder.one(node.op, inputs, kept, node.output.dtype, axes=axes, keepdims=True)
+    return builder.reshape(result, node.output.shape)
 
 
 def _scale(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
@@ -130,7 +151,7 @@ def _convolution(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Val
 
 _RULES = {
     "add": _neutral,
-    "subtract": _neutral,
+    "subtract": _subtract,
     "multiply": _scale,
     "divide": _scale,
     "maximum": _clip,
@@ -138,4 +159,5 @@ _RULES = {
     "clip": _clip,
     "relu": _clip,
     "conv": _convolution,
+    **dict.fromkeys(REDUCTIONS, _reduction),
 }

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Shape, Value, map_outputs, reshape_groups
-from host.lowering.operators import ANCHORS, ELEMENTWISE, ROW_WISE
+from host.lowering.operators import ANCHORS, ELEMENTWISE, REDUCTIONS, ROW_WISE
 from host.lowering.rebuild import remove_dead
 
 
 def sink_reshapes(graph: Graph) -> Graph:
     """An equal graph with reshapes as late as possible."""
-    walk = _Walk(Builder())
+    walk = _Walk(Builder(), graph.consumers())
     for node in graph.nodes:
         walk.visit(node)
     outputs = map_outputs(graph.outputs, walk.reshaped)
@@ -48,8 +48,9 @@ def broadcast_view(shape: Shape, old: Shape, new: Shape) -> Shape | None:
 class _Walk:
     """For every old value, the new tensor that holds its elements in the same order."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, readers: dict[Value, list[Node]]) -> None:
         self.builder = builder
+        self.readers = readers
         self.tensors: dict[Value, Value] = {}
 
     def tensor(self, value: Value) -> Value:
@@ -75,6 +76,8 @@ class _Walk:
             moved = self.row_wise(node)
         elif node.op == "slice":
             moved = self.columns(node)
+        elif node.op in REDUCTIONS:
+            moved = self.reduction(node)
         if moved is not None:
             self.tensors[node.output] = moved
             return
@@ -97,20 +100,37 @@ class _Walk:
         return None
 
     def shapes(self, node: Node) -> list[Shape]:
-        """Shapes worth working in: first those of fresh results, then those of other reshaped tensors."""
-        first: list[Shape] = []
-        second: list[Shape] = []
+        """Shapes worth working in, best first.
+
+        That of a result which an anchor's function can end with, then that of other new results, then
+        those of tensors from further back.
+        """
+        ranked: list[tuple[int, Shape]] = []
         for value in node.inputs:
-            tensor = self.tensor(value)
-            if value.shape != node.output.shape or tensor.shape == value.shape:
+            if value.shape != node.output.shape or value.is_constant:
                 continue
+            tensor = self.tensor(value)
             producer = tensor.producer
-            fresh = producer is not None and (producer.op in ANCHORS or producer.op in ELEMENTWISE)
-            (first if fresh else second).append(tensor.shape)
-        return first + second
+            if producer is None or producer.op not in ANCHORS | ELEMENTWISE:
+                ranked.append((2, tensor.shape))
+            elif self.read_once(value) and (producer.op in ANCHORS or _ends_anchor(tensor)):
+                ranked.append((0, tensor.shape))
+            else:
+                ranked.append((1, tensor.shape))
+        return [shape for _, shape in sorted(ranked, key=lambda item: item[0])]
+
+    def read_once(self, value: Value) -> bool:
+        """Whether an old value, under whatever shapes, goes to one operation only."""
+        while len(self.readers.get(value, ())) == 1:
+            if value.producer is None or value.producer.op != "reshape":
+                return True
+            value = value.producer.inputs[0]
+        return False
 
     def regrouped(self, node: Node, shape: Shape) -> list[Value] | None:
         """The inputs for working in `shape`, or None if one does not broadcast to it."""
+        if shape == node.output.shape:
+            return [self.reshaped(value) for value in node.inputs]
         inputs = []
         for value in node.inputs:
             target = broadcast_view(value.shape, node.output.shape, shape)
@@ -131,6 +151,19 @@ class _Walk:
         strides = (1,) * (rank - 1) + node.attrs["strides"][-1:]
         return self.builder.slice(tensor, begin, (*tensor.shape[:-1], node.output.shape[-1]), strides)
 
+    def reduction(self, node: Node) -> Value | None:
+        """A reduction of the last dimensions that keeps them, with the rows grouped as they come."""
+        value, tensor = node.inputs[0], self.tensor(node.inputs[0])
+        dims = len(node.attrs["axes"])
+        if not node.attrs["keepdims"] or not _ends_with(node.attrs["axes"], len(value.shape)):
+            return None
+        if not _same_tail(tensor.shape, value.shape, dims):
+            return None
+        rank = len(tensor.shape)
+        shape = tensor.shape[: rank - dims] + (1,) * dims
+        axes = tuple(range(rank - dims, rank))
+        return self.builder.one(node.op, [tensor], shape, node.output.dtype, axes=axes, keepdims=True)
+
     def row_wise(self, node: Node) -> Value | None:
         """Operations along the last dimensions, with the rows grouped as they come."""
         value, dims = node.inputs[0], node.attrs.get("dims", 1)
@@ -141,6 +174,10 @@ class _Walk:
             # What comes before belongs to another function anyway: plain rows for this one.
             tensor = self.builder.reshape(tensor, (-1, *value.shape[len(value.shape) - dims :]))
         return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)
+
+
+def _ends_with(axes: Sequence[int], rank: int) -> bool:
+    return tuple(axes) == tuple(range(rank - len(axes), rank))
 
 
 def _same_tail(left: Sequence[int], right: Sequence[int], dims: int) -> bool:

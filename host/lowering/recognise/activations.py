@@ -49,16 +49,18 @@ def _gate(x: Value, gate: Value) -> tuple[str, float] | None:
 
 
 def _one_plus(x: Value, node: Node) -> tuple[str, float] | None:
-    """X (1 + erf(x / sqrt 2)) and x (1 + tanh(...)) are twice a GELU."""
+    """A gate c (1 + erf(x / sqrt 2)) or c (1 + tanh(...)) makes 2 c times a GELU."""
     for one, other in (node.inputs, node.inputs[::-1]):
-        inner = other.producer
-        if one.scalar() != 1.0 or inner is None:
+        c = one.scalar()
+        coefficient, factors = product(other)
+        inner = factors[0].producer if len(factors) == 1 else None
+        if not c or inner is None or abs(coefficient - c) > 1e-6 * abs(c):
             continue
         if inner.op == "erf" and close(polynomial(inner.inputs[0], x), {1: sqrt(0.5)}):
-            return "gelu", 2.0
+            return "gelu", 2.0 * c
         wanted = {1: _TANH_FACTOR, 3: _TANH_CUBIC}
         if inner.op == "tanh" and close(polynomial(inner.inputs[0], x), wanted, 1e-4):
-            return "gelu_tanh", 2.0
+            return "gelu_tanh", 2.0 * c
     return None
 
 

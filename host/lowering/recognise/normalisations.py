@@ -57,6 +57,47 @@ def _norm(builder: Builder, node: Node) -> Value | None:
     return None
 
 
+def _norm_as_scale_and_shift(builder: Builder, node: Node) -> Value | None:
+    """X r - mean r with r = 1 / sqrt(variance + epsilon): layer norm written as BatchNorm is."""
+    if node.op not in ("add", "subtract") or not node.output.is_float:
+        return None
+    for first, second in (node.inputs, node.inputs[::-1]) if node.op == "add" else (node.inputs,):
+        scaled, shift = first.producer, second.producer
+        if node.op == "add" and shift is not None:
+            shift = shift.inputs[0].producer if shift.op == "negative" else None
+        if scaled is None or shift is None or scaled.op != "multiply" or shift.op != "multiply":
+            continue
+        for x, r in (scaled.inputs, scaled.inputs[::-1]):
+            mean = [value for value in shift.inputs if value is not r]
+            result = _centred_norm(builder, x, mean[0], r) if len(mean) == 1 else None
+            if result is not None and x.shape == node.output.shape:
+                return result
+    return None
+
+
+def _centred_norm(builder: Builder, x: Value, mean: Value, r: Value) -> Value | None:
+    """The layer norm of x where r is one over the root of its variance plus a number."""
+    root, average = r.producer, mean.producer
+    if root is None or average is None or root.op != "rsqrt" or average.op != "mean":
+        return None
+    dims = _trailing(average, x) if average.inputs[0] is x else None
+    under = root.inputs[0].producer
+    if dims is None or under is None or under.op != "add":
+        return None
+    for spread, epsilon in (under.inputs, under.inputs[::-1]):
+        number, squares = epsilon.scalar(), spread.producer
+        if number is None or squares is None or squares.op not in ("mean", "variance"):
+            continue
+        d = squares.inputs[0].producer
+        centred = d is not None and _centred_source(d.inputs[0], dims) is x
+        over_rows = _trailing(squares, squares.inputs[0]) == dims
+        if over_rows and centred and d is not None and _is_variance(squares, d.inputs[0], x):
+            return builder.unary("layer_norm", x, dims=dims, epsilon=number)
+        if over_rows and squares.op == "variance" and squares.inputs[0] is x:
+            return builder.unary("layer_norm", x, dims=dims, epsilon=number)
+    return None
+
+
 def _centred_source(d: Value, dims: int) -> Value | None:
     """X where d is x minus its mean over the last `dims` dimensions."""
     node = d.producer
@@ -128,4 +169,8 @@ def _softmax(builder: Builder, node: Node) -> Value | None:
     return builder.unary("softmax", x) if x.is_float else None
 
 
-RULES: tuple[Callable[[Builder, Node], Value | None], ...] = (_norm, _softmax)
+RULES: tuple[Callable[[Builder, Node], Value | None], ...] = (
+    _norm,
+    _norm_as_scale_and_shift,
+    _softmax,
+)

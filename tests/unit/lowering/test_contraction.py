@@ -209,3 +209,15 @@ def test_a_product_that_is_also_read_whole_is_not_taken_apart() -> None:
 
     model = check(build, [normal(6, 8)])
     assert [name.count("dense") for name in functions(model)].count(1) == 1
+
+
+@pytest.mark.parametrize("name", ["concat", "pad"])
+def test_a_product_does_not_end_with_what_makes_further_elements(name: str) -> None:
+    """A tile of the product would compute only those elements that come from it."""
+
+    def build(bb, x, y):
+        made = bb.emit(op.nn.relu(bb.emit(op.matmul(x, weight(19, 26)))))
+        return op.concat([y, made], axis=1) if name == "concat" else op.nn.pad(made, [0, 0, 3, 3])
+
+    model = check(build, [normal(5, 19), normal(5, 26)])
+    assert functions(model) == ["fused_packed_dense_relu", f"fused_{name}"]

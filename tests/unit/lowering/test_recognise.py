@@ -43,6 +43,11 @@ def gelu_tanh_factored(bb, x):
     return op.multiply(bb.emit(op.multiply(const(0.5), x)), gate)
 
 
+def gelu_gate_halved(bb, x):
+    inner = bb.emit(op.erf(bb.emit(op.multiply(x, const(sqrt(0.5))))))
+    return op.multiply(x, bb.emit(op.add(const(0.5), bb.emit(op.multiply(inner, const(0.5))))))
+
+
 def silu(bb, x):
     return op.multiply(bb.emit(op.sigmoid(x)), x)
 
@@ -81,6 +86,23 @@ def layer_norm_rsqrt(bb, x):
     return op.multiply(bb.emit(op.rsqrt(bb.emit(op.add(const(1e-5), variance)))), d)
 
 
+def layer_norm_as_batch_norm(bb, x):
+    """Rows as channels of a BatchNorm: litert-torch writes layer norm so."""
+    rows, columns = (int(d) for d in list(x.ty.shape)[-2:])
+    image = bb.emit(op.reshape(x, (1, 3 * rows, columns)))
+
+    def wide(v):
+        return bb.emit(op.reshape(v, (1, 3 * rows, 1)))
+
+    mean = bb.emit(op.mean(image, [0, 2]))
+    d = bb.emit(op.subtract(image, wide(mean)))
+    variance = bb.emit(op.mean(bb.emit(op.multiply(d, d)), [0, 2]))
+    scale = bb.emit(op.rsqrt(bb.emit(op.add(variance, const(1e-6)))))
+    shift = bb.emit(op.subtract(const(0), bb.emit(op.multiply(scale, mean))))
+    result = bb.emit(op.add(bb.emit(op.multiply(image, wide(scale))), wide(shift)))
+    return op.reshape(result, [int(d) for d in x.ty.shape])
+
+
 def rms_norm(bb, x):
     square = bb.emit(op.mean(bb.emit(op.multiply(x, x)), [-1], True))
     return op.multiply(x, bb.emit(op.rsqrt(bb.emit(op.add(square, const(1e-6))))))
@@ -97,6 +119,7 @@ def softmax(bb, x):
     [
         (gelu_onnx, "gelu"),
         (gelu_half_first, "gelu"),
+        (gelu_gate_halved, "gelu"),
         (gelu_tanh_cube, "gelu_tanh"),
         (gelu_tanh_factored, "gelu_tanh"),
         (silu, "silu"),
@@ -107,6 +130,7 @@ def softmax(bb, x):
         (relu6, "clip"),
         (layer_norm, "layer_norm"),
         (layer_norm_rsqrt, "layer_norm"),
+        (layer_norm_as_batch_norm, "layer_norm"),
         (rms_norm, "rms_norm"),
         (softmax, "softmax"),
     ],
