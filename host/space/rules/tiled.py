@@ -37,6 +37,11 @@ class Tiled:
         others = [s for i, s in enumerate(workload.stages) if i != workload.anchor]
         if any(s.kind not in ("injective", "padding") for s in others):
             return False
+        # A tile makes what follows from it: elements that come from elsewhere would stay unwritten.
+        made = math.prod(anchor.axes[axis].extent for axis in anchor.spatial)
+        after = workload.stages[workload.anchor + 1 :]
+        if any(stage.kind == "padding" or stage.points > made for stage in after):
+            return False
         roles = roles_of(anchor, hardware)
         return roles is not None and roles.lanes >= min(4, hardware.lanes)
 

@@ -160,6 +160,21 @@ def softmax_numpy(a: np.ndarray) -> np.ndarray:
     return power / power.sum(-1, keepdims=True)
 
 
+def dense_beside(rows: int, columns: int, depth: int) -> tirx.PrimFunc:
+    """X [rows, depth] times W [columns / 16, depth, 16], behind `columns` columns of another tensor."""
+    a, w = te.placeholder((rows, depth), name="A"), te.placeholder((columns // 16, depth, 16), name="W")
+    b, k = te.placeholder((rows, columns), name="B"), te.reduce_axis((0, depth), name="k")
+    c = te.compute(
+        (rows, columns), lambda i, j: te.sum(a[i, k] * w[j // 16, k, j % 16], axis=k), name="matmul"
+    )
+    d = te.compute(
+        (rows, 2 * columns),
+        lambda i, j: tirx.if_then_else(j < columns, b[i, j], c[i, j - columns]),
+        name="concat",
+    )
+    return _function(a, w, b, d)
+
+
 def addition(*shape: int) -> tirx.PrimFunc:
     """Sum of two tensors, then ReLU."""
     a, b = te.placeholder(shape, name="A"), te.placeholder(shape, name="B")

@@ -96,6 +96,12 @@ def test_short_rows_are_reduced_in_vectors(name: str) -> None:
     assert any(space.legal({"partials": 1, "inline": inline}) for inline in (0, 1))
 
 
+def test_a_tile_is_not_asked_for_elements_that_it_does_not_make() -> None:
+    board = fn.board("", 1)
+    with pytest.raises(ScheduleError, match="no rule matches"):
+        space_for(fn.task(fn.dense_beside(8, 32, 24), "beside"), board.hardware, 1)
+
+
 def test_candidates_of_elsewhere_are_refused() -> None:
     space, _ = _space("dense")
     good = space.candidate(space.sample(random.Random(0)), "random")
