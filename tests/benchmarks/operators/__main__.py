@@ -63,16 +63,14 @@ def benchmark(
             with defects_as(LoweringError, operator.name):
                 subject = prepare(operator, bench.profile, bench.folder)
         except EdgeError as error:
-            reason = str(error)[:300]
-            entries[operator.name] = {"class": operator.kind, "error": reason, "ratios": {}}
-            sys.stdout.write(f"{operator.name}: {reason}\n")
-            continue
-        entry = run_operator(bench, subject, methods)
-        if programs:
-            ranking = rank(bench, subject, -(-programs // sizes[operator.kind]))
-            rankings.setdefault(operator.kind, []).append(ranking)
-            entry["spearman"] = ranking.spearman if math.isfinite(ranking.spearman) else None
-            entry["ranked_programs"] = len(ranking.measured_s)
+            entry: dict[str, Any] = {"class": operator.kind, "error": str(error)[:300], "ratios": {}}
+        else:
+            entry = run_operator(bench, subject, methods)
+            if programs:
+                ranking = rank(bench, subject, -(-programs // sizes[operator.kind]))
+                rankings.setdefault(operator.kind, []).append(ranking)
+                entry["spearman"] = ranking.spearman if math.isfinite(ranking.spearman) else None
+                entry["ranked_programs"] = len(ranking.measured_s)
         entries[operator.name] = entry
         results.update(summary(entries))
         results["spearman"] = per_class(rankings)
@@ -82,7 +80,10 @@ def benchmark(
 
 
 def show(name: str, entry: dict[str, Any], methods: Sequence[str]) -> None:
-    """One line for an operator."""
+    """One line for an operator, and the reasons of what failed."""
+    if "error" in entry:
+        sys.stdout.write(f"{name:<26} {entry['error']}\n")
+        return
     cells = []
     for method in methods:
         result = entry.get(method, {})
