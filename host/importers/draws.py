@@ -31,16 +31,24 @@ class InputRange:
 
 @dataclass(frozen=True)
 class Style:
-    """How values are drawn; later styles are tried when earlier ones give equal or NaN outputs."""
+    """How values are drawn; later styles are tried when earlier ones give equal or NaN outputs.
+
+    Attributes:
+        scale: of floating-point values.
+        positive: whether those are all above zero.
+        integer_low, integer_high: range of whole numbers that the model says nothing about.
+        all_bytes: whether numbers of 8 bits take all their values.
+    """
 
     scale: float
     positive: bool = False
     integer_low: int = 0
     integer_high: int = 10
+    all_bytes: bool = False
 
 
 STYLES = (
-    Style(1.0),
+    Style(1.0, all_bytes=True),
     Style(4.0, integer_low=1, integer_high=4),
     Style(1.0, positive=True, integer_high=2),
     Style(20.0, integer_low=1, integer_high=100),
@@ -74,6 +82,8 @@ def _draw_one(entry: InputRange, style: Style, generator: np.random.Generator) -
         # A single number is more often a length or a step, which cannot be 0, than an index.
         low = max(style.integer_low, int(spec.shape == ())) if entry.low is None else entry.low
         high = style.integer_high if entry.high is None else entry.high
+        if style.all_bytes and dtype.itemsize == 1 and entry.high is None:
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max + 1  # images and quantised values
         return np.asarray(generator.integers(low, max(high, low + 1), spec.shape)).astype(dtype)
     return _real(spec.shape, style, generator).astype(dtype)
 

@@ -8,10 +8,24 @@ from torch import fx
 from host.importers.draws import InputRange, looks_like_mask
 from host.model import TensorSpec
 
-_PASSING = frozenset(
-    "to _to_copy view reshape unsqueeze squeeze expand clone alias slice contiguous flatten permute transpose "
-    "select detach".split()
-)
+_PASSING = {
+    "_to_copy",
+    "alias",
+    "clone",
+    "contiguous",
+    "detach",
+    "expand",
+    "flatten",
+    "permute",
+    "reshape",
+    "select",
+    "slice",
+    "squeeze",
+    "to",
+    "transpose",
+    "unsqueeze",
+    "view",
+}
 _TABLES = {"embedding": (0, 1), "index_select": (0, 2), "gather": (0, 2), "index": (0, 1)}
 
 

@@ -19,9 +19,17 @@ import tvm
 from onnx.backend.test.case.test_case import TestCase
 from tvm import relax
 
-from host.errors import EdgeError, EngineError, ImportFailed
+from device_agent.machine import Machine
+from host.deployment.clock import StageClock
+from host.deployment.compile import build, lower_model, propose
+from host.deployment.options import Silence
+from host.deployment.profiles import profile_for
+from host.errors import EdgeError, EngineError, ImportFailed, LoweringError
 from host.importers import load
 from host.model import ImportedModel
+from targets import MachineDescription
+
+Outputs = list[list[np.ndarray]]
 
 # As in the verification of a bundle: relative to the largest expected value.
 _TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
@@ -71,10 +79,29 @@ def _reference(engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]) 
         raise EngineError(str(error)) from error
 
 
-def _compile_and_run(model: ImportedModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _run_plain(model: ImportedModel, cases: Sequence[Sequence[np.ndarray]], directory: Path) -> Outputs:
+    """By TVM's own default compilation, which tells a mistake of the importer from one of the lowering."""
     executable = tvm.compile(model.module, tvm.target.Target("llvm"))
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    return [_arrays(machine["main"](*map(tvm.runtime.tensor, arrays))) for arrays in cases]
+
+
+def _run_built(model: ImportedModel, cases: Sequence[Sequence[np.ndarray]], directory: Path) -> Outputs:
+    """By our own lowering, proposals and builder, as `sdk deploy` does without measuring."""
+    profile = profile_for(MachineDescription(**Machine().describe()), "local", 1)
+    clock = StageClock(Silence())
+    # A path of its own: a library once loaded stays the one of its path.
+    lowered = lower_model(model, profile, clock)
+    built = build(
+        lowered, profile, propose(lowered, profile, 0, clock), directory / f"{model.name}.so", clock
+    )
+    executable = tvm.runtime.load_module(str(built.library))
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    parameters = [tvm.runtime.tensor(array) for array in built.parameters]
+    return [_arrays(machine["main"](*map(tvm.runtime.tensor, arrays), *parameters)) for arrays in cases]
+
+
+def _arrays(result: Any) -> list[np.ndarray]:
     return [value.numpy() for value in ([result] if hasattr(result, "numpy") else result)]
 
 
@@ -118,8 +145,9 @@ def _evaluate(case: TestCase, directory: Path, constants: bool) -> dict[str, Any
     model = load(path, shapes, samples=None if drawn else inputs, reference=_reference)
     if model.module is None:
         return {"outcome": "reason", "operator": model.operator, "detail": model.reason}
-    for arrays, data in zip(inputs, case.data_sets, strict=True):
-        difference = _close(_compile_and_run(model, arrays), data[1], case)
+    run = _run_plain if "--plain" in sys.argv[1:] else _run_built
+    for made, data in zip(run(model, inputs, directory), case.data_sets, strict=True):
+        difference = _close(made, data[1], case)
         if difference:
             return {"outcome": "wrong", "detail": difference}
     return {"outcome": "passed"}
@@ -142,6 +170,8 @@ def main() -> int:
                 result = _evaluate(cases[name], Path(directory), "--constants" in sys.argv[1:])
             except ImportFailed as error:
                 result = {"outcome": "reason", "operator": error.operator, "detail": str(error)}
+            except LoweringError as error:
+                result = {"outcome": "reason", "operator": None, "detail": f"lowering: {error}"}
             except EdgeError as error:
                 result = {"outcome": "error", "detail": f"{type(error).__name__}: {error}"}
             except Exception as error:  # noqa: BLE001 - the table counts it; a case must not end the others

@@ -59,11 +59,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--time-limit-s", type=float, default=60.0, help="of one case")
     parser.add_argument("--constants", action="store_true", help="all inputs but the first as constants")
     parser.add_argument("--drawn", action="store_true", help="golden inputs drawn, not the case's own")
+    parser.add_argument("--plain", action="store_true", help="TVM's default compilation, not ours")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--verbose", action="store_true", help="list every case that does not pass")
     options = parser.parse_args(arguments)
     texts = [text for text in options.only.split(",") if text]
-    flags = [f"--{name}" for name in ("constants", "drawn") if getattr(options, name)]
+    flags = [f"--{name}" for name in ("constants", "drawn", "plain") if getattr(options, name)]
     results = run_cases(texts, options.every, options.workers, options.time_limit_s, flags)
     summary = summarise(results)
     print_table(results, summary, options.verbose)
