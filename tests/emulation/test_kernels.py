@@ -1,0 +1,116 @@
+"""Kernels of every kind on emulated boards against the unscheduled functions on this machine."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+
+from host.build import build_kernel_library
+from host.gensor import Gensor
+from host.model import DeviceProfile, Task
+from host.space import scheduled_function, space_for
+from targets import Board, board_for, declared
+from tests.emulation.operators import OPERATORS, tasks_of
+from tests.emulation.qemu import Call, executable, run
+
+# Board, threads of the programs, and the processors that they must be right on.
+BOARDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "Cortex-A72": ("raspberry_pi_4", 1, ("cortex-a72",)),
+    "Cortex-A53, two threads": ("raspberry_pi_3", 2, ("cortex-a53",)),
+    "RISC-V without vectors": ("rv64gc", 1, ("rv64,v=false",)),
+    "RISC-V with vectors": ("rv64gcv", 1, ("rv64,v=true,vlen=128", "rv64,v=true,vlen=256")),
+    "RISC-V with vectors of 256 bits": ("spacemit_k1", 1, ("rv64,v=true,vlen=256",)),
+}
+
+
+def board_of(name: str) -> Board:
+    found = board_for(declared()[name])
+    assert found is not None
+    if found.tvm_target["mcpu"] != "spacemit-x60":
+        return found
+    # The emulator of Debian 12 does not know all scalar extensions of the X60 (Zicond): the same vectors,
+    # and the scalar part of any RISC-V core.
+    features = ["+m", "+a", "+f", "+d", "+c", "+v", "+zvl256b"]
+    return replace(found, tvm_target={**found.tvm_target, "mcpu": "generic-rv64", "mattr": features})
+
+
+def arguments(task: Task) -> list[np.ndarray]:
+    """Seeded values for the parameters of a task, outputs zeroed."""
+    draw = np.random.default_rng(int(task.workload_hash[:8], 16))
+    written = _written(task)
+    values = []
+    for parameter in task.function.params:
+        shape, dtype = tuple(int(extent) for extent in parameter.shape), str(parameter.dtype)
+        if parameter.name in written:
+            values.append(np.zeros(shape, dtype))
+        elif dtype.startswith("float"):
+            values.append(draw.normal(size=shape).astype(dtype))
+        else:
+            values.append(draw.integers(0, 2, shape).astype(dtype))
+    return values
+
+
+def _written(task: Task) -> set[str]:
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": task.function}))
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    return {region.source.name for block in blocks for region in schedule.get(block).writes}
+
+
+def reference(tasks: list[Task], folder: Path) -> Callable[[Task], list[np.ndarray]]:
+    """Runs an unscheduled task on this machine."""
+    target = tvm.target.Target({"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"})
+    path = folder / "reference.so"
+    build_kernel_library({task.workload_hash: task.function for task in tasks}, path, target)
+    module = tvm.runtime.load_module(str(path))
+
+    def call(task: Task) -> list[np.ndarray]:
+        tensors = [tvm.runtime.tensor(value) for value in arguments(task)]
+        module[task.workload_hash](*tensors)
+        return [np.asarray(tensor.numpy()) for tensor in tensors]
+
+    return call
+
+
+@pytest.mark.parametrize("label", BOARDS)
+def test_every_kind_of_kernel_is_right(label: str, tmp_path: Path) -> None:
+    name, threads, processors = BOARDS[label]
+    board = board_of(name)
+    named = tasks_of(board)
+    assert {operator for operator, _ in named} == set(OPERATORS)
+    profile = DeviceProfile(name, board, board.hardware, threads)
+    functions = {}
+    for _, task in named:
+        space = space_for(task, board.hardware, threads)
+        (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+        assert math.isfinite(candidate.estimate_s)
+        functions[task.workload_hash] = scheduled_function(space.apply(candidate))
+    program = executable(board, functions, tmp_path / "emulated")
+    calls = [Call(task.workload_hash, tuple(arguments(task))) for _, task in named]
+    expected = reference([task for _, task in named], tmp_path)
+    for processor in processors:
+        found = run(program, list(functions), calls, board.architecture, processor)
+        for (operator, task), ours in zip(named, found, strict=True):
+            for mine, theirs in zip(ours, expected(task), strict=True):
+                worst = f"{operator} ({task.name}) on {processor}"
+                np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=2e-5, err_msg=worst)
+
+
+def test_programs_use_the_vectors_of_the_board(tmp_path: Path) -> None:
+    board = board_of("rv64gcv")
+    task = next(task for operator, task in tasks_of(board) if operator == "dense")
+    space = space_for(task, board.hardware)
+    profile = DeviceProfile("rv64gcv", board, board.hardware, 1)
+    (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    kernels = {"dense": scheduled_function(space.apply(candidate))}
+    program = executable(board, kernels, tmp_path)
+    calls = [Call("dense", tuple(arguments(task)))]
+    assert run(program, ["dense"], calls, "riscv64", "rv64,v=true,vlen=128")
+    with pytest.raises(RuntimeError, match="ended with -4"):  # an illegal instruction
+        run(program, ["dense"], calls, "riscv64", "rv64,v=false")
