@@ -26,6 +26,10 @@ from host.build.target import architecture_of
 from host.errors import BuildError
 
 
+# Raised whenever the same source would give another cubin: options, headers.
+CUBIN_VERSION = "cubin 1"
+
+
 @dataclass(frozen=True)
 class _Request:
     """What TVM's callback needs beyond the source, and where it leaves what it made."""
@@ -186,7 +190,7 @@ def _cached(source: str, request: _Request) -> Cubin:
     if request.cache is None:
         return request.compiler.compile(source, request.arch)
     digest = hashlib.sha256()
-    for part in ("cubin", request.compiler.version, request.arch, source):
+    for part in (CUBIN_VERSION, request.compiler.version, request.arch, source):
         digest.update(part.encode())
         digest.update(b"\0")
     found = request.cache.get(digest.hexdigest())

@@ -17,6 +17,8 @@ _FOLDERS = ("cuda_nvrtc/lib", "cu13/lib")
 # Functions without a mark are for the device: TVM gives a host that has no part in it.
 _OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
 
+_SPARING = "--ptxas-options=--register-usage-level=0"
+
 # What TVM's sources include of the CUDA C++ library, as far as they use it: the types of the LP64 model and
 # a few traits. The library itself is 15 MB of headers.
 _HEADERS = {
@@ -142,6 +144,9 @@ class Nvrtc:
     def compile(self, source: str, arch: str) -> Cubin:
         """Compile CUDA C++ to a cubin; runs outside of the interpreter lock.
 
+        The assembler may aim at more resident threads than a program needs, and spill although registers
+        are left. Such a program is assembled again with optimisations that take registers held back.
+
         Args:
             source: the translation unit.
             arch: "sm_87".
@@ -149,9 +154,15 @@ class Nvrtc:
         Raises:
             BuildError: the compiler refuses it; the message has the first error.
         """
+        first = self._compile(source, arch, _OPTIONS)
+        if not any(kernel.spills for kernel in first.resources):
+            return first
+        sparing = self._compile(source, arch, (*_OPTIONS, _SPARING))
+        return min(first, sparing, key=_spilled)
+
+    def _compile(self, source: str, arch: str, flags: Sequence[str]) -> Cubin:
         program = ctypes.c_void_p()
-        headers = _strings(_HEADERS.values())
-        names = _strings(_HEADERS)
+        headers, names = _strings(_HEADERS.values()), _strings(_HEADERS)
         self._check(
             self._library.nvrtcCreateProgram(
                 ctypes.byref(program), source.encode(), b"kernel.cu", len(_HEADERS), headers, names
@@ -159,7 +170,7 @@ class Nvrtc:
         )
         try:
             includes = [f"--include-path={folder}" for folder in _include_folders()]
-            options = _strings([f"--gpu-architecture={arch}", *_OPTIONS, *includes])
+            options = _strings([f"--gpu-architecture={arch}", *flags, *includes])
             code = self._library.nvrtcCompileProgram(program, len(options), options)
             log = self._bytes(program, "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace")
             if code != 0:
@@ -178,6 +189,10 @@ class Nvrtc:
     def _check(self, code: int) -> None:
         if code != 0:
             raise BuildError(f"NVRTC failed: {self._library.nvrtcGetErrorString(code).decode()}")
+
+
+def _spilled(cubin: Cubin) -> int:
+    return sum(kernel.spill_store_bytes + kernel.spill_load_bytes for kernel in cubin.resources)
 
 
 def _strings(texts: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:

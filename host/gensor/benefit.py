@@ -8,6 +8,10 @@ than traffic and imbalance are ours; the paper's exact expressions are not publi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from host.gensor.cuda_cost import cuda_tiled_seconds
+from host.gensor.cuda_streams import cuda_injective_seconds, cuda_rowwise_seconds
 from host.gensor.tiled_cost import tiled_seconds
 from host.gensor.traffic import resident_level
 from host.space.design import Decisions, DesignSpace
@@ -16,12 +20,19 @@ from targets import HardwareModel
 
 # Time of one vector of a transcendental function written as a polynomial, in vector operations.
 _OPERATIONS_PER_CYCLE = 2.0
+_CUDA: dict[str, Callable[[DesignSpace, Decisions], float]] = {
+    "cuda_tiled": cuda_tiled_seconds,
+    "cuda_rowwise": cuda_rowwise_seconds,
+    "cuda_injective": cuda_injective_seconds,
+}
 
 
 def estimate_seconds(space: DesignSpace, values: Decisions) -> float:
     """Estimated seconds of one call of the program with these decisions."""
     if space.rule.name == "tiled":
         return tiled_seconds(space, values)
+    if space.rule.name in _CUDA:
+        return _CUDA[space.rule.name](space, values)
     total = 0.0
     for stage in space.workload.stages:
         total += _streamed_seconds(stage, space.hardware, values)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from host.space.design import DesignSpace
 
 # Decisions by the level at which they are taken, innermost first: the register tile, its code and how it
-# reads its input, then the blocks that share what is in cache. A rule's decisions that are not named here
-# are taken at the register level.
+# reads its input, then the blocks that share what is in cache or, on a GPU, in shared memory. A rule's
+# decisions that are not named here are taken at the register level.
+_CUDA_BLOCK = ("tx", "ty", "tz", "vx", "vy", "stage", "depth", "steps", "halo", "fetch", "threads", "vector")
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("vectors", "rows", "rows2", "unroll", "window", "pad", "partials", "strip", "inline"),
-    ("panel", "block", "block2"),
+    ("vectors", "rows", "rows2", "unroll", "window", "pad", "partials", "strip", "inline", "cols"),
+    ("panel", "block", "block2", *_CUDA_BLOCK),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Move:
 
     every: int
     steps: tuple[int, ...]
+
+    @cached_property
+    def moved(self) -> tuple[tuple[int, int], ...]:
+        """The dimensions that it moves in, each with its step."""
+        return tuple((dim, step) for dim, step in enumerate(self.steps) if step)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Access:
                 steps = -(-iterations // move.every)
                 if position + 1 < len(moves):
                     steps = min(steps, moves[position + 1].every // move.every)
-                for dim, step in enumerate(move.steps):
+                for dim, step in move.moved:
                     extents[dim] += abs(step) * (steps - 1)
         return tuple(extents)
 
@@ -109,17 +115,17 @@ class Stage:
     flops_per_point: float
     expensive: bool
 
-    @property
+    @cached_property
     def spatial(self) -> tuple[int, ...]:
         """Positions of the spatial axes."""
         return tuple(i for i, axis in enumerate(self.axes) if not axis.reduce)
 
-    @property
+    @cached_property
     def reduction(self) -> tuple[int, ...]:
         """Positions of the reduction axes."""
         return tuple(i for i, axis in enumerate(self.axes) if axis.reduce)
 
-    @property
+    @cached_property
     def points(self) -> int:
         """Iterations of the whole stage."""
         total = 1

@@ -7,6 +7,7 @@ from host.model import Task
 from host.space.analysis import analyse
 from host.space.design import DesignSpace, Rule
 from host.space.rules.cuda_injective import CudaInjective
+from host.space.rules.cuda_rowwise import CudaRowwise
 from host.space.rules.cuda_tiled import CudaTiled
 from host.space.rules.injective import Injective
 from host.space.rules.rowwise import Rowwise
@@ -14,7 +15,7 @@ from host.space.rules.tiled import Tiled
 from targets import HardwareModel
 
 RULES: tuple[Rule, ...] = (Tiled(), Rowwise(), Injective())
-CUDA_RULES: tuple[Rule, ...] = (CudaTiled(), CudaInjective())
+CUDA_RULES: tuple[Rule, ...] = (CudaTiled(), CudaRowwise(), CudaInjective())
 
 
 def space_for(task: Task, hardware: HardwareModel, threads: int = 1) -> DesignSpace:

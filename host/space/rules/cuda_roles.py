@@ -80,7 +80,7 @@ def staged_tile(stage: Stage, roles: CudaRoles, values: Decisions) -> dict[int, 
         tile[roles.row] = block.rows
     if roles.second is not None:
         tile[roles.second] = block.seconds
-    if values["window"]:
+    if values["halo"]:
         tile.update({axis: stage.axes[axis].extent for axis in roles.window})
     return {axis: min(extent, stage.axes[axis].extent) for axis, extent in tile.items()}
 
@@ -148,7 +148,7 @@ def registers(stage: Stage, values: Decisions) -> int:
     block = block_of(values)
     columns = values["cols"] * values["vx"]
     rows = values["rows"] * values["vy"] * values["rows2"]
-    ahead = min(values["unroll"], 4)
+    ahead = min(values["steps"], 4)
     return block.sums * words + (columns + rows) * ahead * words + _OTHER_REGISTERS
 
 

@@ -3,7 +3,7 @@
 A block of `tx` x `ty` x `tz` threads computes a tile; each thread holds `cols` x `rows` x `rows2` sums in
 registers, once for each of its `vx` x `vy` virtual threads, which lie interleaved so that neighbouring
 threads read neighbouring banks. With `stage`, the block copies `depth` steps of both operands into shared
-memory at once, with `window` all of a convolution's window with them.
+memory at once, with `halo` what all of a convolution's window reads; `steps` of them are written out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from host.space.workload import Stage, Workload
 from targets import HardwareModel
 
 # Bound on multiply-adds written out one after the other: code beyond it leaves the instruction cache.
-_LARGEST_CODE = 1024
+_LARGEST_CODE = 512
 # Bound on the axes that one copy has loops for.
 _MOST_THREADS_Z = 64
 
@@ -71,15 +71,15 @@ class CudaTiled:
             Decision("cols", _sizes(columns, 8, powers=True)),
             Decision("rows", _sizes(rows, 8)),
             Decision("rows2", _sizes(seconds, 4)),
-            Decision("unroll", tuple(size for size in (1, 2, 4, 8) if depth % size == 0)),
-            Decision("vx", _sizes(columns, 4, powers=True)),
-            Decision("vy", _sizes(rows, 8)),
             Decision("tx", _sizes(columns, 128, powers=True)),
             Decision("ty", _sizes(rows, 32)),
             Decision("tz", _sizes(seconds, 16)),
+            Decision("vx", _sizes(columns, 4, powers=True)),
+            Decision("vy", _sizes(rows, 8)),
             Decision("stage", (0, 1) if both else (0,)),
             Decision("depth", depths),
-            Decision("window", (0, 1) if window and both else (0,)),
+            Decision("steps", tuple(size for size in (1, 2, 4, 8) if depth % size == 0)),
+            Decision("halo", (0, 1) if window and both else (0,)),
             Decision("fetch", (1, 2, 4) if both else (1,)),
         )
 
@@ -91,9 +91,9 @@ class CudaTiled:
             return False
         if not _fits(anchor, roles, values):
             return False
-        if not values["stage"] and (values["window"] or values["fetch"] > 1):
+        if not values["stage"] and (values["halo"] or values["fetch"] > 1):
             return False
-        if values["depth"] % values["unroll"] or block.sums * values["unroll"] > _LARGEST_CODE:
+        if values["depth"] % values["steps"] or block.sums * values["steps"] > _LARGEST_CODE:
             return False
         if registers(anchor, values) > register_limit(gpu, block.threads):
             return False
@@ -140,9 +140,9 @@ class _Nest:
         second_loop = loops[roles.second] if roles.second is not None else schedule.add_unit_loop(column[0])
         second = schedule.split(second_loop, [None, *map(sampler.sample, ("tz", "rows2"))])
         depth, inner = schedule.split(loops[roles.depth], [None, sampler.sample("depth")])
-        inner, steps = schedule.split(inner, [None, sampler.sample("unroll")])
+        inner, steps = schedule.split(inner, [None, sampler.sample("steps")])
         window = [loops[axis] for axis in roles.window]
-        reduction = [depth, *window] if sampler.value("window") else [*window, depth]
+        reduction = [depth, *window] if sampler.value("halo") else [*window, depth]
         blocks = [*(loops[axis] for axis in roles.outer), second[0], row[0], column[0]]
         virtual = [row[1], column[1]]
         threads = [second[1], row[2], column[2]]

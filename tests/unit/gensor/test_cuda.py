@@ -1,0 +1,135 @@
+"""Construction for GPUs: residence, banks, and programs that neither spill nor exceed a block's memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from host.build import compile_cuda
+from host.gensor import Gensor
+from host.gensor.benefit import estimate_seconds
+from host.gensor.cuda_banks import bank_passes
+from host.gensor.cuda_cost import Work, residence, transaction_bytes, waves
+from host.gensor.etir import LEVELS
+from host.model import Candidate, DeviceProfile
+from host.space import DesignSpace, scheduled_function, space_for
+from targets.nvidia import AGX_ORIN, ORIN_NANO
+from tests.unit.space import functions as fn
+from tests.unit.space.cuda_cases import gpu_board, gpu_target, grouped, layer_norm, pooling
+
+BOARD = gpu_board()
+PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)
+FUNCTIONS = {
+    "dense": fn.dense(128, 768, 768, 32),
+    "dense, 197 rows": fn.dense(197, 384, 192, 32),
+    "dense, one row": fn.dense(1, 1024, 512, 32),
+    "batched": fn.batched(12, 128, 128, 64),
+    "convolution": fn.convolution(28, 64, 64, 3, 1, 32),
+    "convolution stride 2": fn.convolution(28, 64, 128, 3, 2, 32),
+    "convolution 1x1": fn.convolution(14, 256, 128, 1, 1, 32),
+    "stem": fn.convolution(56, 3, 32, 3, 2, 32),
+    "depthwise": fn.depthwise(28, 96, 1),
+    "grouped": grouped(16, 4, 16, 32),
+    "pooling": pooling(28, 64),
+    "softmax": fn.softmax(12, 128, 128),
+    "layer norm": layer_norm(1, 128, 768),
+    "addition": fn.addition(1, 28, 28, 64),
+    "transpose": fn.transpose((1, 128, 12, 64), (0, 2, 3, 1)),
+}
+SPILL_FREE = {name for name in FUNCTIONS if name.startswith(("dense", "convolution", "batched", "stem"))}
+
+
+def _space(name: str) -> DesignSpace:
+    return space_for(fn.task(FUNCTIONS[name], name), BOARD.hardware)
+
+
+def _construct(name: str, tree: bool = False) -> tuple[DesignSpace, Candidate]:
+    space = _space(name)
+    return space, Gensor(tree=tree).propose(space, PROFILE, [], 1, seed=0)[0]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_constructed_programs_compile_within_a_blocks_means(name: str) -> None:
+    space, candidate = _construct(name)
+    (resources,) = compile_cuda(scheduled_function(space.apply(candidate)), "kernel", gpu_target()).resources
+    assert resources.shared_bytes <= ORIN_NANO.shared_per_block
+    assert 0 < resources.registers <= ORIN_NANO.registers_per_thread
+    if name in SPILL_FREE:
+        assert not resources.spills
+        assert resources.stack_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["dense", "convolution", "softmax"])
+def test_construction_is_repeatable_and_beats_the_unit_program(name: str) -> None:
+    space, candidate = _construct(name)
+    assert Gensor().propose(space, PROFILE, [], 1, seed=0) == [candidate]
+    unit = {decision.name: decision.choices[0] for decision in space.decisions}
+    assert candidate.estimate_s < 0.2 * estimate_seconds(space, unit)
+    assert candidate.estimate_s <= _construct(name, tree=True)[1].estimate_s
+
+
+def test_a_matrix_product_is_staged_in_shared_memory() -> None:
+    values = dict(_construct("dense")[1].decisions)
+    assert values["stage"] == 1
+    assert values["tx"] * values["ty"] * values["tz"] >= 64
+    assert values["cols"] * values["rows"] * values["vx"] * values["vy"] >= 8
+
+
+def test_every_decision_belongs_to_a_level() -> None:
+    named = {name for names in LEVELS for name in names} | {"inline"}
+    assert {d.name for name in FUNCTIONS for d in _space(name).decisions} <= named
+
+
+def test_more_multiprocessors_are_faster() -> None:
+    large = gpu_board(AGX_ORIN)
+    space, candidate = _construct("convolution")
+    there = replace(space, hardware=large.hardware)
+    values = {name: int(value) for name, value in candidate.decisions}
+    assert estimate_seconds(there, values) < 0.6 * estimate_seconds(space, values)
+
+
+def test_residence_is_bound_by_the_scarcest() -> None:
+    # 256 threads with 128 registers take half of the registers; 60 KiB fit twice; 1536 threads are 6 blocks.
+    assert residence(ORIN_NANO, 100, 256, 128, 0).per_multiprocessor == 2
+    assert residence(ORIN_NANO, 100, 256, 32, 60 << 10).per_multiprocessor == 2
+    assert residence(ORIN_NANO, 100, 256, 32, 0).per_multiprocessor == 6
+    assert residence(ORIN_NANO, 100, 32, 16, 0).per_multiprocessor == 16
+
+
+def test_waves() -> None:
+    lies = residence(ORIN_NANO, 16, 256, 128, 0)
+    one = waves(ORIN_NANO, lies, Work(100.0, 150.0))
+    assert one == 200.0, "two blocks on each of eight multiprocessors"
+    assert waves(ORIN_NANO, replace(lies, grid=17), Work(100.0, 150.0)) == 350.0, "one more waits for itself"
+
+
+def test_banks() -> None:
+    assert bank_passes({0}, 32) == 1, "all threads want the same word"
+    assert bank_passes(set(range(32)), 32) == 1
+    assert bank_passes({32 * n for n in range(8)}, 32) == 8
+    assert bank_passes({36 * n for n in range(8)}, 32) == 1
+
+
+def test_virtual_threads_avoid_conflicts() -> None:
+    """The same tile with its columns interleaved: neighbours read neighbouring banks."""
+    space = _space("dense")
+    values = {
+        "cols": 4, "rows": 4, "rows2": 1, "tx": 16, "ty": 8, "tz": 1, "vx": 1, "vy": 1,
+        "stage": 1, "depth": 2, "steps": 2, "halo": 0, "fetch": 2,
+    }  # fmt: skip
+    apart = {**values, "cols": 2, "vx": 2}
+    assert space.legal(values)
+    assert space.legal(apart)
+    assert estimate_seconds(space, apart) != estimate_seconds(space, values)
+    together, interleaved = {**values, "rows": 8}, {**values, "rows": 1, "vy": 8}
+    deep = {"depth": 32, "steps": 1, "fetch": 4}
+    assert estimate_seconds(space, {**interleaved, **deep}) < estimate_seconds(space, {**together, **deep})
+
+
+def test_transactions_are_whole() -> None:
+    access = _space("dense").workload.anchor_stage.reads[0]
+    assert access.shape == (128, 768)
+    assert transaction_bytes(access, (4, 8), ORIN_NANO) == 4 * 32
+    assert transaction_bytes(access, (4, 1), ORIN_NANO) == 4 * 32
+    assert transaction_bytes(access, (2, 768), ORIN_NANO) == 2 * 768 * 4
