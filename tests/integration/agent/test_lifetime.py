@@ -16,10 +16,12 @@ from tests.integration.agent.conftest import agent_pids, await_none
 
 ROOT = Path(__file__).parents[3]
 
+# Whoever starts the tests in the background has the interrupt ignored, and children inherit that.
 HOST = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from host.transport.local import connect_local
+signal.signal(signal.SIGINT, signal.default_int_handler)
 device = connect_local(Path(sys.argv[1]))
 session = device.open_session("tvm")
 if sys.argv[2] == "paused":
