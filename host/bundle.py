@@ -5,6 +5,7 @@
     params.bin      its parameters, each at a 64-byte boundary (backend tvm)
     model.*         the model file itself (backends onnxruntime and litert)
     golden.npz      golden cases: `caseN_inputI` and `caseN_outputI`
+    tasks.json      the kernels' unscheduled functions and what they were made for (backend tvm)
 
 The device agent reads the same files; the JSON schema below is all that the two sides share.
 """
@@ -20,138 +21,25 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from host.errors import BundleError, DeviceFull, ModelFileError
-from host.model import GoldenCase, Signature, TensorSpec
+from host.manifest import SCHEMA, Draft, Manifest, Parameter
+from host.model import GoldenCase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMA = "edgetlm.bundle/1"
 ALIGNMENT = 64
+TASKS = "tasks.json"
+# What a bundle carries for people and checks; it decides nothing of what runs.
+_BESIDE = {"golden.npz", TASKS}
 _CHUNK_BYTES = 1 << 20
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-Backend = Literal["tvm", "onnxruntime", "litert"]
-BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
 _MODEL_SUFFIX = {"onnxruntime": ".onnx", "litert": ".tflite"}
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Tensor(_Part):
-    """One input or output."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-class SignaturePart(_Part):
-    """Inputs and outputs, in order."""
-
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-
-
-class Parameter(_Part):
-    """Where one parameter lies in params.bin."""
-
-    offset: int
-    nbytes: int
-    shape: tuple[int, ...]
-    dtype: str
-
-
-class Kernel(_Part):
-    """One kernel of the model and who made it.
-
-    Attributes:
-        task: workload hash.
-        weight: calls in one run of the model.
-        source: "gensor", "tlm", "evolutionary", "default", ...
-        rule: the rule of the design space.
-        decisions: what was decided, by name.
-        from_database: the program was found in the record store.
-        latency_us: microseconds of one call inside the model; None where not measured.
-    """
-
-    name: str
-    task: str
-    weight: int
-    source: str
-    rule: str = ""
-    decisions: dict[str, Any] = Field(default_factory=dict)
-    from_database: bool = False
-    latency_us: float | None = None
-
-
-class Origin(_Part):
-    """The model file that the bundle was made from."""
-
-    name: str
-    format: str
-    content_hash: str
-
-
-class Manifest(_Part):
-    """Contents of manifest.json."""
-
-    bundle_schema: str = Field(default=SCHEMA, alias="schema")
-    name: str
-    backend: Backend
-    content_hash: str
-    files: dict[str, str]
-    signature: SignaturePart
-    origin: Origin
-    model: str
-    entry: str = "main"
-    parameters: tuple[Parameter, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
-    threads: int = 1
-    target: dict[str, Any] = Field(default_factory=dict)
-    measured: dict[str, Any] = Field(default_factory=dict)
-    versions: dict[str, str] = Field(default_factory=dict)
-    command: str = ""
-    reason: str = ""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
-    def typed_signature(self) -> Signature:
-        """The signature as the host's noun."""
-        return Signature(
-            tuple(TensorSpec(t.name, t.shape, t.dtype) for t in self.signature.inputs),
-            tuple(TensorSpec(t.name, t.shape, t.dtype) for t in self.signature.outputs),
-        )
-
-
-class Draft(_Part):
-    """What the writer of a bundle knows beyond its files; see `Manifest` for the fields."""
-
-    name: str
-    backend: Backend
-    signature: SignaturePart
-    origin: Origin
-    kernels: tuple[Kernel, ...] = ()
-    threads: int = 1
-    target: dict[str, Any] = Field(default_factory=dict)
-    versions: dict[str, str] = Field(default_factory=dict)
-    command: str = ""
-    reason: str = ""
-
-
-def signature_part(signature: Signature) -> SignaturePart:
-    """The manifest's form of a signature."""
-    return SignaturePart(
-        inputs=tuple(Tensor(name=t.name, shape=t.shape, dtype=t.dtype) for t in signature.inputs),
-        outputs=tuple(Tensor(name=t.name, shape=t.shape, dtype=t.dtype) for t in signature.outputs),
-    )
 
 
 @contextmanager
@@ -175,6 +63,7 @@ def write_tvm(
     library: Path,
     parameters: Iterable[np.ndarray],
     golden: Sequence[GoldenCase],
+    tasks: str = "",
 ) -> Manifest:
     """Write a bundle of a compiled model into an empty or new directory.
 
@@ -188,6 +77,8 @@ def write_tvm(
         shutil.copyfile(library, directory / "lib.so")
         table = _write_parameters(directory / "params.bin", parameters)
         _write_golden(directory / "golden.npz", golden)
+        if tasks:
+            (directory / TASKS).write_text(tasks)
         return _seal(directory, draft, "lib.so", table)
 
 
@@ -312,7 +203,7 @@ def _write_golden(path: Path, golden: Sequence[GoldenCase]) -> None:
 def _seal(directory: Path, draft: Draft, model_file: str, table: tuple[Parameter, ...]) -> Manifest:
     files = {p.name: file_hash(p) for p in sorted(directory.iterdir()) if p.name != "manifest.json"}
     content = {
-        "files": {name: digest for name, digest in files.items() if name != "golden.npz"},
+        "files": {name: digest for name, digest in files.items() if name not in _BESIDE},
         "signature": draft.signature.model_dump(),
         "parameters": [p.model_dump() for p in table],
         "backend": draft.backend,

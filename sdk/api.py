@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from host.bundle import Manifest
     from host.deployment import DeployResult, Progress
+    from host.deployment.explain import Explanation
+    from host.manifest import Manifest
     from host.transport import Device
 
 PathLike = str | Path
@@ -185,6 +186,31 @@ def profile(
     from host.deployment.profile import profile as run_profile
 
     return run_profile(Path(model), device, threads, dict(shapes or {}), seed, progress)
+
+
+def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tuple[Explanation, Path]:
+    """Write a picture of how a kernel was found and what holds it back: the walk and the roofline.
+
+    Args:
+        bundle: directory or `.zip`.
+        task: the kernel's name, or a part that fits only one.
+        output: the HTML file; `edgetlm-out/NAME/explain-KERNEL.html` if None.
+
+    Returns:
+        What was found, and where the picture lies.
+
+    Raises:
+        UserError: there is no such kernel, or the bundle holds none of ours.
+        BundleError: the bundle is damaged.
+    """
+    from host.deployment.explain import explain as run_explain
+    from sdk.report.explain import write_explanation
+
+    found = run_explain(Path(bundle), task)
+    default = Path("edgetlm-out") / found.manifest.name / f"explain-{found.kernel.name}.html"
+    path = Path(output) if output is not None else default
+    write_explanation(found, path)
+    return found, path
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from host.bundle import BACKENDS, Backend
 from host.deployment.contest import Contest
 from host.deployment.options import DeployOptions
 from host.deployment.result import Choice, Contender
 from host.errors import EngineError, MeasureError, VerifyError
+from host.manifest import BACKENDS, Backend
 
 
 def choose(contest: Contest, options: DeployOptions, fallback: str) -> Choice:

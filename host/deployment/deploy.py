@@ -21,6 +21,7 @@ from host.deployment.result import Choice, DeployResult, TaskOutcome
 from host.deployment.staging import Staging
 from host.engines import ENGINES, engine_for_format
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, MeasureError, UserError
+from host.manifest import BACKENDS, Manifest
 from host.model import DeviceProfile, GoldenCase, ImportedModel
 from targets import declared
 
@@ -73,7 +74,7 @@ def deploy(
 
 def compile_bundle(
     options: CompileOptions, target: str, output: Path, progress: Progress | None = None
-) -> bundle.Manifest:
+) -> Manifest:
     """Compile a model for a target; nothing runs on a device, so nothing is verified.
 
     Args:
@@ -98,7 +99,7 @@ def compile_bundle(
         if made is None:
             engine = engine_for_format(model.format).name
             wanted = engine if options.backend == "auto" else options.backend
-            backend = next((name for name in bundle.BACKENDS if name == wanted), None)
+            backend = next((name for name in BACKENDS if name == wanted), None)
             if backend is None or model.format not in ENGINES[backend].formats:
                 raise EngineError(f"no bundle can hold a {model.format} model for {wanted}: {fallback}")
             directory = maker.engine(model, backend, fallback)
@@ -219,7 +220,7 @@ class _Deployment:
                 known = ", ".join(name for name in ENGINES if name != "tvm")
                 raise UserError(f"no peer {engine!r}: use {known}")
             if model.format in ENGINES[engine].formats:
-                installable = engine in bundle.BACKENDS and engine == original
+                installable = engine in BACKENDS and engine == original
                 entrants.append(Entrant(engine, model.path, installable))
             elif engine in self.options.peer_files:
                 entrants.append(Entrant(engine, self.options.peer_files[engine], installable=False))

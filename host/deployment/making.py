@@ -14,8 +14,10 @@ from host.deployment import compile as compiling
 from host.deployment.clock import StageClock
 from host.deployment.options import CompileOptions
 from host.deployment.result import TaskOutcome
+from host.deployment.tasks_file import tasks_json
 from host.deployment.tune import Tuner, default_store, recall
 from host.errors import ImportFailed, ModelFileError, UserError
+from host.manifest import Backend, Draft, Kernel, Origin, signature_part
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.records import RecordStore
 
@@ -103,7 +105,8 @@ class Maker:
         made = compiling.build(lowered, self.profile, plan, self.folder / "lib.so", self.clock)
         with self.clock.stage("compile"):
             draft = self._draft(model, "tvm")
-            bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden)
+            tasks = tasks_json(lowered.tasks, plan, self.profile, self.options.seed)
+            bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden, tasks)
         return made.without_parameters()
 
     def _tune(self, lowered: LoweredModel, plan: compiling.Plan) -> compiling.Plan:
@@ -116,7 +119,7 @@ class Maker:
             )
             return tuner.improve(lowered, plan, self.options.trials)
 
-    def engine(self, model: ImportedModel, backend: bundle.Backend, reason: str) -> Path:
+    def engine(self, model: ImportedModel, backend: Backend, reason: str) -> Path:
         """Write the bundle of the model file itself and return its directory.
 
         Raises:
@@ -126,14 +129,12 @@ class Maker:
         bundle.write_engine(directory, self._draft(model, backend, reason), model.path, model.golden)
         return directory
 
-    def _draft(self, model: ImportedModel, backend: bundle.Backend, reason: str = "") -> bundle.Draft:
-        return bundle.Draft(
+    def _draft(self, model: ImportedModel, backend: Backend, reason: str = "") -> Draft:
+        return Draft(
             name=model.name,
             backend=backend,
-            signature=bundle.signature_part(model.signature),
-            origin=bundle.Origin(
-                name=self.options.model.name, format=model.format, content_hash=model.content_hash
-            ),
+            signature=signature_part(model.signature),
+            origin=Origin(name=self.options.model.name, format=model.format, content_hash=model.content_hash),
             threads=self.profile.threads,
             target=dict(self.profile.board.tvm_target),
             versions={**versions(), **self.profile.software},
@@ -142,10 +143,10 @@ class Maker:
         )
 
 
-def kernels_part(tasks: Sequence[TaskOutcome]) -> tuple[bundle.Kernel, ...]:
+def kernels_part(tasks: Sequence[TaskOutcome]) -> tuple[Kernel, ...]:
     """The manifest's form of the tasks."""
     return tuple(
-        bundle.Kernel(
+        Kernel(
             name=task.name,
             task=task.workload_hash,
             weight=task.weight,

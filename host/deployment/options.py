@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from host.bundle import BACKENDS
 from host.errors import UserError
+from host.manifest import BACKENDS
 
 OBJECTIVES = ("latency", "energy")
 

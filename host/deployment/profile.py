@@ -16,6 +16,7 @@ from host.deployment.options import DeployOptions, Progress, Silence
 from host.deployment.profiles import profile_of
 from host.deployment.result import Choice, DeployResult, TaskOutcome
 from host.errors import ModelFileError
+from host.manifest import Manifest
 
 
 def profile(
@@ -91,7 +92,7 @@ def _profile_bundle(
         )
 
 
-def _outcomes(manifest: bundle.Manifest) -> tuple[TaskOutcome, ...]:
+def _outcomes(manifest: Manifest) -> tuple[TaskOutcome, ...]:
     return tuple(
         TaskOutcome(
             name=kernel.name,

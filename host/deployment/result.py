@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from host.bundle import Backend
+from host.manifest import Backend
 from host.model import Measurement, Signature
 from targets import MachineDescription
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 from host.gensor.benefit import estimate_seconds
-from host.gensor.walk import TREE, WalkOptions, construct
+from host.gensor.walk import TREE, Recorder, WalkOptions, construct
 from host.model import Candidate, DeviceProfile, Measurement
 from host.space.design import DesignSpace
 
@@ -32,7 +32,18 @@ class Gensor:
         seed: int,
     ) -> list[Candidate]:
         """Up to `k` candidates, best estimate first; `history` is not used: nothing is learned here."""
+        found = self._walks(space, profile, k, seed, None)
+        return [space.candidate(values, self.name, cost) for values, cost in found]
+
+    def retrace(self, space: DesignSpace, profile: DeviceProfile, seed: int, recorder: Recorder) -> None:
+        """The walks of `propose` with the same arguments once more, every step told to `recorder`."""
+        self._walks(space, profile, 1, seed, recorder)
+
+    def _walks(
+        self, space: DesignSpace, profile: DeviceProfile, k: int, seed: int, recorder: Recorder | None
+    ) -> list[tuple[dict[str, int], float]]:
         text = f"{space.task.workload_hash}/{profile.board.name}/{seed}"
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-        found = construct(space, lambda values: estimate_seconds(space, values), self._options, k, number)
-        return [space.candidate(values, self.name, cost) for values, cost in found]
+        return construct(
+            space, lambda values: estimate_seconds(space, values), self._options, k, number, recorder
+        )

@@ -48,6 +48,22 @@ def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
     return seconds * -(-chunks // space.threads) / chunks + hardware.parallel_launch_s
 
 
+def tiled_parts(space: DesignSpace, values: Decisions) -> dict[str, float]:
+    """What `tiled_seconds` is made of, in seconds on one core.
+
+    "compute" and "padding", and transfers by the memory level that delivers them; of the last level only
+    what exceeds reading everything once.
+    """
+    hardware, anchor = space.hardware, space.workload.anchor_stage
+    roles = roles_of(anchor, hardware)
+    assert roles is not None
+    compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
+    memory = _memory_seconds(anchor, roles, hardware, values)
+    sources = [level.name for level in hardware.levels[1:]]
+    moved = dict(zip(sources, memory, strict=True))
+    return {"compute": compute, **moved, "padding": _padding_seconds(space, values, compute)}
+
+
 def _outer(anchor: Stage, roles: Roles) -> int:
     """Iterations of the spatial axes outside of the register tile and its blocks."""
     return math.prod(anchor.axes[axis].extent for axis in roles.outer if axis != roles.second)

@@ -45,6 +45,27 @@ class WalkOptions:
     greedy: bool = False
 
 
+@dataclass(frozen=True)
+class Step:
+    """One state of a walk and what could be done there, for people to look at.
+
+    Attributes:
+        walk: number of the walk; -1 for the descents at the end.
+        state: where it stands.
+        cost_s: estimated seconds of one call of the program.
+        benefits: kind, decision, value and benefit T(s) / T(s') of every edge out of the state.
+        taken: kind and decision of the edge that was taken; ("stop", "") where the walk ends.
+    """
+
+    walk: int
+    state: State
+    cost_s: float
+    benefits: tuple[tuple[str, str, int, float], ...]
+    taken: tuple[str, str]
+
+
+Recorder = Callable[[Step], None]
+
 TREE = WalkOptions(walks=1, descents=0, inverse=False, greedy=True)
 
 
@@ -70,7 +91,12 @@ class Pool:
 
 
 def construct(
-    space: DesignSpace, estimate: Estimate, options: WalkOptions, k: int, seed: int
+    space: DesignSpace,
+    estimate: Estimate,
+    options: WalkOptions,
+    k: int,
+    seed: int,
+    recorder: Recorder | None = None,
 ) -> list[tuple[dict[str, int], float]]:
     """The `k` best programs that the walks met, with estimated seconds, best first.
 
@@ -80,6 +106,7 @@ def construct(
         options: how to walk.
         k: number of programs.
         seed: the same seed gives the same programs.
+        recorder: told of every step; it changes nothing.
     """
     known: dict[tuple[tuple[str, int], ...], float] = {}
 
@@ -91,16 +118,22 @@ def construct(
     pool = Pool(max(k, 8))
     stalled = 0
     for number in range(options.walks):
-        better = _walk(space, cost, options, random.Random(f"{seed}/{number}"), pool)
+        better = _walk(space, cost, options, random.Random(f"{seed}/{number}"), pool, number, recorder)
         stalled = 0 if better else stalled + 1
         if stalled >= options.stall:
             break
     for values, _ in pool.ranked()[: options.descents]:
-        _descend(space, cost, values, pool)
+        _descend(space, cost, values, pool, recorder)
     return pool.ranked()[:k]
 
 
-def _descend(space: DesignSpace, cost: Callable[[State], float], values: dict[str, int], pool: Pool) -> None:
+def _descend(
+    space: DesignSpace,
+    cost: Callable[[State], float],
+    values: dict[str, int],
+    pool: Pool,
+    recorder: Recorder | None,
+) -> None:
     """Follows the best edge of any level, as long as one gains; every state met is offered to the pool."""
     state = _finished(values)
     while True:
@@ -108,9 +141,23 @@ def _descend(space: DesignSpace, cost: Callable[[State], float], values: dict[st
         for other in around:
             pool.offer(other, cost(other))
         best = min(around, key=lambda other: (cost(other), other.key()), default=state)
-        if cost(best) >= cost(state):
+        last = cost(best) >= cost(state)
+        if recorder is not None:
+            recorder(_descent_step(state, around, None if last else best, cost))
+        if last:
             return
         state = best
+
+
+def _descent_step(
+    state: State, around: list[State], best: State | None, cost: Callable[[State], float]
+) -> Step:
+    def moved(other: State) -> tuple[str, int]:
+        return next(new for old, new in zip(state.values, other.values, strict=True) if old != new)
+
+    benefits = tuple(("descend", *moved(other), cost(state) / cost(other)) for other in around)
+    taken = ("stop", "") if best is None else ("descend", moved(best)[0])
+    return Step(-1, state, cost(state), benefits, taken)
 
 
 def _finished(values: dict[str, int]) -> State:
@@ -123,6 +170,8 @@ def _walk(
     options: WalkOptions,
     generator: random.Random,
     pool: Pool,
+    number: int,
+    recorder: Recorder | None,
 ) -> bool:
     state = skip_empty_levels(space, initial_state(space))
     temperature, at_level, better = options.temperature, 0, False
@@ -131,11 +180,29 @@ def _walk(
         if state.finished:
             break
         action = _choose(space, state, cost, options, temperature, at_level, generator)
+        if recorder is not None:
+            recorder(_walk_step(space, state, cost, options, action, number))
         advanced = action.kind == "advance"
         state = skip_empty_levels(space, action.target)
         at_level = 0 if advanced else at_level + 1
         temperature = options.temperature if advanced else max(0.02, temperature * options.cooling)
     return better
+
+
+def _walk_step(
+    space: DesignSpace,
+    state: State,
+    cost: Callable[[State], float],
+    options: WalkOptions,
+    taken: Action,
+    number: int,
+) -> Step:
+    here = cost(state)
+    benefits = tuple(
+        (edge.kind, edge.decision, edge.target.decisions.get(edge.decision, 0), here / cost(edge.target))
+        for edge in actions(space, state, options.inverse)
+    )
+    return Step(number, state, here, benefits, (taken.kind, taken.decision))
 
 
 def _choose(

@@ -16,6 +16,7 @@ from sdk.model import Deployment
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
+    from host.deployment.explain import Explanation
     from targets import HardwareModel
 
 
@@ -145,6 +146,25 @@ def print_calibration(calibration: Calibration, declared: HardwareModel, path: P
     if calibration.load > 0.5:
         print_line(f"note: other work (load {calibration.load:.1f}) may have lowered the figures")
     print_line(f"{calibration.device} calibrated in {calibration.seconds:.0f} s, kept in {path}")
+
+
+def print_explanation(found: Explanation, path: Path) -> None:
+    """What `sdk explain` ends with."""
+    kernel, roofline = found.kernel, found.roofline
+    print_line(f"{kernel.name}: {kernel.source}{f', rule {kernel.rule}' if kernel.rule else ''}")
+    if kernel.decisions:
+        print_line("decided   " + ", ".join(f"{name} {value}" for name, value in kernel.decisions.items()))
+    for name, seconds in (("estimate", roofline.estimate_s), ("measured", roofline.measured_s)):
+        if seconds:
+            rate = f", {roofline.flops / seconds / 1e9:.1f} GFLOP/s" if roofline.flops else ""
+            print_line(f"{name}  {seconds * 1e6:.1f} us a call{rate}")
+    if found.steps:
+        states = len({step.state.key() for step in found.steps})
+        walks = len({step.walk for step in found.steps if step.walk >= 0})
+        print_line(f"walks     {walks} over {states} programs, {len(found.path)} steps to this one")
+    if found.remark:
+        print_line(f"note: {found.remark}")
+    print_line(f"picture   {path}")
 
 
 def print_targets(targets: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from host.deployment import DeployResult, TaskOutcome
 
 # Okabe and Ito's palette, which people with colour blindness tell apart.
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 _SOURCE_COLOURS = {
     "gensor": "#0072b2",
     "tlm": "#009e73",
@@ -40,7 +40,7 @@ def latency_chart(result: DeployResult) -> Chart | None:
         }
         for name, times in _samples(result).items()
     ]
-    return _chart(traces, "milliseconds a run", height=110 + 70 * len(traces)) if traces else None
+    return make_chart(traces, "milliseconds a run", height=110 + 70 * len(traces)) if traces else None
 
 
 def rounds_chart(result: DeployResult) -> Chart | None:
@@ -56,7 +56,7 @@ def rounds_chart(result: DeployResult) -> Chart | None:
         }
         for name, times in _samples(result).items()
     ]
-    return _chart(traces, "sample", "milliseconds a run", height=300, legend=True) if traces else None
+    return make_chart(traces, "sample", "milliseconds a run", height=300, legend=True) if traces else None
 
 
 def kernel_chart(result: DeployResult) -> Chart | None:
@@ -94,7 +94,9 @@ def kernel_chart(result: DeployResult) -> Chart | None:
             }
         )
         order.insert(0, "(all others)")
-    chart = _chart(traces, "microseconds in one run of the model", height=120 + 22 * len(order), legend=True)
+    chart = make_chart(
+        traces, "microseconds in one run of the model", height=120 + 22 * len(order), legend=True
+    )
     chart["layout"]["yaxis"] |= {"categoryorder": "array", "categoryarray": order, "tickfont": {"size": 10}}
     chart["layout"]["barmode"] = "stack"
     return chart
@@ -139,14 +141,15 @@ def _bars(values: Mapping[str, float], title: str) -> Chart:
         "text": [f"{values[name]:.3g}" for name in names],
         "showlegend": False,
     }
-    chart = _chart([trace], title, height=110 + 26 * len(names))
+    chart = make_chart([trace], title, height=110 + 26 * len(names))
     chart["layout"]["yaxis"]["autorange"] = "reversed"
     return chart
 
 
-def _chart(
+def make_chart(
     traces: list[Chart], x_title: str, y_title: str = "", *, height: int, legend: bool = False
 ) -> Chart:
+    """A figure with the product's axes and colours."""
     axis = {"automargin": True, "gridcolor": "rgba(128,128,128,0.25)", "zeroline": False}
     return {
         "data": traces,
@@ -155,7 +158,7 @@ def _chart(
             "margin": {"l": 10, "r": 20, "t": 10, "b": 45},
             "xaxis": axis | {"title": {"text": x_title}, "rangemode": "tozero"},
             "yaxis": axis | {"title": {"text": y_title}},
-            "colorway": list(_COLOURS),
+            "colorway": list(COLOURS),
             "showlegend": legend,
             "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
             "paper_bgcolor": "rgba(0,0,0,0)",

@@ -77,7 +77,7 @@ def render(result: DeployResult) -> str:
     return environment.get_template("report.html.j2").render(
         result=result,
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
-        charts={name: _script_json(chart) for name, chart in charts.items() if chart is not None},
+        charts={name: script_json(chart) for name, chart in charts.items() if chart is not None},
         library=chart_library(),
     )
 
@@ -94,7 +94,7 @@ def chart_library() -> str:
     return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
-def _script_json(chart: dict[str, Any]) -> str:
+def script_json(chart: dict[str, Any]) -> str:
     """JSON that is safe inside a script element."""
     return json.dumps(chart).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 

@@ -16,6 +16,7 @@ import sdk
 from host import bundle
 from host.deployment import DeployOptions, DeployResult, deploy, verify
 from host.errors import VerifyError
+from host.manifest import Manifest
 from sdk.cli.main import main
 from sdk.report.html import render
 from tests.integration import small_models
@@ -39,7 +40,7 @@ def active_hash() -> str:
     return str(one["manifest"]["content_hash"])
 
 
-def check_bundle(path: Path, backend: str) -> bundle.Manifest:
+def check_bundle(path: Path, backend: str) -> Manifest:
     """Load a bundle and run it on its golden inputs."""
     manifest = bundle.load(path)
     assert manifest.backend == backend

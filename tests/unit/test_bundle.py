@@ -11,6 +11,7 @@ import pytest
 
 from host import bundle
 from host.errors import BundleError, ModelFileError
+from host.manifest import Backend, Draft, Origin, signature_part
 from host.model import GoldenCase, Signature, TensorSpec
 
 SIGNATURE = Signature((TensorSpec("x", (2, 3), "float32"),), (TensorSpec("y", (2,), "int64"),))
@@ -25,12 +26,12 @@ GOLDEN = tuple(
 )
 
 
-def draft(backend: bundle.Backend = "tvm") -> bundle.Draft:
-    return bundle.Draft(
+def draft(backend: Backend = "tvm") -> Draft:
+    return Draft(
         name="net",
         backend=backend,
-        signature=bundle.signature_part(SIGNATURE),
-        origin=bundle.Origin(name="net.onnx", format="onnx", content_hash="0" * 64),
+        signature=signature_part(SIGNATURE),
+        origin=Origin(name="net.onnx", format="onnx", content_hash="0" * 64),
         command="sdk deploy net.onnx",
     )
 

@@ -1,0 +1,131 @@
+"""tasks.json of a bundle: each kernel's unscheduled function and the profile it was made for.
+
+With it every decision can be explained later, without the model file and without the device.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from host.bundle import TASKS
+from host.errors import BundleError, UserError
+from host.model import SPACE_VERSION, DeviceProfile, Task
+from targets import Board, HardwareModel
+
+if TYPE_CHECKING:
+    import tvm
+
+    from host.deployment.compile import Plan
+
+SCHEMA = "edgetlm.tasks/1"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTask:
+    """One task of a bundle.
+
+    Attributes:
+        task: its name is the one in the model that the bundle was made of.
+        profile: what it was made for; of the board only name, target and hardware are known.
+        seed: of the proposer.
+        estimate_s: the proposer's estimate of the program taken; None if it had none.
+        reason: why it has a default schedule; "" where it has not.
+        space_version: version of the design spaces.
+    """
+
+    task: Task
+    profile: DeviceProfile
+    seed: int
+    estimate_s: float | None
+    reason: str
+    space_version: int
+
+
+def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: int) -> str:
+    """The text of tasks.json."""
+    entries: dict[str, Any] = {}
+    for task in tasks:
+        candidate = plan.chosen.get(task.workload_hash)
+        known = candidate is not None and math.isfinite(candidate.estimate_s)
+        entries[task.workload_hash] = {
+            "name": task.name,
+            "weight": task.weight,
+            "flops": task.flops,
+            "estimate_s": candidate.estimate_s if candidate is not None and known else None,
+            "reason": plan.reasons.get(task.workload_hash, ""),
+            "function": _packed(task.function),
+        }
+    content = {
+        "schema": SCHEMA,
+        "space_version": SPACE_VERSION,
+        "seed": seed,
+        "device": profile.device,
+        "board": {"name": profile.board.name, "title": profile.board.title},
+        "architecture": profile.board.architecture,
+        "target": dict(profile.board.tvm_target),
+        "threads": profile.threads,
+        "hardware": asdict(profile.hardware),
+        "tasks": entries,
+    }
+    return json.dumps(content) + "\n"
+
+
+def read_task(directory: Path, workload_hash: str) -> StoredTask:
+    """One task of a bundle's directory.
+
+    Raises:
+        UserError: the bundle carries no tasks.
+        BundleError: they are damaged or of another version.
+    """
+    path = directory / TASKS
+    if not path.is_file():
+        raise UserError(f"{directory} holds no {TASKS}: compile or deploy the model again with this version")
+    try:
+        content = json.loads(path.read_text())
+        if content["schema"] != SCHEMA:
+            raise BundleError(
+                f"{path} has schema {content['schema']!r}, this program reads {SCHEMA!r}: make it again"
+            )
+        entry = content["tasks"][workload_hash]
+        hardware = TypeAdapter(HardwareModel).validate_python(content["hardware"])
+        board = Board(
+            **content["board"],
+            architecture=content["architecture"],
+            tvm_target=content["target"],
+            hardware=hardware,
+        )
+        task = Task(
+            entry["name"], _unpacked(entry["function"]), entry["weight"], workload_hash, entry["flops"]
+        )
+        return StoredTask(
+            task=task,
+            profile=DeviceProfile(content["device"], board, hardware, content["threads"]),
+            seed=content["seed"],
+            estimate_s=entry["estimate_s"],
+            reason=entry["reason"],
+            space_version=content["space_version"],
+        )
+    except (KeyError, TypeError, ValueError, ValidationError, RuntimeError, zlib.error) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise BundleError(f"{path} is damaged ({reason}): make the bundle again") from error
+
+
+def _packed(function: tvm.tirx.PrimFunc) -> str:
+    import tvm
+
+    return base64.b64encode(zlib.compress(tvm.ir.save_json(function).encode(), 9)).decode()
+
+
+def _unpacked(text: str) -> tvm.tirx.PrimFunc:
+    import tvm
+
+    return tvm.ir.load_json(zlib.decompress(base64.b64decode(text)).decode())

@@ -1,0 +1,127 @@
+"""What manifest.json says of a bundle: the schema that the host and the device agent share."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from host.model import Signature, TensorSpec
+
+SCHEMA = "edgetlm.bundle/1"
+
+Backend = Literal["tvm", "onnxruntime", "litert"]
+BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Tensor(_Part):
+    """One input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class SignaturePart(_Part):
+    """Inputs and outputs, in order."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Parameter(_Part):
+    """Where one parameter lies in params.bin."""
+
+    offset: int
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Kernel(_Part):
+    """One kernel of the model and who made it.
+
+    Attributes:
+        task: workload hash.
+        weight: calls in one run of the model.
+        source: "gensor", "tlm", "evolutionary", "default", ...
+        rule: the rule of the design space.
+        decisions: what was decided, by name.
+        from_database: the program was found in the record store.
+        latency_us: microseconds of one call inside the model; None where not measured.
+    """
+
+    name: str
+    task: str
+    weight: int
+    source: str
+    rule: str = ""
+    decisions: dict[str, Any] = Field(default_factory=dict)
+    from_database: bool = False
+    latency_us: float | None = None
+
+
+class Origin(_Part):
+    """The model file that the bundle was made from."""
+
+    name: str
+    format: str
+    content_hash: str
+
+
+class Manifest(_Part):
+    """Contents of manifest.json."""
+
+    bundle_schema: str = Field(default=SCHEMA, alias="schema")
+    name: str
+    backend: Backend
+    content_hash: str
+    files: dict[str, str]
+    signature: SignaturePart
+    origin: Origin
+    model: str
+    entry: str = "main"
+    parameters: tuple[Parameter, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    threads: int = 1
+    target: dict[str, Any] = Field(default_factory=dict)
+    measured: dict[str, Any] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    command: str = ""
+    reason: str = ""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    def typed_signature(self) -> Signature:
+        """The signature as the host's noun."""
+        return Signature(
+            tuple(TensorSpec(t.name, t.shape, t.dtype) for t in self.signature.inputs),
+            tuple(TensorSpec(t.name, t.shape, t.dtype) for t in self.signature.outputs),
+        )
+
+
+class Draft(_Part):
+    """What the writer of a bundle knows beyond its files; see `Manifest` for the fields."""
+
+    name: str
+    backend: Backend
+    signature: SignaturePart
+    origin: Origin
+    kernels: tuple[Kernel, ...] = ()
+    threads: int = 1
+    target: dict[str, Any] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    command: str = ""
+    reason: str = ""
+
+
+def signature_part(signature: Signature) -> SignaturePart:
+    """The manifest's form of a signature."""
+    return SignaturePart(
+        inputs=tuple(Tensor(name=t.name, shape=t.shape, dtype=t.dtype) for t in signature.inputs),
+        outputs=tuple(Tensor(name=t.name, shape=t.shape, dtype=t.dtype) for t in signature.outputs),
+    )

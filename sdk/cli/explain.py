@@ -1,0 +1,29 @@
+"""`sdk explain`: how a kernel was found, and where its time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sdk.cli.options import Verbose
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command()(explain)
+
+
+def explain(
+    bundle: Annotated[Path, typer.Argument(help="Bundle directory or zip.")],
+    task: Annotated[str, typer.Option("--task", help="Name of a kernel, or a part that fits only one.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file to write.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Draw the walk that found a kernel, and the roofline with the kernel on it."""
+    from sdk import api
+    from sdk.cli import printing
+
+    found, path = api.explain(bundle, task, output)
+    printing.print_explanation(found, path)

@@ -1,0 +1,108 @@
+"""`sdk explain` from a bundle to a picture in a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import sdk
+from host import bundle
+from host.deployment.explain import explain
+from host.deployment.tasks_file import read_task
+from sdk.cli.main import main
+from tests.browser import drawn, page_in_browser
+from tests.integration import small_models
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    sdk.compile(model, output=tmp_path / "bundle", target="raspberry_pi_4", threads=1, backend="tvm")
+    return tmp_path / "bundle"
+
+
+def test_a_kernel_is_explained_from_its_bundle_alone(
+    compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = next(k for k in bundle.load(compiled).kernels if k.rule == "tiled" and "conv" in k.name)
+    picture = tmp_path / "picture.html"
+    assert main(["explain", str(compiled), "--task", kernel.name, "-o", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{kernel.name}: gensor, rule tiled" in printed
+    assert "steps to this one" in printed
+    found = explain(compiled, kernel.name)
+    page = page_in_browser(picture, tmp_path / "profile")
+    walks = {step.walk for step in found.steps if step.walk >= 0}
+    assert drawn(page, "walk", "line") == len(walks) + 1, "every walk, and the path"
+    assert drawn(page, "benefits", "point") > len(found.path)
+    levels = found.roofline.hardware.levels
+    assert drawn(page, "roofline", "line") == 1 + len(levels) + 1, "the peak, the levels and the path"
+    assert drawn(page, "shares", "bar") == len(found.shares)
+    assert "T.prim_func" in page
+    assert "Raspberry Pi 4" in page
+
+
+def test_the_explanation_is_of_the_very_program_that_was_built(compiled: Path) -> None:
+    for kernel in bundle.load(compiled).kernels:
+        found = explain(compiled, kernel.name)
+        assert found.remark == ""
+        assert found.path[-1].state.decisions == kernel.decisions
+        assert (
+            found.path[-1].cost_s == found.roofline.estimate_s == read_task(compiled, kernel.task).estimate_s
+        )
+        roofline = found.roofline
+        assert roofline.measured_s is None
+        assert roofline.hardware.frequency_hz == 1.8e9
+        assert roofline.bytes_moved["DRAM"] > 0
+
+
+def test_measured_kernels_and_zipped_bundles(tmp_path: Path) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    result = sdk.deploy(model, threads=1, backend="tvm", bundle=tmp_path / "net.zip", peers=()).result
+    task = max(result.tasks, key=lambda task: task.flops)
+    found = explain(tmp_path / "net.zip", task.name)
+    assert task.latency_us is not None
+    assert found.roofline.measured_s == pytest.approx(task.latency_us * 1e-6)
+    assert found.roofline.flops == task.flops
+
+
+def test_mistakes_are_one_line(compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [kernel.name for kernel in bundle.load(compiled).kernels]
+    assert main(["explain", str(compiled), "--task", "nonsense"]) == 2
+    error = capsys.readouterr().err
+    assert "no kernel is called 'nonsense'" in error
+    assert all(name in error for name in names)
+    assert main(["explain", str(compiled), "--task", "fused"]) == 2
+    assert "several kernels fit" in capsys.readouterr().err
+    assert main(["explain", str(tmp_path / "absent"), "--task", "x"]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_bundles_without_or_with_damaged_tasks_are_refused(
+    compiled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = bundle.load(compiled).kernels[0].name
+    content = json.loads((compiled / "manifest.json").read_text())
+    path = compiled / "tasks.json"
+    whole = path.read_text()
+    del content["files"]["tasks.json"]
+    (compiled / "manifest.json").write_text(json.dumps(content))
+    for text in (whole.replace("edgetlm.tasks/1", "edgetlm.tasks/0"), whole[:200]):
+        path.write_text(text)
+        assert main(["explain", str(compiled), "--task", name]) == 1
+        assert capsys.readouterr().err.count("\n") == 1
+    path.unlink()
+    assert main(["explain", str(compiled), "--task", name]) == 2
+    assert "holds no tasks.json" in capsys.readouterr().err
+
+
+def test_the_tasks_are_no_part_of_what_runs(compiled: Path, tmp_path: Path) -> None:
+    manifest = bundle.load(compiled)
+    assert "tasks.json" in manifest.files
+    model = small_models.convnet(tmp_path / "net.onnx")
+    again = sdk.compile(
+        model, output=tmp_path / "again", target="raspberry_pi_4", threads=1, backend="tvm", seed=0
+    )
+    assert again.content_hash == manifest.content_hash

@@ -1,0 +1,59 @@
+"""What a recorder is told of the walks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from host.deployment.explain import path_to
+from host.gensor import Gensor
+from host.gensor.benefit import estimate_seconds
+from host.gensor.tiled_cost import tiled_parts
+from host.gensor.walk import Step
+from host.model import DeviceProfile
+from host.space import space_for
+from tests.unit.space import functions as fn
+
+BOARD = fn.board()
+PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)
+FUNCTIONS = {"dense": fn.dense(64, 192, 96), "depthwise": fn.depthwise(14, 96, 1)}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_step_is_told_and_leads_to_the_program(name: str) -> None:
+    space = space_for(fn.task(FUNCTIONS[name], name), BOARD.hardware, 1)
+    (candidate,) = Gensor().propose(space, PROFILE, (), 1, seed=5)
+    steps: list[Step] = []
+    Gensor().retrace(space, PROFILE, 5, steps.append)
+    assert Gensor().propose(space, PROFILE, (), 1, seed=5) == [candidate], "a recorder changes nothing"
+    path = path_to(steps, dict(candidate.decisions))
+    assert path[-1].state.decisions == dict(candidate.decisions)
+    assert path[-1].cost_s == candidate.estimate_s
+    assert path[0].walk >= 0
+    for step in path:
+        assert step.cost_s == estimate_seconds(space, step.state.decisions)
+    for before, after in pairwise(path):
+        changed = {n for n, v in before.state.values if after.state.decisions[n] != v}
+        kind, decision = before.taken
+        if before.walk == after.walk:
+            assert changed == ({decision} if decision else set())
+            benefits = {(k, d, v): b for k, d, v, b in before.benefits}
+            if decision:
+                benefit = benefits[kind, decision, after.state.decisions[decision]]
+                assert benefit == pytest.approx(before.cost_s / after.cost_s)
+
+
+def test_the_parts_make_the_estimate() -> None:
+    space = space_for(fn.task(FUNCTIONS["dense"], "dense"), BOARD.hardware, 1)
+    (candidate,) = Gensor().propose(space, PROFILE, (), 1, seed=5)
+    parts = tiled_parts(space, dict(candidate.decisions))
+    assert list(parts) == ["compute", "L2", "L3", "DRAM", "padding"]
+    assert max(parts.values()) <= candidate.estimate_s <= sum(parts.values())
+
+
+def test_a_program_that_no_walk_met_has_no_path() -> None:
+    space = space_for(fn.task(FUNCTIONS["dense"], "dense"), BOARD.hardware, 1)
+    steps: list[Step] = []
+    Gensor().retrace(space, PROFILE, 5, steps.append)
+    assert path_to(steps, {"vectors": -1}) == ()
