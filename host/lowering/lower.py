@@ -19,6 +19,7 @@ from host.lowering.recognise import recognise
 from host.lowering.simplify import simplify
 from host.lowering.tasks import make_tasks
 from host.lowering.views import sink_reshapes
+from host.lowering.widen import widen_halves
 from host.model import ImportedModel, LoweredModel
 from targets import Board
 
@@ -56,7 +57,7 @@ def optimise(graph: Graph, lanes: int) -> Graph:
         graph: as read.
         lanes: fp32 elements of the target's vector.
     """
-    graph = share_equal(graph)
+    graph = share_equal(widen_halves(graph))
     # Views out of the way first: what belongs together is then written without them.
     graph = sink_reshapes(simplify(graph))
     graph = recognise(simplify(graph))

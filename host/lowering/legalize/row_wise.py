@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -26,10 +26,11 @@ def softmax(stage: Stage, node: Node) -> None:
     """
     value = node.inputs[0]
     rows, size, dtype = value.shape[:-1], value.shape[-1], value.dtype
-    data, length = stage.tensor(value, "prologue"), size
-    if dtype == "float32" and size > _SHORT_ROW and size % (_ROW_UNIT // 2):
-        length = -(-size // _ROW_UNIT) * _ROW_UNIT
-        data = _padded_rows(stage, data, length)
+    data, length = stage.tensor(value, "prologue"), _whole_vectors(size, dtype)
+    if length != size:
+        # Not minus infinity: a row may be nothing else.
+        lowest, read = tirx.min_value(dtype), data
+        data = _filled_rows(stage, value.shape, lambda i: load(read, i), lowest, "row")
     exponential = math.exp_of_nonpositive if dtype == "float32" else tirx.exp
     k = te.reduce_axis((0, length), "k")
     largest = stage.compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
@@ -42,13 +43,24 @@ def softmax(stage: Stage, node: Node) -> None:
     stage.define(node.output, lambda i: load(powers, i) * load(share, i[:-1]))
 
 
-def _padded_rows(stage: Stage, data: te.Tensor, length: int) -> te.Tensor:
-    """Rows filled up to `length` with the smallest number (not minus infinity: a row may be nothing else)."""
-    *rows, size = (int(extent) for extent in data.shape)
-    lowest = tirx.min_value(data.dtype)
-    return stage.compute(
-        (*rows, length), lambda i: tirx.if_then_else(i[-1] < size, load(data, i), lowest), "row"
-    )
+def _whole_vectors(size: int, dtype: str) -> int:
+    """The length of a row that is filled up to whole vectors, or `size` where that is not worth a copy."""
+    if dtype != "float32" or size <= _SHORT_ROW or size % (_ROW_UNIT // 2) == 0:
+        return size
+    return -(-size // _ROW_UNIT) * _ROW_UNIT
+
+
+def _filled_rows(
+    stage: Stage,
+    shape: Sequence[int],
+    element: Callable[[Indices], Expression],
+    fill: Expression,
+    name: str,
+) -> te.Tensor:
+    """`element` over `shape`, and `fill` behind it up to whole vectors."""
+    *rows, size = shape
+    whole = (*rows, _whole_vectors(size, "float32"))
+    return stage.compute(whole, lambda i: tirx.if_then_else(i[-1] < size, element(i), fill), name)
 
 
 def log_softmax(stage: Stage, node: Node) -> None:
@@ -72,6 +84,9 @@ def log_softmax(stage: Stage, node: Node) -> None:
 def layer_norm(stage: Stage, node: Node) -> None:
     """Blocks "sum", "square_sum" (of distances from the mean), "scale"; scale and shift come after it."""
     value, dims = node.inputs[0], node.attrs["dims"]
+    if dims == 1 and _whole_vectors(value.shape[-1], value.dtype) != value.shape[-1]:
+        _layer_norm_of_filled_rows(stage, node)
+        return
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")
     total = _row_sum(stage, node, lambda i: load(data, i), "sum")
@@ -94,6 +109,29 @@ def layer_norm(stage: Stage, node: Node) -> None:
         return (load(data, indices) - load(total, row) * share) * load(scale, row)
 
     stage.define(node.output, element)
+
+
+def _layer_norm_of_filled_rows(stage: Stage, node: Node) -> None:
+    """Blocks "row" and "distance", filled up with zeros to whole vectors, "sum", "square_sum", "scale"."""
+    value = node.inputs[0]
+    rows, size, dtype = value.shape[:-1], value.shape[-1], value.dtype
+    data, zero = stage.tensor(value, "prologue"), tirx.const(0.0, value.dtype)
+    share, epsilon = tirx.const(1.0 / size, dtype), tirx.const(node.attrs["epsilon"], dtype)
+
+    def row_sum(element: Callable[[Indices], Expression], name: str) -> te.Tensor:
+        k = te.reduce_axis((0, _whole_vectors(size, dtype)), "k")
+        return stage.compute(rows, lambda i: te.sum(element([*i, k]), axis=[k]), name)
+
+    row = _filled_rows(stage, value.shape, lambda i: load(data, i), zero, "row")
+    total = row_sum(lambda i: load(row, i), "sum")
+    distance = _filled_rows(
+        stage, value.shape, lambda i: load(row, i) - load(total, i[:-1]) * share, zero, "distance"
+    )
+    squares = row_sum(lambda i: load(distance, i) * load(distance, i), "square_sum")
+    scale = stage.compute(
+        rows, lambda i: tirx.const(1.0, dtype) / tirx.sqrt(load(squares, i) * share + epsilon), "scale"
+    )
+    stage.define(node.output, lambda i: load(distance, i) * load(scale, i[:-1]))
 
 
 def rms_norm(stage: Stage, node: Node) -> None:

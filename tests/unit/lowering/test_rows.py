@@ -56,6 +56,33 @@ def test_layer_norm_with_its_scale_and_what_follows_is_one_function(axes: list[i
     assert {"sum", "square_sum", "scale", "epilogue"} == blocks(model)
 
 
+def test_layer_norm_of_rows_that_are_no_whole_number_of_vectors() -> None:
+    """A mean far from zero: the elements that fill up the row must not count in the variance."""
+    x = 50 + 2 * normal(3, 4, 37)
+    model = check(
+        lambda bb, v: op.nn.layer_norm(v, weight(37), weight(37, seed=3), axes=[-1]), [x], atol=1e-4
+    )
+    assert {"row", "distance", "sum", "square_sum", "scale", "epilogue"} == blocks(model)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 6])
+@pytest.mark.parametrize("spatial", [(7,), (4, 5)])
+def test_normalisation_of_groups_of_channels(groups: int, spatial: tuple[int, ...]) -> None:
+    axes = list(range(2, 2 + len(spatial)))
+    x = 5 + 2 * normal(1 if groups == 6 else 2, 6, *spatial)
+
+    def build(bb, v):
+        return op.nn.group_norm(v, weight(6), weight(6, seed=3), groups, channel_axis=1, axes=axes)
+
+    model = check(build, [x], atol=1e-4)
+    assert functions(model) == ["fused_layer_norm_multiply_add"]
+    if groups == 6:
+        other = check(
+            lambda bb, v: op.nn.instance_norm(v, weight(6), weight(6, seed=3), channel_axis=1, axes=axes), [x]
+        )
+        assert functions(other) == functions(model)
+
+
 def test_residual_sum_before_a_norm_stays_with_the_product_that_makes_it() -> None:
     def build(bb, x):
         y = bb.emit(op.add(bb.emit(op.matmul(x, weight(8, 8))), x))

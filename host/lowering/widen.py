@@ -1,0 +1,54 @@
+"""Half-precision arithmetic in single precision.
+
+Processors without half-precision vector units convert at every operation otherwise, and sums of half
+numbers lose what their products had. The original runtimes compute such models in single precision too;
+inputs and outputs keep their type.
+"""
+
+from __future__ import annotations
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value, constant, map_outputs
+from host.lowering.rebuild import rebuild
+
+_HALVES = ("float16", "bfloat16")
+_SINGLE = "float32"
+
+
+def widen_halves(graph: Graph) -> Graph:
+    """A graph that computes in single precision wherever `graph` computes in half."""
+    given = (*graph.inputs, *(value for node in graph.nodes for value in node.inputs))
+    if not any(value.dtype in _HALVES for value in given):
+        return graph
+    single: dict[Value, Value] = {}
+
+    def widened(builder: Builder, value: Value) -> Value:
+        if value.dtype not in _HALVES:
+            return value
+        if value not in single:
+            data = value.data
+            single[value] = builder.cast(value, _SINGLE) if data is None else constant(data, _SINGLE)
+        return single[value]
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.template is not None or node.op.startswith("relax."):
+            # Its types are its own: it is given what it was given before.
+            own = [builder.cast(new, old.dtype) for new, old in zip(inputs, node.inputs, strict=True)]
+            return tuple(widened(builder, value) for value in builder.copy(node, own))
+        inputs = tuple(widened(builder, value) for value in inputs)
+        if node.op == "cast" and node.output.dtype in _HALVES:
+            return builder.cast(inputs[0], _SINGLE)
+        specs = [(v.shape, _SINGLE if v.dtype in _HALVES else v.dtype) for v in node.outputs]
+        return builder.emit(node.op, inputs, node.attrs, specs)
+
+    wanted = [value.dtype for value in graph.output_values()]
+    return _with_output_types(rebuild(graph, rule), wanted)
+
+
+def _with_output_types(graph: Graph, wanted: list[str]) -> Graph:
+    """The graph with outputs of the types that the model promises, in order."""
+    builder = Builder()
+    builder.nodes.extend(graph.nodes)
+    types = iter(wanted)
+    outputs = map_outputs(graph.outputs, lambda value: builder.cast(value, next(types)))
+    return Graph(graph.inputs, builder.nodes, outputs, graph.functions)
