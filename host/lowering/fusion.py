@@ -79,10 +79,10 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
         if group.anchor is not None:
             return False
         direct = all(_is_epilogue(reader, node) for reader in readers[node.output])
-        return direct and _ends_with_epilogue(node, group, readers)
+        return direct and _ends_with_epilogue(node, group)
     if node.op not in ELEMENTWISE and node.op not in _INJECTIVE:
         return False
-    closed = group.anchor is not None or not _ends_with_epilogue(node, group, readers)
+    closed = group.anchor is not None or not _ends_with_epilogue(node, group)
     if closed and _follows_anchor(node, readers):
         # Better as the end of the function before: there it works on values still in registers.
         return False
@@ -106,17 +106,19 @@ def _is_epilogue(reader: Node, node: Node) -> bool:
     return reader.op in ELEMENTWISE and reader.output.shape == node.output.shape
 
 
-def _ends_with_epilogue(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
+def _ends_with_epilogue(node: Node, group: Group) -> bool:
     """Whether everything behind `node` in the group takes each of its elements once and makes no others.
 
     A tile of the anchor is followed by what depends on that tile: elements that come from elsewhere
     (padding, other parts of a concatenation) or from other tiles (slices) would find nobody to make them.
     """
-    return all(
-        reader.op in _EPILOGUE and _ends_with_epilogue(reader, group, readers)
-        for reader in readers.get(node.output, ())
-        if reader in group.nodes
-    )
+    behind = {node}
+    for member in group.nodes:
+        if any(value.producer in behind for value in member.inputs):
+            if member.op not in _EPILOGUE:
+                return False
+            behind.add(member)
+    return True
 
 
 def _reads_inside(node: Node, reader: Node) -> bool:

@@ -51,6 +51,7 @@ class _Walk:
     def __init__(self, builder: Builder, readers: dict[Value, list[Node]]) -> None:
         self.builder = builder
         self.readers = readers
+        self.after_anchor: dict[Value, bool] = {}
         self.tensors: dict[Value, Value] = {}
 
     def tensor(self, value: Value) -> Value:
@@ -113,11 +114,26 @@ class _Walk:
             producer = tensor.producer
             if producer is None or producer.op not in ANCHORS | ELEMENTWISE:
                 ranked.append((2, tensor.shape))
-            elif self.read_once(value) and (producer.op in ANCHORS or _ends_anchor(tensor)):
+            elif self.read_once(value) and (producer.op in ANCHORS or self.ends_anchor(tensor)):
                 ranked.append((0, tensor.shape))
             else:
                 ranked.append((1, tensor.shape))
         return [shape for _, shape in sorted(ranked, key=lambda item: item[0])]
+
+    def ends_anchor(self, tensor: Value) -> bool:
+        """Whether the function of an anchor ends with a tensor, or it is no elementwise result at all."""
+        node = tensor.producer
+        if node is None or node.op not in ELEMENTWISE:
+            return True
+        if tensor not in self.after_anchor:
+            self.after_anchor[tensor] = any(
+                part.producer is not None
+                and part.shape == tensor.shape
+                and (part.producer.op in ANCHORS or part.producer.op in ELEMENTWISE)
+                and self.ends_anchor(part)
+                for part in node.inputs
+            )
+        return self.after_anchor[tensor]
 
     def read_once(self, value: Value) -> bool:
         """Whether an old value, under whatever shapes, goes to one operation only."""
@@ -170,7 +186,7 @@ class _Walk:
         tensor = self.tensor(value)
         if not _same_tail(tensor.shape, value.shape, dims):
             return None
-        if _ends_anchor(tensor):
+        if self.ends_anchor(tensor):
             # What comes before belongs to another function anyway: plain rows for this one.
             tensor = self.builder.reshape(tensor, (-1, *value.shape[len(value.shape) - dims :]))
         return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)
@@ -182,16 +198,3 @@ def _ends_with(axes: Sequence[int], rank: int) -> bool:
 
 def _same_tail(left: Sequence[int], right: Sequence[int], dims: int) -> bool:
     return len(left) >= dims and left[len(left) - dims :] == right[len(right) - dims :]
-
-
-def _ends_anchor(tensor: Value) -> bool:
-    """Whether the function of an anchor ends with `tensor`, or it is no elementwise result at all."""
-    node = tensor.producer
-    if node is None or node.op not in ELEMENTWISE:
-        return True
-    return any(
-        part.producer is not None
-        and part.shape == tensor.shape
-        and (part.producer.op in ANCHORS or (part.producer.op in ELEMENTWISE and _ends_anchor(part)))
-        for part in node.inputs
-    )

@@ -6,6 +6,7 @@ from host.lowering.graph import Value
 
 _DEPTH = 12
 _MAX_DEGREE = 4
+_ALGEBRA = frozenset({"negative", "square", "add", "subtract", "multiply", "divide", "power"})
 
 # Coefficients by degree.
 Polynomial = dict[int, float]
@@ -48,10 +49,13 @@ def polynomial(value: Value, x: Value, depth: int = _DEPTH) -> Polynomial | None
     node = value.producer
     if node is None or depth == 0:
         return None
-    parts = [polynomial(part, x, depth - 1) for part in node.inputs]
-    if any(part is None for part in parts):
-        return None
-    return _combine(node.op, [part for part in parts if part is not None])
+    parts: list[Polynomial] = []
+    for value in node.inputs:
+        part = polynomial(value, x, depth - 1) if node.op in _ALGEBRA else None
+        if part is None:
+            return None
+        parts.append(part)
+    return _combine(node.op, parts)
 
 
 def _combine(op: str, parts: list[Polynomial]) -> Polynomial | None:
