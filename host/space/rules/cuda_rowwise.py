@@ -25,9 +25,7 @@ class CudaRowwise:
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """At least one reduction; every stage iterates over the same rows, in the same leading axes."""
-        if hardware.gpu is None or any(stage.kind == "padding" for stage in workload.stages):
-            return False
-        return row_axes(workload) is not None
+        return hardware.gpu is not None and row_axes(workload) is not None
 
     def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
         """Threads of a row, rows of a block, and whether elementwise stages are computed again."""

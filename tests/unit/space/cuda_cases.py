@@ -107,6 +107,13 @@ def total(*shape: int) -> tirx.PrimFunc:
     )
 
 
+def widened_total(rows: int, length: int, width: int) -> tirx.PrimFunc:
+    """Sum over rows that a stage before it fills up with zeros."""
+    a, k = te.placeholder((rows, length), name="A"), te.reduce_axis((0, width), name="k")
+    row = te.compute((rows, width), lambda i, j: tirx.if_then_else(j < length, a[i, j], fn.ZERO), name="row")
+    return te.create_prim_func([a, te.compute((rows,), lambda i: te.sum(row[i, k], axis=k), name="total")])
+
+
 def cases() -> dict[str, Case]:
     """Small functions of every kind."""
     generator = np.random.default_rng(0)
@@ -155,6 +162,9 @@ def cases() -> dict[str, Case]:
         "softmax": Case(fn.softmax(2, 5, 37), (rows,), fn.softmax_numpy(rows)),
         "layer norm": Case(layer_norm(3, 7, 64), (norm, scale), layer_norm_numpy(norm, scale)),
         "total": Case(total(3, 7, 64), (norm,), norm.sum(-1)),
+        "total of filled rows": Case(
+            widened_total(10, 37, 64), (rows.reshape(10, 37),), rows.reshape(10, 37).sum(-1)
+        ),
         "addition": Case(fn.addition(1, 7, 13, 4), (one, other), np.maximum(one + other, 0)),
         "transpose": Case(
             fn.transpose((1, 6, 4, 16), (0, 2, 3, 1)), (permuted,), permuted.transpose(0, 2, 3, 1)

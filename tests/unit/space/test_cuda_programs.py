@@ -22,6 +22,7 @@ RULES = {
     "softmax": "cuda_rowwise",
     "layer norm": "cuda_rowwise",
     "total": "cuda_rowwise",
+    "total of filled rows": "cuda_rowwise",
     "addition": "cuda_injective",
     "transpose": "cuda_injective",
 }
