@@ -328,6 +328,8 @@ def _run_search(
 def _cost_model(options: SearchOptions) -> Any:
     if options.cost_model == "random":
         return ms.cost_model.RandomModel(seed=options.seed)
+    if importlib.util.find_spec("xgboost") is None:
+        raise MeasureError("MetaSchedule's cost model needs xgboost; install xgboost==3.2.0")
     from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig
 
     return ms.cost_model.XGBModel(

@@ -31,7 +31,7 @@ class Worker:
         )
         self.lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.names: list[str] = json.loads(self.lines.get(timeout=300) or "[]")
+        self.names: list[str] = json.loads(self.lines.get(timeout=1200) or "[]")
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -19,16 +19,24 @@ from host.model import ImportedModel
 
 def execute(module: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Outputs of a relax module compiled by TVM alone."""
-    machine = relax.VirtualMachine(tvm.compile(module, tvm.target.Target("llvm")), tvm.cpu())
-    result = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
-    return [value.numpy() for value in ([result] if hasattr(result, "numpy") else result)]
+    return execute_cases(module, [inputs])[0]
+
+
+def execute_cases(module: tvm.IRModule, cases: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """The same for several sets of inputs, compiled once."""
+    # Hardly optimised: compiling takes longer than the few runs.
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    machine = relax.VirtualMachine(tvm.compile(module, target), tvm.cpu())
+    results = [machine["main"](*[tvm.runtime.tensor(array) for array in inputs]) for inputs in cases]
+    return [[value.numpy() for value in ([made] if hasattr(made, "numpy") else made)] for made in results]
 
 
 def check(model: ImportedModel, tolerance: float = 1e-4) -> ImportedModel:
     """Fail unless the module gives the golden outputs of every case."""
     assert model.module is not None, model.reason
-    for case in model.golden:
-        for made, wanted in zip(execute(model.module, case.inputs), case.outputs, strict=True):
+    outputs = execute_cases(model.module, [case.inputs for case in model.golden])
+    for case, results in zip(model.golden, outputs, strict=True):
+        for made, wanted in zip(results, case.outputs, strict=True):
             assert made.dtype == wanted.dtype and made.shape == wanted.shape
             bound = tolerance * max(1e-6, float(np.abs(wanted.astype(np.float64)).max(initial=0)))
             np.testing.assert_allclose(made, wanted, rtol=0, atol=bound)
