@@ -14,6 +14,7 @@ from host.gensor.cuda_cost import cuda_tiled_seconds
 from host.gensor.cuda_streams import cuda_injective_seconds, cuda_rowwise_seconds
 from host.gensor.tiled_cost import tiled_seconds
 from host.gensor.traffic import resident_level
+from host.gensor.winograd_cost import winograd_seconds
 from host.space.design import Decisions, DesignSpace
 from host.space.workload import Stage
 from targets import HardwareModel
@@ -31,6 +32,8 @@ def estimate_seconds(space: DesignSpace, values: Decisions) -> float:
     """Estimated seconds of one call of the program with these decisions."""
     if space.rule.name == "tiled":
         return tiled_seconds(space, values)
+    if space.rule.name == "winograd":
+        return winograd_seconds(space, values)
     if space.rule.name in _CUDA:
         return _CUDA[space.rule.name](space, values)
     total = 0.0

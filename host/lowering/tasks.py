@@ -81,7 +81,8 @@ def _expression_flops(expression: Any) -> float:
         elif isinstance(part, tirx.Let):
             pending += [part.value, part.body]
         elif isinstance(part, tirx.Select):
-            pending += [part.true_value, part.false_value]
+            # One of the two is used; the choice by position of an unrolled loop costs nothing.
+            total += max(_expression_flops(part.true_value), _expression_flops(part.false_value))
         elif isinstance(part, tirx.Cast):
             pending.append(part.value)
         elif isinstance(part, tvm.ir.Call):

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from host.lowering.winograd.transforms import TILES, Transform
 from targets import HardwareModel, MemoryLevel
 
-# Share of the peak that the products reach, from measured kernels: their reduction is nine times as short as
-# that of the direct convolution, and their operands do not stay in the first level.
-_DIRECT_EFFICIENCY, _WINOGRAD_EFFICIENCY = 0.93, 0.85
-# A 512-bit or 256-bit store occupies the store port this many cycles; transforms store all they compute.
+# Share of the peak that the products reach, from measured kernels: operands of the transformed ones do not
+# stay in the first level.
+_DIRECT_EFFICIENCY, _WINOGRAD_EFFICIENCY = 0.93, 0.88
+# Multiply-adds in whose time one accumulator is filled and stored: it counts where reductions are short.
+_ACCUMULATOR = 3.0
+# A store of a vector occupies the store port this many cycles; transforms store all they compute.
 _STORE_CYCLES = 1.5
 # Winograd has to be estimated this much faster: its result is less exact, and estimates err.
 _MARGIN = 1.15
@@ -48,7 +50,7 @@ def best_tile(shape: Shape, hardware: HardwareModel) -> int | None:
 def direct_seconds(shape: Shape, hardware: HardwareModel) -> float:
     """Estimated seconds of the direct convolution on one core."""
     points = shape.batch * shape.height * shape.width
-    operations = points * (shape.channels_out // shape.lanes) * 9 * shape.channels_in
+    operations = points * (shape.channels_out // shape.lanes) * (9 * shape.channels_in + _ACCUMULATOR)
     return _with_weights(_product_seconds(operations, shape, hardware) / _DIRECT_EFFICIENCY, shape, hardware)
 
 
@@ -60,33 +62,44 @@ def winograd_seconds(shape: Shape, outputs: int, hardware: HardwareModel) -> flo
     transform = TILES[outputs]
     tiles, blocks = shape.tiles(outputs), shape.channels_out // shape.lanes
     elements = transform.size**2
-    products = _product_seconds(elements * tiles * blocks * shape.channels_in, shape, hardware)
+    products = _product_seconds(
+        elements * tiles * blocks * (shape.channels_in + _ACCUMULATOR), shape, hardware
+    )
     input_vectors = tiles * shape.channels_in / vector_width(shape.channels_in, hardware.lanes)
-    cycles = input_vectors * input_cycles(transform)
-    cycles += blocks * shape.channels_in * weight_cycles(transform)
-    cycles += tiles * blocks * output_cycles(transform)
+    cycles = input_vectors * input_cycles(transform, hardware)
+    cycles += blocks * shape.channels_in * weight_cycles(transform, shape.lanes, hardware)
+    cycles += tiles * blocks * output_cycles(transform, shape.lanes, hardware)
     seconds = products / _WINOGRAD_EFFICIENCY + cycles / hardware.frequency_hz
     transformed = 4 * elements * tiles * shape.channels_in
     seconds += 2 * transformed / _holding(hardware.levels, transformed).bandwidth_bytes_per_s
     return _with_weights(seconds, shape, hardware)
 
 
-def input_cycles(transform: Transform) -> float:
+def input_cycles(transform: Transform, hardware: HardwareModel) -> float:
     """Cycles to transform one vector of channels of one input tile."""
     size = transform.size
-    return 2 * size * transform.input_operations + _STORE_CYCLES * size**2
+    return _cycles(2 * size * transform.input_operations, size**2, size**2, hardware)
 
 
-def weight_cycles(transform: Transform) -> float:
-    """Cycles to transform the nine taps of one input channel and one vector of output channels."""
+def weight_cycles(transform: Transform, lanes: int, hardware: HardwareModel) -> float:
+    """Cycles to transform the nine taps of one input channel and `lanes` output channels."""
     size = transform.size
-    return (3 + size) * transform.weight_operations + _STORE_CYCLES * size**2
+    vectors = max(1.0, lanes / hardware.lanes)
+    return vectors * _cycles((3 + size) * transform.weight_operations, 9, size**2, hardware)
 
 
-def output_cycles(transform: Transform) -> float:
-    """Cycles to transform one vector of channels of one tile of products."""
+def output_cycles(transform: Transform, lanes: int, hardware: HardwareModel) -> float:
+    """Cycles to transform `lanes` channels of one tile of products, which come from a farther cache."""
     size, outputs = transform.size, transform.outputs
-    return (size + outputs) * transform.output_operations + _STORE_CYCLES * outputs**2 + 0.5 * size**2
+    arithmetic = (size + outputs) * transform.output_operations
+    one = _cycles(arithmetic, size**2, outputs**2, hardware) + size**2 / hardware.loads_per_cycle
+    return max(1.0, lanes / hardware.lanes) * one
+
+
+def _cycles(arithmetic: float, loads: float, stores: float, hardware: HardwareModel) -> float:
+    """Cycles of straight code: of the arithmetic units or of instruction supply, and of its stores."""
+    supply = (arithmetic + loads + stores) / hardware.issue_width
+    return max(arithmetic / hardware.fma_per_cycle, supply) + _STORE_CYCLES * stores
 
 
 def vector_width(channels: int, lanes: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from host.lowering.builder import Builder
+from host.lowering.fusion import fuse
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 from host.lowering.winograd.choice import Shape, best_tile
@@ -12,7 +13,7 @@ from targets import HardwareModel
 
 
 def use_winograd(graph: Graph, hardware: HardwareModel, outputs: int | None = None) -> Graph:
-    """A graph whose 3x3 convolutions with stride 1 are computed by tiles where that pays.
+    """A graph whose 3x3 convolutions with stride 1 are computed by tiles where that pays; never on a GPU.
 
     "winograd_conv" has the attributes of the convolution and `outputs`, results along each side of a tile;
     its weights are [O / L, C, 3, 3, L]: what one vector of transformed weights is made of lies together.
@@ -22,10 +23,13 @@ def use_winograd(graph: Graph, hardware: HardwareModel, outputs: int | None = No
         hardware: what the estimate is made for.
         outputs: the size of every tile instead of the one with the best estimate.
     """
+    if hardware.gpu is not None:
+        return graph
+    turned = _turned(graph)
     arranged: dict[Value, Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        shape = winograd_shape(node)
+        shape = None if node in turned else winograd_shape(node)
         tile = None if shape is None else outputs or best_tile(shape, hardware)
         weight = inputs[1].data if tile is not None else None
         if tile is None or weight is None:
@@ -37,6 +41,20 @@ def use_winograd(graph: Graph, hardware: HardwareModel, outputs: int | None = No
         return builder.emit("winograd_conv", [inputs[0], arranged[inputs[1]]], attrs, specs)
 
     return rebuild(graph, rule)
+
+
+def _turned(graph: Graph) -> set[Node]:
+    """Anchors of functions in which something is transposed behind them.
+
+    The rule makes results in the order of the tiles: with a transpose behind them they would be scattered.
+    """
+    found = set()
+    for group in fuse(graph):
+        if group.anchor is not None:
+            behind = group.nodes[group.nodes.index(group.anchor) + 1 :]
+            if any(node.op == "transpose" for node in behind):
+                found.add(group.anchor)
+    return found
 
 
 def winograd_shape(node: Node) -> Shape | None:

@@ -12,9 +12,10 @@ from host.space.rules.cuda_tiled import CudaTiled
 from host.space.rules.injective import Injective
 from host.space.rules.rowwise import Rowwise
 from host.space.rules.tiled import Tiled
+from host.space.rules.winograd import Winograd
 from targets import HardwareModel
 
-RULES: tuple[Rule, ...] = (Tiled(), Rowwise(), Injective())
+RULES: tuple[Rule, ...] = (Winograd(), Tiled(), Rowwise(), Injective())
 CUDA_RULES: tuple[Rule, ...] = (CudaTiled(), CudaRowwise(), CudaInjective())
 
 

@@ -16,6 +16,7 @@ from host.space.rules.winograd_nest import (
     place_output,
     place_product,
     place_weights,
+    prefetch_weights,
     result_nest,
 )
 from host.space.rules.winograd_shape import WinogradShape, winograd_shape
@@ -57,12 +58,13 @@ class Winograd:
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Blocks divide, accumulators fit the registers, code stays within reason."""
         shape = _shape(workload, hardware)
-        accumulators = values["rows"] * values["vectors"]
+        per_vector = max(1, shape.lanes // hardware.lanes)
+        accumulators = values["rows"] * values["vectors"] * per_vector
         return (
             values["tiles"] * shape.across % values["rows"] == 0
             and shape.down % (values["tiles"] * values["span"]) == 0
             and values["depth"] % values["unroll"] == 0
-            and accumulators + min(values["vectors"], 4) + 1 <= hardware.vector_registers
+            and accumulators + min(values["vectors"], 4) * per_vector + 1 <= hardware.vector_registers
             and accumulators * values["unroll"] <= _LARGEST_CODE
         )
 
@@ -73,15 +75,16 @@ class Winograd:
         for name in shape.tails:
             schedule.compute_inline(schedule.get_sblock(name))
         nest = result_nest(sampler, shape, threads)
-        place_output(schedule, nest.vector)
-        place_product(sampler, shape, nest.block)
-        place_weights(sampler, shape, nest.channels)
-        place_input(schedule, shape, nest.strip, threads)
+        place_output(schedule, nest)
+        product = place_product(sampler, shape, nest)
+        place_weights(sampler, shape, nest, product)
+        place_input(schedule, shape, nest, threads)
         for stage in shape.pads:
             if sampler.value("pad") == PAD_TEST:
                 schedule.compute_inline(schedule.get_sblock(stage.name))
             else:
                 copy_padded(schedule, stage.name, shape.input_lanes, threads)
+        prefetch_weights(sampler, shape, nest, product)
 
 
 def _shape(workload: Workload, hardware: HardwareModel) -> WinogradShape:

@@ -67,8 +67,11 @@ def winograd_shape(workload: Workload, hardware: HardwareModel) -> WinogradShape
     if last == len(names) - 1 or len(result.axes) != 4:
         return None
     outputs = stages[OUTPUT[1]].axes[0].extent
-    batch, height, width, _ = (axis.extent for axis in result.axes)
+    batch, height, width, channels_out = (axis.extent for axis in result.axes)
     blocks, channels_in, lanes = (axis.extent for axis in stages[WEIGHT[1]].axes[2:])
+    down, across = -(-height // outputs), -(-width // outputs)
+    if batch * down * across != stages[PRODUCT].axes[2].extent or channels_out != blocks * lanes:
+        return None
     input_lanes = hardware.lanes
     while channels_in % input_lanes:
         input_lanes //= 2
@@ -76,8 +79,8 @@ def winograd_shape(workload: Workload, hardware: HardwareModel) -> WinogradShape
         size=stages[PRODUCT].axes[0].extent,
         outputs=outputs,
         batch=batch,
-        down=-(-height // outputs),
-        across=-(-width // outputs),
+        down=down,
+        across=across,
         channels_in=channels_in,
         blocks=blocks,
         lanes=lanes,
