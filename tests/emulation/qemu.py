@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from host.build import compile_kernel, target_for
+from host.build import KernelCache, compile_kernel, target_for
 from targets import Board
 
 RUNNER = Path(__file__).with_name("runner.c")
@@ -41,13 +41,15 @@ def emulator(architecture: str) -> str:
     return found
 
 
-def executable(board: Board, functions: Mapping[str, tvm.tirx.PrimFunc], folder: Path) -> Path:
-    """Compile scheduled functions for a board and link them with the runner."""
+def executable(
+    board: Board, functions: Mapping[str, tvm.tirx.PrimFunc], folder: Path, cache: KernelCache | None = None
+) -> Path:
+    """Compile scheduled functions for a board, or take them from a cache, and link them with the runner."""
     target = target_for(board)
     folder.mkdir(parents=True, exist_ok=True)
     symbols, objects = [], []
     for name, function in functions.items():
-        kernel = compile_kernel(function, name, target)
+        kernel = compile_kernel(function, name, target, cache)
         path = folder / f"{kernel.symbol}.o"
         path.write_bytes(kernel.content)
         symbols.append(f"__tvm_ffi_{kernel.symbol}")
@@ -74,7 +76,12 @@ def executable(board: Board, functions: Mapping[str, tvm.tirx.PrimFunc], folder:
 
 
 def run(
-    program: Path, names: Sequence[str], calls: Sequence[Call], architecture: str, cpu: str
+    program: Path,
+    names: Sequence[str],
+    calls: Sequence[Call],
+    architecture: str,
+    cpu: str,
+    limit_s: float = 120.0,
 ) -> list[list[np.ndarray]]:
     """The arguments of every call as they are after it.
 
@@ -84,29 +91,44 @@ def run(
         calls: what to call.
         architecture: "aarch64" or "riscv64".
         cpu: qemu's name and options of the processor.
+        limit_s: seconds after which it is ended.
+
+    Raises:
+        RuntimeError: the program ends with an error.
+        subprocess.TimeoutExpired: it takes longer than `limit_s`.
     """
+    done = subprocess.run(
+        [emulator(architecture), "-cpu", cpu, str(program)],
+        input=encoded(names, calls),
+        capture_output=True,
+        timeout=limit_s,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the emulated program ended with {done.returncode}: {done.stderr.decode()}")
+    return decoded(done.stdout, calls)
+
+
+def encoded(names: Sequence[str], calls: Sequence[Call]) -> bytes:
+    """Calls as the runner reads them."""
     stream = [struct.pack("<q", len(calls))]
     for call in calls:
         stream.append(struct.pack("<qq", names.index(call.kernel), len(call.arguments)))
         for array in call.arguments:
             header = (array.ndim, *array.shape, _CODES[array.dtype.kind], 8 * array.itemsize, array.nbytes)
             stream += [struct.pack(f"<{len(header)}q", *header), array.tobytes()]
-    done = subprocess.run(
-        [emulator(architecture), "-cpu", cpu, str(program)],
-        input=b"".join(stream),
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"the emulated program ended with {done.returncode}: {done.stderr.decode()}")
+    return b"".join(stream)
+
+
+def decoded(written: bytes, calls: Sequence[Call]) -> list[list[np.ndarray]]:
+    """The arguments of every call, as the runner wrote them."""
     results, at = [], 0
     for call in calls:
         values = []
         for array in call.arguments:
-            piece = done.stdout[at : at + array.nbytes]
+            piece = written[at : at + array.nbytes]
             values.append(np.frombuffer(piece, array.dtype).reshape(array.shape))
             at += array.nbytes
         results.append(values)
-    assert at == len(done.stdout)
+    assert at == len(written)
     return results

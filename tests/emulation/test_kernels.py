@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,29 +15,18 @@ from host.build import build_kernel_library
 from host.gensor import Gensor
 from host.model import DeviceProfile, Task
 from host.space import scheduled_function, space_for
-from targets import Board, board_for, declared
+from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.operators import OPERATORS, tasks_of
 from tests.emulation.qemu import Call, executable, run
 
-# Board, threads of the programs, and the processors that they must be right on.
-BOARDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
-    "Cortex-A72": ("raspberry_pi_4", 1, ("cortex-a72",)),
-    "Cortex-A53, two threads": ("raspberry_pi_3", 2, ("cortex-a53",)),
-    "RISC-V without vectors": ("rv64gc", 1, ("rv64,v=false",)),
-    "RISC-V with vectors": ("rv64gcv", 1, ("rv64,v=true,vlen=128", "rv64,v=true,vlen=256")),
-    "RISC-V with vectors of 256 bits": ("spacemit_k1", 1, ("rv64,v=true,vlen=256",)),
+# Board and threads of the programs.
+BOARDS: dict[str, tuple[str, int]] = {
+    "Cortex-A72": ("raspberry_pi_4", 1),
+    "Cortex-A53, two threads": ("raspberry_pi_3", 2),
+    "RISC-V without vectors": ("rv64gc", 1),
+    "RISC-V with vectors": ("rv64gcv", 1),
+    "RISC-V with vectors of 256 bits": ("spacemit_k1", 1),
 }
-
-
-def board_of(name: str) -> Board:
-    found = board_for(declared()[name])
-    assert found is not None
-    if found.tvm_target["mcpu"] != "spacemit-x60":
-        return found
-    # The emulator of Debian 12 does not know all scalar extensions of the X60 (Zicond): the same vectors,
-    # and the scalar part of any RISC-V core.
-    features = ["+m", "+a", "+f", "+d", "+c", "+v", "+zvl256b"]
-    return replace(found, tvm_target={**found.tvm_target, "mcpu": "generic-rv64", "mattr": features})
 
 
 def arguments(task: Task) -> list[np.ndarray]:
@@ -80,7 +68,7 @@ def reference(tasks: list[Task], folder: Path) -> Callable[[Task], list[np.ndarr
 
 @pytest.mark.parametrize("label", BOARDS)
 def test_every_kind_of_kernel_is_right(label: str, tmp_path: Path) -> None:
-    name, threads, processors = BOARDS[label]
+    name, threads = BOARDS[label]
     board = board_of(name)
     named = tasks_of(board)
     assert {operator for operator, _ in named} == set(OPERATORS)
@@ -94,7 +82,7 @@ def test_every_kind_of_kernel_is_right(label: str, tmp_path: Path) -> None:
     program = executable(board, functions, tmp_path / "emulated")
     calls = [Call(task.workload_hash, tuple(arguments(task))) for _, task in named]
     expected = reference([task for _, task in named], tmp_path)
-    for processor in processors:
+    for processor in PROCESSORS[name]:
         found = run(program, list(functions), calls, board.architecture, processor)
         for (operator, task), ours in zip(named, found, strict=True):
             for mine, theirs in zip(ours, expected(task), strict=True):

@@ -1,0 +1,111 @@
+"""Programs of one operator for one board, compiled together and counted one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import tvm
+
+from host.build import KernelCache, compile_kernel, target_for
+from host.errors import BuildError, ScheduleError
+from host.model import DeviceProfile, Task
+from host.space import scheduled_function
+from targets import Board
+from tests.benchmarks.emulation.verify import proposal
+from tests.benchmarks.instructions.counting import count_blocks
+from tests.benchmarks.instructions.cycles import cycles_per_run, estimated_cycles
+from tests.benchmarks.instructions.figures import Counted
+from tests.benchmarks.instructions.listing import (
+    Instruction,
+    disassemble,
+    executions,
+    hot_loop,
+    runs_of,
+)
+from tests.benchmarks.operators.contest import TOLERANCE, relative_error
+from tests.benchmarks.operators.methods import random_programs
+from tests.emulation.qemu import Call, executable
+
+GENSOR = "gensor"
+
+
+def programs_of(
+    task: Task, profile: DeviceProfile, samples: int, seed: int, cache: KernelCache
+) -> dict[str, tvm.tirx.PrimFunc]:
+    """Gensor's first proposal and random programs of the same space, those left out that do not compile.
+
+    Raises:
+        ScheduleError: the task has no design space.
+    """
+    space, candidate = proposal(task, profile)
+    functions = {GENSOR: scheduled_function(space.apply(candidate))}
+    target = target_for(profile.board)
+    for number, program in enumerate(random_programs(space, samples, seed)):
+        try:
+            compile_kernel(program.function, "random", target, cache)
+        except BuildError:
+            continue
+        functions[f"random-{number}"] = program.function
+    return functions
+
+
+def count(
+    functions: Mapping[str, tvm.tirx.PrimFunc],
+    task: Task,
+    board: Board,
+    folder: Path,
+    counter: Path,
+    cache: KernelCache | None,
+) -> dict[str, Counted]:
+    """What each program executes in one call with the same seeded arguments.
+
+    Args:
+        functions: scheduled functions by name, `GENSOR` among them.
+        task: what they all compute.
+        board: what they are compiled for.
+        folder: for files.
+        counter: of `build_counter`.
+        cache: holds their objects; None compiles all.
+
+    Raises:
+        ScheduleError: a program's results differ from Gensor's.
+        RuntimeError: emulator or pipeline model fail.
+    """
+    program = executable(board, functions, folder, cache)
+    # What the runner does around the kernel is no part of it.
+    instructions = [i for i in disassemble(program, board.architecture) if "kernel_" in i.function]
+    found: dict[str, Counted] = {}
+    expected: np.ndarray | None = None
+    for name in (GENSOR, *(name for name in functions if name != GENSOR)):
+        call = Call(name, _arguments(task))
+        values, blocks = count_blocks(program, list(functions), call, board.architecture, counter)
+        expected = values[-1] if expected is None else expected
+        error = relative_error(values[-1], expected)
+        if error > TOLERANCE:
+            raise ScheduleError(
+                f"{task.name}: {name} and {GENSOR} differ by {error:.1e} of the largest value"
+            )
+        found[name] = counted(instructions, executions(instructions, blocks), board)
+    return found
+
+
+def counted(instructions: list[Instruction], counts: Mapping[int, int], board: Board) -> Counted:
+    """The figures of one program from the executions of its instructions."""
+    total = sum(counts.values())
+    cycles = estimated_cycles(runs_of(instructions, counts), board)
+    loop = hot_loop(instructions, counts)
+    if loop is None:
+        return Counted(total, cycles, 0, 0, None, 0.0)
+    [of_loop] = cycles_per_run([loop], board)
+    fused = sum(instruction.fused for instruction in loop.instructions)
+    return Counted(total, cycles, len(loop.instructions), fused, of_loop, loop.executed / total)
+
+
+def _arguments(task: Task) -> tuple[np.ndarray, ...]:
+    """Seeded values for the inputs, the output last and zeroed."""
+    draw = np.random.default_rng(0)
+    shapes = [tuple(int(extent) for extent in parameter.shape) for parameter in task.function.params]
+    given = [draw.standard_normal(shape).astype("float32") for shape in shapes[:-1]]
+    return (*given, np.zeros(shapes[-1], "float32"))
