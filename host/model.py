@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Raised whenever the meaning of a decision changes; a candidate or record of another version is
 # recognised by it and not misread.
-SPACE_VERSION = 1
+SPACE_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ than traffic and imbalance are ours; the paper's exact expressions are not publi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from host.gensor.cuda_cost import cuda_tiled_seconds
 from host.gensor.cuda_streams import cuda_injective_seconds, cuda_rowwise_seconds
@@ -30,6 +31,8 @@ _CUDA: dict[str, Callable[[DesignSpace, Decisions], float]] = {
 
 def estimate_seconds(space: DesignSpace, values: Decisions) -> float:
     """Estimated seconds of one call of the program with these decisions."""
+    if space.threads_of(values) != space.threads:
+        space = replace(space, threads=space.threads_of(values))
     if space.rule.name == "tiled":
         return tiled_seconds(space, values)
     if space.rule.name == "winograd":

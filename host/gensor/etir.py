@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host.space.design import DesignSpace
+from host.space.design import PARALLEL, DesignSpace
 
 # Decisions by the level at which they are taken, innermost first: the register tile, its code and how it
 # reads its input, then the blocks that share what is in cache or, on a GPU, in shared memory. A rule's
@@ -16,7 +16,7 @@ from host.space.design import DesignSpace
 _CUDA_BLOCK = ("tx", "ty", "tz", "vx", "vy", "stage", "depth", "steps", "halo", "fetch", "threads", "vector")
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("vectors", "rows", "rows2", "unroll", "window", "pad", "partials", "strip", "inline", "cols"),
-    ("panel", "block", "block2", *_CUDA_BLOCK),
+    ("panel", "block", "block2", PARALLEL, *_CUDA_BLOCK),
 )
 
 

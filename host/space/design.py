@@ -17,6 +17,8 @@ from host.space.workload import Workload
 from targets import HardwareModel
 
 Decisions = Mapping[str, int]
+# The decision of every CPU rule where there are several threads: how many of them share a call.
+PARALLEL = "parallel"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,10 @@ class DesignSpace:
             self.workload, self.hardware, values
         )
 
+    def threads_of(self, values: Decisions) -> int:
+        """Threads that the program with these values uses."""
+        return values.get(PARALLEL, self.threads)
+
     def candidate(self, values: Decisions, proposer: str, estimate_s: float = math.nan) -> Candidate:
         """The candidate with these values."""
         ordered = tuple((d.name, values[d.name]) for d in self.decisions)
@@ -113,7 +119,7 @@ class DesignSpace:
         )
         sampler = Sampler(schedule, self.decisions, values)
         try:
-            self.rule.apply(sampler, self.workload, self.hardware, self.threads)
+            self.rule.apply(sampler, self.workload, self.hardware, self.threads_of(values))
         except (RuntimeError, ValueError, TypeError) as error:
             first = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
             raise ScheduleError(

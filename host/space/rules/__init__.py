@@ -5,7 +5,7 @@ from __future__ import annotations
 from host.errors import ScheduleError
 from host.model import Task
 from host.space.analysis import analyse
-from host.space.design import DesignSpace, Rule
+from host.space.design import PARALLEL, Decision, DesignSpace, Rule
 from host.space.rules.cuda_injective import CudaInjective
 from host.space.rules.cuda_rowwise import CudaRowwise
 from host.space.rules.cuda_tiled import CudaTiled
@@ -33,7 +33,9 @@ def space_for(task: Task, hardware: HardwareModel, threads: int = 1) -> DesignSp
     workload = analyse(task.function)
     for rule in RULES if hardware.gpu is None else CUDA_RULES:
         if rule.matches(workload, hardware):
-            return DesignSpace(
-                task, workload, hardware, threads, rule, rule.decisions(workload, hardware, threads)
-            )
+            decisions = rule.decisions(workload, hardware, threads)
+            if threads > 1 and hardware.gpu is None:
+                # Waking the other threads costs more than a short call.
+                decisions = (*decisions, Decision(PARALLEL, (1, threads)))
+            return DesignSpace(task, workload, hardware, threads, rule, decisions)
     raise ScheduleError(f"no rule matches {task.name} (stages: {', '.join(s.name for s in workload.stages)})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tvm import tirx
 
 from host.gensor import Gensor
 from host.gensor.actions import actions
@@ -10,7 +11,7 @@ from host.gensor.benefit import estimate_seconds
 from host.gensor.etir import LEVELS, initial_state, level_of
 from host.gensor.walk import TREE, Pool, WalkOptions, construct
 from host.model import DeviceProfile
-from host.space import DesignSpace, space_for
+from host.space import DesignSpace, scheduled_function, space_for
 from tests.unit.space import functions as fn
 
 BOARD = fn.board()
@@ -109,3 +110,12 @@ def test_the_pool_keeps_the_best_once() -> None:
     assert pool.offer(grown[0], 1.0)
     assert not pool.offer(grown[1], 2.0)
     assert [cost for _, cost in pool.ranked()] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("function", "shared"), [(fn.dense(128, 768, 768), True), (fn.addition(64), False)])
+def test_threads_are_woken_only_for_what_is_worth_it(function: tirx.PrimFunc, shared: bool) -> None:
+    space = space_for(fn.task(function), BOARD.hardware, 2)
+    profile = DeviceProfile("test", BOARD, BOARD.hardware, 2)
+    [candidate] = Gensor().propose(space, profile, [], 1, seed=0)
+    assert dict(candidate.decisions)["parallel"] == (2 if shared else 1)
+    assert ("T.parallel" in scheduled_function(space.apply(candidate)).script()) == shared
