@@ -1,0 +1,303 @@
+"""A program in whole tiles of a length, as one for any length: the last tile overlaps the one before.
+
+A register tile that is only partly full costs conditions in the innermost loop. Instead, the tile that would
+run over the end starts earlier, so that it ends where the data ends, and computes some elements twice. That is
+right where the elements of tiles do not depend on one another: sums are kept in a buffer of the tile, and
+outside of it each element is written, never added to. `clamped` refuses everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from host.dynamic.formula import Formula
+from host.dynamic.template import Template, unify
+from host.errors import ScheduleError
+
+# What TVM's own lowering does first. After it there are loops and buffers only, each of the size it needs.
+_TO_LOOPS = tvm.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.LowerOpaqueBlock(),
+    ]
+)
+
+
+def to_loops(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A scheduled function as plain loops over buffers of the size they need."""
+    module = _TO_LOOPS(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
+    lowered: tirx.PrimFunc = module["main"]
+    return lowered
+
+
+@dataclass(frozen=True, eq=False)
+class Clamped:
+    """A program over a length.
+
+    Attributes:
+        function: takes any length of at least `least`.
+        least: the largest tile along the length.
+    """
+
+    function: tirx.PrimFunc
+    least: int
+
+
+def clamped(programs: Mapping[int, tirx.PrimFunc], whole: int, length: tirx.Var, what: str) -> Clamped:
+    """The program for any length out of those for some multiples of the tile.
+
+    Args:
+        programs: plain loops (`to_loops`) by number of multiples.
+        whole: the length of one multiple; every tile along the length divides it.
+        length: the variable, int32.
+        what: name, for messages.
+
+    Raises:
+        LoweringError: the programs differ in more than numbers.
+        ScheduleError: a tile could not overlap another.
+    """
+    template = unify(programs, what)
+    count = tirx.Var("multiples", "int32")
+    slots = {}
+    for place, slot in template.slots.items():
+        if not isinstance(slot, Formula):
+            raise ScheduleError(f"{what}: a float depends on the number of tiles")
+        slots[place] = _Scaled(slot, whole, length)
+    function = template.with_slots(slots).over(count)  # type: ignore[arg-type]
+    writer = _Clamping(count, whole, length, what)
+    body = writer.statement(function.body)
+    if _uses(body, count) or any(_uses(p.ty, count) for p in function.params):
+        raise ScheduleError(f"{what}: a size depends on the number of tiles")
+    return Clamped(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs), writer.least)
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """A formula in multiples, written in the length where that is exact.
+
+    Attributes:
+        formula: in the number of multiples.
+        whole: length of one multiple.
+        length: the variable.
+    """
+
+    formula: Formula
+    whole: int
+    length: tirx.Var
+    is_constant = False
+
+    def expression(self, count: Any) -> Any:
+        """In the length if it divides, else in the number of multiples."""
+        formula, whole = self.formula, self.whole
+        if formula.units or formula.unit_rows:
+            return formula.expression(count)
+        linear, rest = divmod(formula.linear, whole)
+        square, left = divmod(formula.square, whole * whole)
+        if rest or left:
+            return formula.expression(count)
+        scaled = Formula(linear=linear, constant=formula.constant, square=square)
+        return scaled.expression(self.length)
+
+
+def _uses(node: Any, variable: tirx.Var) -> bool:
+    found = False
+
+    def visit(other: Any) -> None:
+        nonlocal found
+        found = found or other.same_as(variable)
+
+    tvm_ffi.structural_walk(node, (tirx.Var, visit))
+    return found
+
+
+@dataclass
+class _Clamping:
+    """Rewrites the loops over tiles."""
+
+    count: tirx.Var
+    whole: int
+    length: tirx.Var
+    what: str
+    least: int = 1
+
+    def statement(self, statement: Any) -> Any:
+        """The statement with its loops over tiles rewritten."""
+        return tvm_ffi.structural_map(statement, (tirx.For, self._loop))
+
+    def _loop(self, loop: tirx.For) -> Any:
+        if not _uses(loop.extent, self.count):
+            return loop
+        tiles = self._tiles_in_multiple(loop.extent)
+        if tiles is None or self.whole % tiles or int(loop.min) != 0:
+            raise ScheduleError(f"{self.what}: loop {loop.loop_var.name} is no loop over tiles")
+        step = self.whole // tiles
+        self._check_independent(loop)
+        inner = _partner(loop, step)
+        return self._blocked(loop, step, *inner) if inner is not None else self._single(loop, step)
+
+    def _tiles_in_multiple(self, extent: Any) -> int | None:
+        """The k of an extent k * count."""
+        if extent.same_as(self.count):
+            return 1
+        if isinstance(extent, tirx.Mul) and extent.a.same_as(self.count):
+            return int(extent.b) if isinstance(extent.b, tirx.IntImm) else None
+        return None
+
+    def _single(self, loop: tirx.For, step: int) -> tirx.For:
+        """One loop: tile i starts at min(i * step, length - step)."""
+        self.least = max(self.least, step)
+        start = tirx.Var(f"{loop.loop_var.name}_start", "int32")
+        body = _moved(loop.body, loop.loop_var, step, start, self.what)
+        place = tirx.min(loop.loop_var * step, self.length - step)
+        bound = tirx.SeqStmt([tirx.Bind(start, place), body])
+        return _with(loop, (self.length + (step - 1)) // step, bound)
+
+    def _blocked(self, loop: tirx.For, step: int, inner: tirx.For) -> tirx.For:
+        """Two loops, blocks of tiles: as few blocks as before, all of about the same number of tiles."""
+        block = int(inner.extent)
+        tile = step // block
+        self.least = max(self.least, tile)
+        tiles = (self.length + (tile - 1)) // tile
+        blocks = (tiles + (block - 1)) // block
+        number = tirx.Var(f"{loop.loop_var.name}_tiles", "int32")
+        start = tirx.Var(f"{inner.loop_var.name}_start", "int32")
+
+        def within(found: tirx.For) -> Any:
+            if not found.loop_var.same_as(inner.loop_var):
+                return found
+            body = _moved(found.body, found.loop_var, tile, start, self.what)
+            body = _dropped(body, loop.loop_var)
+            place = tirx.min((loop.loop_var * number + found.loop_var) * tile, self.length - tile)
+            extent = tirx.min(number, tiles - loop.loop_var * number)
+            return _with(found, extent, tirx.SeqStmt([tirx.Bind(start, place), body]))
+
+        body = tvm_ffi.structural_map(loop.body, (tirx.For, within))
+        each = (tiles + (blocks - 1)) // blocks
+        return _with(loop, blocks, tirx.SeqStmt([tirx.Bind(number, each), body]))
+
+    def _check_independent(self, loop: tirx.For) -> None:
+        """Every buffer of outside that is written is indexed by the loop, and not added to."""
+        inside: list[Any] = []
+        tvm_ffi.structural_walk(loop.body, (tirx.AllocBuffer, lambda node: inside.append(node.buffer)))
+        faults: list[str] = []
+
+        def visit(store: tirx.BufferStore) -> None:
+            if any(store.buffer.same_as(buffer) for buffer in inside):
+                return
+            indexed = any(_uses(index, loop.loop_var) for index in store.indices)
+            if not indexed or _uses(store.value, store.buffer):
+                faults.append(store.buffer.name)
+
+        tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, visit))
+        if faults:
+            raise ScheduleError(f"{self.what}: tiles of {faults[0]} depend on one another")
+
+
+def _with(loop: tirx.For, extent: Any, body: Any) -> tirx.For:
+    return tirx.For(
+        loop.loop_var, loop.min, extent, loop.kind, body, loop.thread_binding, loop.annotations
+    )
+
+
+def _products(node: Any, variable: tirx.Var) -> tuple[list[int], int]:
+    """The factors that a variable is multiplied with, and how often it appears at all."""
+    factors: list[int] = []
+    uses = 0
+
+    def product(found: tirx.Mul) -> None:
+        if found.a.same_as(variable) and isinstance(found.b, tirx.IntImm):
+            factors.append(int(found.b))
+
+    def use(found: tirx.Var) -> None:
+        nonlocal uses
+        uses += found.same_as(variable)
+
+    tvm_ffi.structural_walk(node, ((tirx.Mul, product), (tirx.Var, use)))
+    return factors, uses
+
+
+def _partner(loop: tirx.For, step: int) -> tuple[tirx.For] | None:
+    """The loop over the tiles of one block, where the outer one goes over blocks of tiles."""
+    found: list[tirx.For] = []
+    tvm_ffi.structural_walk(loop.body, (tirx.For, found.append), order="pre")
+    for inner in found:
+        plain = inner.kind == tirx.ForKind.SERIAL and isinstance(inner.extent, tirx.IntImm)
+        if not plain or int(inner.extent) < 2 or step % int(inner.extent):
+            continue
+        if _in_step(loop, inner):
+            return (inner,)
+    return None
+
+
+def _in_step(loop: tirx.For, inner: tirx.For) -> bool:
+    """Whether the two variables appear only together, as outer * (block * k) + inner * k."""
+    block = int(inner.extent)
+    outer_all = _products(loop.body, loop.loop_var)
+    if outer_all != _products(inner.body, loop.loop_var):
+        return False
+    indices: list[Any] = []
+    tvm_ffi.structural_walk(
+        inner.body,
+        (
+            (tirx.BufferStore, lambda node: indices.extend(node.indices)),
+            (tvm.ir.TensorLoad, lambda node: indices.extend(node.indices)),
+        ),
+    )
+    total = 0
+    for index in indices:
+        outer, uses = _products(index, loop.loop_var)
+        inner_factors, inner_uses = _products(index, inner.loop_var)
+        if uses + inner_uses == 0:
+            continue
+        if uses != 1 or inner_uses != 1:
+            return False
+        given = inner_factors or [1]
+        if len(outer) != 1 or outer[0] != given[0] * block:
+            return False
+        total += 1
+    return total > 0
+
+
+def _moved(body: Any, variable: tirx.Var, step: int, start: tirx.Var, what: str) -> Any:
+    """The body with `variable * step` as `start`."""
+
+    def product(found: tirx.Mul) -> Any:
+        if not (found.a.same_as(variable) and isinstance(found.b, tirx.IntImm)):
+            return found
+        factor, rest = divmod(int(found.b), step)
+        if rest:
+            raise ScheduleError(f"{what}: {variable.name} moves by {int(found.b)}, a tile has {step}")
+        return start * factor if factor != 1 else start
+
+    moved = tvm_ffi.structural_map(body, (tirx.Mul, product))
+    if step == 1:
+        return tvm_ffi.structural_map(moved, (tirx.Var, lambda v: start if v.same_as(variable) else v))
+    if _uses(moved, variable):
+        raise ScheduleError(f"{what}: {variable.name} is used other than as the start of a tile")
+    return moved
+
+
+def _dropped(body: Any, variable: tirx.Var) -> Any:
+    """The body without the products of a variable."""
+    zero = tirx.IntImm("int32", 0)
+
+    def sum_of(found: tirx.Add) -> Any:
+        return found.b if isinstance(found.a, tirx.Mul) and found.a.a.same_as(variable) else found
+
+    body = tvm_ffi.structural_map(body, (tirx.Add, sum_of))
+    return tvm_ffi.structural_map(body, (tirx.Var, lambda v: zero if v.same_as(variable) else v))
+
+
+__all__: Sequence[str] = ["Clamped", "clamped", "to_loops"]
