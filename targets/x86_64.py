@@ -85,6 +85,6 @@ def _hardware(description: MachineDescription, vector_bits: int, avx512: bool) -
         fma_latency_cycles=4.0,
         peak_flops=2.0 * lanes * fma_per_cycle * frequency,
         levels=levels,
-        parallel_launch_s=5e-6,
+        parallel_launch_s=1e-6,
         source="detected",
     )
