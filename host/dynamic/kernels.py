@@ -1,0 +1,169 @@
+"""The kernel of a task over a range of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm import tirx
+
+from host.build.default_schedule import default_schedule
+from host.dynamic.dispatch import dispatched, runs_of
+from host.dynamic.request import Dimension
+from host.dynamic.template import Template, unify
+from host.dynamic.tiles import clamped, to_loops
+from host.dynamic.variants import Variant, applied, best_of, task_at, variants_of
+from host.errors import EdgeError, LoweringError, ScheduleError
+from host.gensor import Gensor
+from host.model import Candidate, DeviceProfile
+from host.space import Decision, DesignSpace, scheduled_function, space_for
+
+# Multiples of a program's tiles, and lengths that no tile divides, from which programs over the length are
+# made: primes, so that no number in a program is one of them by accident.
+_MULTIPLES = (7, 11, 13)
+_RAGGED = (37, 61, 101, 149)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A task's kernel over the length.
+
+    Attributes:
+        name: of the function.
+        function: takes any length of the range.
+        source: "gensor" or "default".
+        rule: of the design space; "" without one.
+        decisions: of the program that serves the most lengths.
+        programs: how many there are to choose from.
+        reason: why it is a default schedule.
+    """
+
+    name: str
+    function: tirx.PrimFunc
+    source: str
+    rule: str = ""
+    decisions: Mapping[str, Any] | None = None
+    programs: int = 1
+    reason: str = ""
+
+
+def kernel_over(
+    name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int
+) -> Kernel:
+    """Construct the kernel of one task.
+
+    Register-blocked tasks get a few programs of overlapping tiles; the others one program whose last vector may
+    be short. A task for which neither can be made gets a default schedule.
+    """
+    made = _made(name, template, dimension, profile, seed)
+    return replace(made, function=made.function.with_attr("global_symbol", name))
+
+
+def _made(
+    name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int
+) -> Kernel:
+    try:
+        if not template.slots:
+            return _fixed(name, template, profile, seed)
+        try:
+            return _tiled(name, template, dimension, profile, seed)
+        except ScheduleError:
+            return _ragged(name, template, profile, seed)
+    except (ScheduleError, LoweringError) as error:
+        return _default(name, template, profile, " ".join(str(error).split()))
+
+
+def _fixed(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:
+    """A task that the length does not touch."""
+    space = space_for(task_at(name, template, 1), profile.hardware, profile.threads)
+    candidate = _proposed(space, profile, seed)
+    return Kernel(
+        name,
+        scheduled_function(space.apply(candidate)),
+        candidate.proposer,
+        candidate.rule,
+        dict(candidate.decisions),
+    )
+
+
+def _proposed(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidate:
+    found = Gensor().propose(space, profile, (), 1, seed)
+    if not found:
+        raise ScheduleError(f"{space.task.name}: no program in the design space")
+    return found[0]
+
+
+def _tiled(
+    name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int
+) -> Kernel:
+    variants = variants_of(name, template, profile, dimension.low, dimension.high, seed)
+    length = tirx.Var("length", "int32")
+    functions = [_clamped(name, template, variant, profile, length) for variant in variants]
+    choices = best_of(variants, dimension.low, dimension.high)
+    if -1 in choices:
+        # Shorter than any tile: too little work to matter, written as it was lowered.
+        functions.append(to_loops(template.over(length)))
+        choices = [len(variants) if choice < 0 else choice for choice in choices]
+    used = sorted(set(choices))
+    runs = runs_of([used.index(choice) for choice in choices], dimension.low)
+    function = dispatched([functions[i] for i in used], runs, length)
+    most = max((i for i in used if i < len(variants)), key=choices.count, default=0)
+    chosen = variants[most].candidate
+    return Kernel(name, function, chosen.proposer, chosen.rule, dict(chosen.decisions), len(used))
+
+
+def _clamped(
+    name: str, template: Template, variant: Variant, profile: DeviceProfile, length: tirx.Var
+) -> tirx.PrimFunc:
+    programs = {}
+    for multiple in _MULTIPLES:
+        space = applied(variant, name, template, multiple, profile.threads)
+        candidate = space.candidate(
+            {key: int(value) for key, value in variant.candidate.decisions},  # type: ignore[arg-type]
+            "gensor",
+        )
+        programs[multiple] = to_loops(scheduled_function(space.apply(candidate)))
+    made = clamped(programs, variant.whole, length, name)
+    if made.least > variant.least:
+        raise ScheduleError(f"{name}: tiles of {made.least}, expected {variant.least}")
+    return made.function
+
+
+def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:
+    """One program for lengths that no vector divides; it takes the others as well."""
+    spaces = {
+        n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in _RAGGED
+    }
+    middle = spaces[_RAGGED[-1]]
+    candidates = Gensor().propose(middle, profile, (), 4, seed)
+    for candidate in candidates:
+        values = {key: int(value) for key, value in candidate.decisions}  # type: ignore[arg-type]
+        if middle.rule.name == "tiled" or not all(space.legal(values) for space in spaces.values()):
+            continue
+        programs = {}
+        for n, space in spaces.items():
+            fixed = DesignSpace(
+                space.task,
+                space.workload,
+                space.hardware,
+                space.threads,
+                space.rule,
+                tuple(Decision(key, (value,)) for key, value in values.items()),
+            )
+            programs[n] = scheduled_function(fixed.apply(fixed.candidate(values, candidate.proposer)))
+        function = unify(programs, name).over(tirx.Var("length", "int32"))
+        return Kernel(name, function, candidate.proposer, candidate.rule, values)
+    raise ScheduleError(f"{name}: no program of rule {middle.rule.name} is legal at every length")
+
+
+def _default(name: str, template: Template, profile: DeviceProfile, reason: str) -> Kernel:
+    """A default schedule, or the function as it was lowered where that changes with the length."""
+    length = tirx.Var("length", "int32")
+    lanes = profile.hardware.lanes
+    try:
+        programs = {n: default_schedule(template.at(n), lanes) for n in _RAGGED}
+        function = unify(programs, name).over(length)
+    except EdgeError:
+        function = template.over(length)
+    return Kernel(name, function, "default", reason=reason)
