@@ -89,13 +89,18 @@ def inline_chain(schedule: s_tir.Schedule, names: list[str]) -> list[str]:
     return kept
 
 
-def fuse_parallel(schedule: s_tir.Schedule, loops: list[object], extents: list[int], threads: int) -> None:
+def fuse_parallel(
+    schedule: s_tir.Schedule, loops: list[Any], extents: list[int], threads: int
+) -> tuple[Any, int]:
     """Fuses leading loops until every thread has several chunks, and runs them in parallel.
 
     With one thread nothing is done: a parallel region costs a call even when nobody shares it.
+
+    Returns:
+        The parallel loop, and how many of the loops went into it; (None, 0) where nothing is parallel.
     """
     if threads <= 1:
-        return
+        return None, 0
     total, count = 1, 0
     for extent in extents:
         if total >= 8 * threads:
@@ -105,6 +110,8 @@ def fuse_parallel(schedule: s_tir.Schedule, loops: list[object], extents: list[i
     if count and total > 1:
         fused = schedule.fuse(*loops[:count]) if count > 1 else loops[0]
         schedule.parallel(fused)
+        return fused, count
+    return None, 0
 
 
 def step_sizes(extent: int, largest: int, enough: int) -> tuple[int, ...]:

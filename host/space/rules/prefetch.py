@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -51,3 +52,15 @@ def prefetch_in(
     body = tirx.SeqStmt([fetches, old.body])
     new = tirx.For(old.loop_var, old.min, old.extent, old.kind, body, old.thread_binding, old.annotations)
     schedule.state.replace(schedule.get_sref(loop), new)
+
+
+def linear(loops: Sequence[tuple[Any, int]]) -> tuple[Any, int]:
+    """Number of the iteration of a nest, and how many there are.
+
+    Args:
+        loops: variable and extent, outermost first.
+    """
+    number: Any = 0
+    for variable, extent in loops:
+        number = number * extent + variable
+    return number, math.prod(extent for _, extent in loops)

@@ -15,7 +15,15 @@ from tvm import s_tir
 from host.space.design import Decision, Decisions, Sampler
 from host.space.rules.common import epilogue_names, fuse_parallel, inline_chain, prologue_names, step_sizes
 from host.space.rules.tiled_nest import Nest
-from host.space.rules.tiled_roles import PAD_COPY, PAD_PEEL, Counts, Roles, counts_of, roles_of
+from host.space.rules.tiled_roles import (
+    PAD_COPY,
+    PAD_PEEL,
+    Counts,
+    Roles,
+    cold_weights,
+    counts_of,
+    roles_of,
+)
 from host.space.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -106,6 +114,9 @@ class Tiled:
                 _schedule_copy(schedule, name, hardware.lanes, threads)
         nest.parallelise(threads)
         nest.finish()
+        weights = cold_weights(anchor, roles, hardware)
+        if weights is not None and counts_of(roles, sampler.values).panel_blocks > 1:
+            nest.prefetch(weights)
 
 
 def _roles(anchor: Stage, hardware: HardwareModel) -> Roles:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import s_tir
 
 from host.space.design import Sampler
 from host.space.rules.common import PEEL, fuse_parallel
+from host.space.rules.prefetch import LINE_ELEMENTS, linear, prefetch_in
 from host.space.rules.tiled_roles import Roles, counts_of
-from host.space.workload import Stage
+from host.space.workload import Access, Stage
 
 
 class Nest:
@@ -61,6 +63,10 @@ class Nest:
         self._unroll(sampler, anchor, reduction, depth_inner, [*inner_rows, v_reg])
         schedule.vectorize(v_lane)
         self.attach = v_panel
+        self._panels = v_outer
+        self._parallel: tuple[Any, int] = (None, 0)
+        self._between = [*inner, v_panel, *reduction]
+        self._panel_vectors = values["vectors"] * values["panel"]
         self._first_reduction = reduction[0]
         self._row_loops = [r_outer, r_block]
         self._border_loops = [loop for loop in (second, r_outer, *inner) if loop is not None]
@@ -96,7 +102,7 @@ class Nest:
 
     def parallelise(self, threads: int) -> None:
         """Runs the outermost loops in parallel; before `finish`, which makes them unfit for it."""
-        fuse_parallel(
+        self._parallel = fuse_parallel(
             self._schedule, [*self._outer, *self._free], [*self._outer_extents, *self._free_extents], threads
         )
 
@@ -110,3 +116,33 @@ class Nest:
         for loop in marked:
             self._schedule.annotate(loop, PEEL, 1)
         self._schedule.decompose_reduction(self._block, self._first_reduction)
+
+    def prefetch(self, weights: Access) -> None:
+        """Fetches the weights of the next panels while these are used; after `finish`.
+
+        Args:
+            weights: packed, so that the panels lie one behind the other.
+        """
+        schedule = self._schedule
+        [buffer] = [r.source for r in schedule.get(self._block).reads if r.source.name == weights.buffer]
+        panel = weights.block_strides[self._roles.vector][1] * self._panel_vectors
+        lines = -(-panel // LINE_ELEMENTS)
+        loops = [schedule.get(loop) for loop in self._between]
+        step, steps = linear([(loop.loop_var, int(loop.extent)) for loop in loops])
+        start = (self._panel_number() + 1) * panel
+
+        def element(line: Any) -> Any:
+            return start + line * LINE_ELEMENTS
+
+        prefetch_in(schedule, self._between[-1], buffer, step, lines, steps, element)
+
+    def _panel_number(self) -> Any:
+        """Number of the block of panels, from the loop over them or from the parallel loop it went into."""
+        parallel, count = self._parallel
+        extents = [*self._outer_extents, *self._free_extents]
+        loops = [*self._outer, *self._free][:count]
+        position = next((i for i, loop in enumerate(loops) if loop is self._panels), None)
+        if position is None:
+            return self._schedule.get(self._panels).loop_var
+        inside = math.prod(extents[position + 1 : count])
+        return self._schedule.get(parallel).loop_var // inside % extents[position]

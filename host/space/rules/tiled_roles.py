@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from host.space.design import Decisions
 from host.space.rules.common import contiguous, vector_lanes
-from host.space.workload import Stage
+from host.space.workload import Access, Stage
 from targets import HardwareModel
 
 # How a padded input is read: from a padded copy, or from the input itself, with the borders peeled off.
@@ -125,3 +125,19 @@ def parallel_chunks(outer: int, roles: Roles, counts: Counts) -> int:
     if not roles.ragged_vectors:
         chunks *= counts.panel_blocks
     return chunks
+
+
+def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access | None:
+    """Weights packed by vectors that every row reads and no core's own cache holds; None without such.
+
+    In a running model they come from memory: all others have been read since.
+    """
+    depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
+    for access in anchor.reads:
+        lanes, step = access.block_strides[roles.vector]
+        packed = lanes == roles.lanes and step == lanes * depth
+        shared = not any(access.strides[axis] for axis in (*roles.rows, *roles.outer))
+        cold = access.elements * access.element_bytes > hardware.levels[1].size_bytes
+        if packed and shared and cold and access.argument and access.element_bytes == 4:
+            return access
+    return None

@@ -130,3 +130,28 @@ def test_registers_are_not_overcommitted() -> None:
     for _ in range(50):
         values = space.sample(generator)
         assert values["vectors"] * values["rows"] * values["rows2"] + 2 <= 16
+
+
+def test_weights_too_large_for_the_cache_are_fetched_ahead() -> None:
+    """What is fetched changes nothing of the result, whichever loops run in parallel and however rows end."""
+    generator = random.Random(3)
+    for rows, threads in ((37, 1), (37, 2), (64, 2)):
+        board = fn.board("", threads)
+        function = fn.dense(rows, 768, 640)
+        space = space_for(fn.task(function, "dense"), board.hardware, threads)
+        a = np.random.default_rng(0).standard_normal((rows, 640), dtype="float32")
+        w = np.random.default_rng(1).standard_normal((768 // 16, 640, 16), dtype="float32")
+        fetched = 0
+        for _ in range(4):
+            candidate = space.candidate(space.sample(generator), "random")
+            scheduled = scheduled_function(space.apply(candidate))
+            fetched += "prefetch" in scheduled.script()
+            expected = fn.dense_numpy(a, w)
+            found = fn.run(scheduled, [a, w], expected.shape, board.tvm_target)
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+        assert fetched
+    small = space_for(fn.task(fn.dense(64, 64, 64), "small"), board.hardware, 1)
+    assert (
+        "prefetch"
+        not in scheduled_function(small.apply(small.candidate(small.sample(generator), "r"))).script()
+    )
