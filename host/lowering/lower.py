@@ -20,16 +20,19 @@ from host.lowering.simplify import simplify
 from host.lowering.tasks import make_tasks
 from host.lowering.views import sink_reshapes
 from host.lowering.widen import widen_halves
+from host.lowering.winograd import use_winograd
 from host.model import ImportedModel, LoweredModel
 from targets import Board
 
 
-def lower(model: ImportedModel, board: Board) -> LoweredModel:
+def lower(model: ImportedModel, board: Board, winograd: bool = True) -> LoweredModel:
     """Lower a model for a board.
 
     Args:
         model: with its relax module.
-        board: whose vector width decides how weights are packed.
+        board: whose vector width decides how weights are packed, and whose hardware model where Winograd's
+            algorithm pays.
+        winograd: whether that algorithm may be used; without it all convolutions are direct.
 
     Raises:
         ImportFailed: the model has no relax module.
@@ -38,6 +41,8 @@ def lower(model: ImportedModel, board: Board) -> LoweredModel:
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
     graph = optimise(read(model.module), board.hardware.lanes)
+    if winograd:
+        graph = use_winograd(graph, board.hardware)
     target = tvm.target.Target(board.tvm_target)
     module, parameters = emit(graph, fuse(graph), target)
     return LoweredModel(
