@@ -60,9 +60,7 @@ def kernel_over(
     return replace(made, function=made.function.with_attr("global_symbol", name))
 
 
-def _made(
-    name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int
-) -> Kernel:
+def _made(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
     try:
         if not template.slots:
             return _fixed(name, template, profile, seed)
@@ -94,9 +92,7 @@ def _proposed(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidat
     return found[0]
 
 
-def _tiled(
-    name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int
-) -> Kernel:
+def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
     variants = variants_of(name, template, profile, dimension.low, dimension.high, seed)
     length = tirx.Var("length", "int32")
     functions = [_clamped(name, template, variant, profile, length) for variant in variants]
@@ -132,9 +128,7 @@ def _clamped(
 
 def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:
     """One program for lengths that no vector divides; it takes the others as well."""
-    spaces = {
-        n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in _RAGGED
-    }
+    spaces = {n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in _RAGGED}
     middle = spaces[_RAGGED[-1]]
     candidates = Gensor().propose(middle, profile, (), 4, seed)
     for candidate in candidates:

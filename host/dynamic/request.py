@@ -87,7 +87,9 @@ def _given(
     symbols = {
         str(size) for entry in inputs.values() for size in entry.dimensions or () if isinstance(size, str)
     }
-    spans: dict[str, Sequence[Span]] = {name: [(size, size) for size in shape] for name, shape in shapes.items()}
+    spans: dict[str, Sequence[Span]] = {
+        name: [(size, size) for size in shape] for name, shape in shapes.items()
+    }
     spans |= ranges
     sizes: dict[str, Span] = {}
     for name, given in spans.items():
@@ -101,9 +103,7 @@ def _given(
     return sizes
 
 
-def _from_input(
-    model: str, entry: DeclaredInput, given: Sequence[Span], sizes: dict[str, Span]
-) -> None:
+def _from_input(model: str, entry: DeclaredInput, given: Sequence[Span], sizes: dict[str, Span]) -> None:
     if entry.dimensions is None or len(entry.dimensions) != len(given):
         raise ShapeError(
             f"{model}: --shape {entry.name} has {len(given)} dimensions, the model wants "
@@ -122,9 +122,7 @@ def _note(model: str, symbol: str, span: Span, sizes: dict[str, Span]) -> None:
         raise ShapeError(f"{model}: dimension {symbol!r} was given two sizes: give it once")
 
 
-def _size(
-    model: str, entry: DeclaredInput, index: int, sizes: Mapping[str, Span], name: str
-) -> int | None:
+def _size(model: str, entry: DeclaredInput, index: int, sizes: Mapping[str, Span], name: str) -> int | None:
     symbol = _symbol(entry, index)
     if isinstance(symbol, int):
         return symbol

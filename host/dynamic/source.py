@@ -56,8 +56,11 @@ class Source:
 
     def hash_of(self, dimension: Dimension) -> str:
         """SHA-256 of the file and the range."""
-        ends = {f"{name}@{end}": dimension.shapes_at(end)[name] for name in dimension.shapes
-                for end in (dimension.low, dimension.high)}
+        ends = {
+            f"{name}@{end}": dimension.shapes_at(end)[name]
+            for name in dimension.shapes
+            for end in (dimension.low, dimension.high)
+        }
         return content_hash(self.files, ends)
 
     def golden(

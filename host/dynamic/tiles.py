@@ -206,9 +206,7 @@ class _Clamping:
 
 
 def _with(loop: tirx.For, extent: Any, body: Any) -> tirx.For:
-    return tirx.For(
-        loop.loop_var, loop.min, extent, loop.kind, body, loop.thread_binding, loop.annotations
-    )
+    return tirx.For(loop.loop_var, loop.min, extent, loop.kind, body, loop.thread_binding, loop.annotations)
 
 
 def _products(node: Any, variable: tirx.Var) -> tuple[list[int], int]:

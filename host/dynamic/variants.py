@@ -136,8 +136,10 @@ def variants_of(
     chosen: list[int] = []
     current = [float("inf")] * len(lengths)
     while len(chosen) < LARGEST_CHOICE:
-        totals = [_regret([min(a, b) for a, b in zip(current, costs[i], strict=True)], best)
-                  for i in range(len(pool))]
+        totals = [
+            _regret([min(a, b) for a, b in zip(current, costs[i], strict=True)], best)
+            for i in range(len(pool))
+        ]
         pick = min(range(len(pool)), key=lambda i: totals[i])
         if chosen and totals[pick] > 0.995 * _regret(current, best):
             break
