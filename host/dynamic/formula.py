@@ -107,7 +107,7 @@ def _line(
     basis: Callable[[int], int],
     make: Callable[[int, int], Formula],
 ) -> Formula | None:
-    """slope * basis(n) + constant through the first two lengths at which the basis differs."""
+    """Slope * basis(n) + constant through the first two lengths at which the basis differs."""
     first = basis(lengths[0])
     other = next((i for i, length in enumerate(lengths) if basis(length) != first), None)
     if other is None:

@@ -53,8 +53,8 @@ def kernel_over(
 ) -> Kernel:
     """Construct the kernel of one task.
 
-    Register-blocked tasks get a few programs of overlapping tiles; the others one program whose last vector may
-    be short. A task for which neither can be made gets a default schedule.
+    Register-blocked tasks get a few programs of overlapping tiles; the others one program whose last vector
+    may be short. A task for which neither can be made gets a default schedule.
     """
     made = _made(name, template, dimension, profile, seed)
     return replace(made, function=made.function.with_attr("global_symbol", name))

@@ -1,7 +1,7 @@
 """A program in whole tiles of a length, as one for any length: the last tile overlaps the one before.
 
-A register tile that is only partly full costs conditions in the innermost loop. Instead, the tile that would
-run over the end starts earlier, so that it ends where the data ends, and computes some elements twice. That is
+A register tile that is only partly full costs conditions in the innermost loop. Instead, the tile that
+would run over the end starts earlier, so that it ends where the data ends, and computes some elements twice. That is
 right where the elements of tiles do not depend on one another: sums are kept in a buffer of the tile, and
 outside of it each element is written, never added to. `clamped` refuses everything else.
 """
@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from host.dynamic.formula import Formula
-from host.dynamic.template import Template, unify
+from host.dynamic.template import unify
 from host.errors import ScheduleError
 
 # What TVM's own lowering does first. After it there are loops and buffers only, each of the size it needs.

@@ -1,4 +1,4 @@
-"""A few programs for a task over a range: constructed on whole tiles, chosen to lose least over all lengths."""
+"""A few programs for a task over a range: constructed on whole tiles, chosen to lose little at any length."""
 
 from __future__ import annotations
 
