@@ -1,9 +1,9 @@
 """A program in whole tiles of a length, as one for any length: the last tile overlaps the one before.
 
 A register tile that is only partly full costs conditions in the innermost loop. Instead, the tile that
-would run over the end starts earlier, so that it ends where the data ends, and computes some elements twice. That is
-right where the elements of tiles do not depend on one another: sums are kept in a buffer of the tile, and
-outside of it each element is written, never added to. `clamped` refuses everything else.
+would run over the end starts earlier, so that it ends where the data ends, and computes some elements twice.
+That is right where the elements of tiles do not depend on one another: sums are kept in a buffer of the tile,
+and outside of it each element is written, never added to. `clamped` refuses everything else.
 """
 
 from __future__ import annotations
