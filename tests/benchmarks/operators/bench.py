@@ -62,11 +62,13 @@ class Program:
         function: scheduled.
         decisions: what was decided, as it goes into the results.
         estimate_s: estimate of whoever proposed it, or None.
+        direct: whether it schedules the direct form of the operator.
     """
 
     function: tvm.tirx.PrimFunc
     decisions: Any
     estimate_s: float | None = None
+    direct: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +133,7 @@ class Bench:
         measurement = self.runner.measure(
             built.library,
             KERNEL,
-            subject.arguments,
+            subject.form(built.program.direct).arguments,
             repeat=self.options.samples,
             min_repeat_ms=self.options.sample_ms,
             max_s=max_s,

@@ -72,6 +72,7 @@ def verify(bench: Bench, subject: Subject, program: Program) -> float:
     Raises:
         BuildError: the model does not build with it.
     """
+    subject = subject.form(program.direct)
     path = bench.folder / f"{subject.operator.name}-{len(list(bench.folder.iterdir()))}.so"
     stats = build_model(
         subject.lowered,

@@ -123,8 +123,9 @@ def _metaschedule(bench: Bench, subject: Subject) -> Proposal:
     """The stock search with its stock rules."""
     watch = Stopwatch()
     with watch:
-        result = _search(bench, subject, "metaschedule", "post-order-apply", bench.workers)
-        return _finalist(bench, subject, result, watch, _stock_decisions)
+        direct = subject.form(direct=True)
+        result = _search(bench, direct, "metaschedule", "post-order-apply", bench.workers)
+        return _finalist(bench, subject, result, watch, _stock_decisions, direct=True)
 
 
 def _metaschedule_own(bench: Bench, subject: Subject) -> Proposal:
@@ -157,9 +158,14 @@ def _search(bench: Bench, subject: Subject, method: str, generator: Any, threads
 
 
 def _finalist(
-    bench: Bench, subject: Subject, result: SearchResult, watch: Stopwatch, decisions: Callable[[Any], Any]
+    bench: Bench,
+    subject: Subject,
+    result: SearchResult,
+    watch: Stopwatch,
+    decisions: Callable[[Any], Any],
+    direct: bool = False,
 ) -> Proposal:
-    programs = [Program(found.function, decisions(found.trace)) for found in result.programs]
+    programs = [Program(found.function, decisions(found.trace), None, direct) for found in result.programs]
     ranked = bench.screen(subject, programs)
     if not ranked:
         raise NoProgramError(f"none of {result.trials} trials gave a program that runs")

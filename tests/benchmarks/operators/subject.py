@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from host.errors import LoweringError
 from host.importers import load
 from host.lowering import lower
-from host.model import DeviceProfile, LoweredModel, Task
+from host.model import DeviceProfile, GoldenCase, LoweredModel, Task
 from tests.benchmarks.operators.configurations import Operator
 
 _OPSET = 18
@@ -31,6 +31,7 @@ class Subject:
         inputs, expected: a golden case of the model, from ONNX Runtime.
         library_model: ONNX file of the bare node, images as NCHW.
         library_inputs, library_expected: the same case for that file.
+        direct: the same without Winograd's algorithm, which the stock rules cannot schedule; None in that.
     """
 
     operator: Operator
@@ -41,6 +42,11 @@ class Subject:
     library_model: Path
     library_inputs: tuple[np.ndarray, ...]
     library_expected: np.ndarray
+    direct: Subject | None = None
+
+    def form(self, direct: bool) -> Subject:
+        """The operator in the form that the product chose, or in the direct one."""
+        return self.direct if direct and self.direct is not None else self
 
     @property
     def arguments(self) -> tuple[tuple[tuple[int, ...], str], ...]:
@@ -60,11 +66,18 @@ def prepare(operator: Operator, profile: DeviceProfile, folder: Path) -> Subject
     path = folder / f"{operator.name}.onnx"
     onnx.save(make_model(operator, images_last=operator.image), str(path))
     model = load(path, golden_cases=1)
-    lowered = lower(model, profile.board)
-    names = [task.name for task in lowered.tasks]
-    if len(names) != 1:
+    chosen, direct = (lower(model, profile.board, winograd=winograd) for winograd in (True, False))
+    names = [task.name for lowered in (chosen, direct) for task in lowered.tasks]
+    if len(names) != 2:
         raise LoweringError(f"{operator.name} was lowered to {names}; the figures are of one function each")
     case = model.golden[0]
+    plain = _subject(operator, direct, case, library_model, None)
+    return _subject(operator, chosen, case, library_model, plain)
+
+
+def _subject(
+    operator: Operator, lowered: LoweredModel, case: GoldenCase, library_model: Path, direct: Subject | None
+) -> Subject:
     turned = [_turn(array, _TO_NCHW, operator.image) for array in (*case.inputs, *case.outputs)]
     return Subject(
         operator=operator,
@@ -75,6 +88,7 @@ def prepare(operator: Operator, profile: DeviceProfile, folder: Path) -> Subject
         library_model=library_model,
         library_inputs=tuple(turned[: len(case.inputs)]),
         library_expected=turned[-1],
+        direct=direct,
     )
 
 
