@@ -182,16 +182,3 @@ def test_transposed_constants_are_stored_transposed() -> None:
     assert functions(model) == ["fused_add"]
     assert [array.shape for array in model.parameters] in ([(4, 15)], [(1, 4, 15)])
     assert np.asarray(model.parameters[0]).flags.c_contiguous
-
-
-def test_time_grows_with_the_graph_and_not_with_its_paths() -> None:
-    """Each step reads its input twice: a walk along every path would take 2^60 steps."""
-
-    def build(bb, x):
-        for _ in range(60):
-            x = bb.emit(op.reshape(x, (3, 8)))
-            x = bb.emit(op.add(bb.emit(op.nn.relu(x)), bb.emit(op.multiply(x, relax.const(0.5)))))
-            x = bb.emit(op.reshape(x, (2, 3, 4)))
-        return x
-
-    assert functions(check(build, [normal(2, 3, 4)]))
