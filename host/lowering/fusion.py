@@ -19,6 +19,9 @@ _ANCHORS = _PACKED | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
 # What may stand behind an anchor: element by element of its result, every element once.
 _EPILOGUE = ELEMENTWISE | {"transpose"}
 _PADDED = frozenset({"packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
+# Copies of one operation that a function may hold. Stages without loops of their own are written into each
+# of their readers, so that a chain whose every step reads its input twice would grow as a power of two.
+_MOST_COPIES = 64
 
 
 @dataclass(eq=False)
@@ -28,10 +31,12 @@ class Group:
     Attributes:
         nodes: in running order; the last one makes the result.
         anchor: the operation that shapes the function, if any.
+        copies: how often each node stands in the function once all are written into their readers.
     """
 
     nodes: list[Node] = field(default_factory=list)
     anchor: Node | None = None
+    copies: dict[Node, int] = field(default_factory=dict)
 
     @property
     def results(self) -> tuple[Value, ...]:
@@ -56,6 +61,7 @@ def fuse(graph: Graph) -> list[Group]:
             group = Group()
             finished.append(group)
         group.nodes.insert(0, node)
+        group.copies[node] = _copies(node, group, readers)
         groups[node] = group
         if node.op in _ANCHORS:
             group.anchor = node
@@ -73,8 +79,18 @@ def _group_of_readers(
     return found.pop() if len(found) == 1 else None
 
 
+def _copies(node: Node, group: Group, readers: dict[Value, list[Node]]) -> int:
+    """How often `node` stands in the function of a group: once if it has loops of its own or is the result."""
+    if node.op in _ANCHORS or len(node.outputs) != 1:
+        return 1
+    inside = (reader for reader in set(readers.get(node.output, ())) if reader in group.copies)
+    return sum(group.copies[reader] * reader.inputs.count(node.output) for reader in inside) or 1
+
+
 def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
     """Whether `node` can be computed inside the group of its readers."""
+    if _copies(node, group, readers) > _MOST_COPIES:
+        return False
     if node.op in _ANCHORS:
         if group.anchor is not None:
             return False

@@ -9,7 +9,7 @@ from tvm import relax
 
 from host.lowering.graph import reshape_groups
 from host.lowering.views import broadcast_view
-from tests.unit.lowering.harness import calls, check, functions, normal, weight
+from tests.unit.lowering.harness import calls, check, functions, lowered, normal, weight
 
 op = relax.op
 
@@ -182,3 +182,19 @@ def test_transposed_constants_are_stored_transposed() -> None:
     assert functions(model) == ["fused_add"]
     assert [array.shape for array in model.parameters] in ([(4, 15)], [(1, 4, 15)])
     assert np.asarray(model.parameters[0]).flags.c_contiguous
+
+
+def test_time_and_code_grow_with_the_graph_and_not_with_its_paths() -> None:
+    """Each step reads its input twice: along every path there are 2^60 steps, in one function as many terms."""
+
+    def build(bb, x):
+        for _ in range(60):
+            x = bb.emit(op.reshape(x, (3, 8)))
+            x = bb.emit(op.add(bb.emit(op.nn.relu(x)), bb.emit(op.multiply(x, relax.const(0.5)))))
+            x = bb.emit(op.reshape(x, (2, 3, 4)))
+        return x
+
+    values = [normal(2, 3, 4)]
+    # Six or seven doublings to a function.
+    assert 8 <= calls(lowered(build, values)) <= 12
+    check(build, values)
