@@ -185,7 +185,7 @@ def test_transposed_constants_are_stored_transposed() -> None:
 
 
 def test_time_and_code_grow_with_the_graph_and_not_with_its_paths() -> None:
-    """Each step reads its input twice: along every path there are 2^60 steps, in one function as many terms."""
+    """Each step reads its input twice: 2^60 paths, and as many terms in one function."""
 
     def build(bb, x):
         for _ in range(60):
