@@ -15,6 +15,7 @@
     |   `-- DeviceFull           no space left on the device
     |-- MeasureError             a measurement that gave no usable number
     |-- VerifyError              outputs differ from the golden ones
+    |-- TlmError                 a language model, or a sentence of its language, that cannot be used
     `-- BundleError              a bundle that is damaged or of another version
 
 Each message is one line: what failed, where, and what to do next.
@@ -97,3 +98,7 @@ class VerifyError(EdgeError):
 
 class BundleError(EdgeError):
     """A bundle is damaged, incomplete or of another schema version."""
+
+
+class TlmError(EdgeError):
+    """A language model that is damaged or of another version, or something its language cannot say."""

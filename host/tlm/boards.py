@@ -1,0 +1,71 @@
+"""Boards to train on: the declared ones, each time with other figures, as no two units are the same."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from targets import Board, GpuModel, HardwareModel, MemoryLevel, board_for, declared
+
+# Figures of a drawn board lie within this factor of the declared ones, either way.
+_SPREAD = 1.6
+
+
+def training_boards() -> tuple[Board, ...]:
+    """All declared boards, those with a GPU once more with programs for it."""
+    boards = []
+    for description in declared().values():
+        board = board_for(description)
+        if board is not None:
+            boards.append(board)
+            if board.gpu is not None:
+                boards.append(board.on_gpu())
+    return tuple(boards)
+
+
+def draw_board(boards: tuple[Board, ...], generator: random.Random) -> tuple[Board, int]:
+    """A board with figures drawn around the declared ones, and threads for its programs."""
+    board = generator.choice(boards)
+    hardware = _varied(board.hardware, generator)
+    threads = 1 if hardware.gpu is not None else generator.choice((1, 1, 2, hardware.cores))
+    return replace(board, hardware=hardware), threads
+
+
+def _varied(hardware: HardwareModel, generator: random.Random) -> HardwareModel:
+    if hardware.gpu is not None:
+        return replace(hardware, gpu=_varied_gpu(hardware.gpu, generator))
+    speed = _factor(generator)
+    return replace(
+        hardware,
+        frequency_hz=hardware.frequency_hz * speed,
+        peak_flops=hardware.peak_flops * speed * generator.uniform(0.85, 1.0),
+        levels=_varied_levels(hardware.levels, generator),
+        parallel_launch_s=hardware.parallel_launch_s * _factor(generator),
+    )
+
+
+def _varied_gpu(gpu: GpuModel, generator: random.Random) -> GpuModel:
+    return replace(
+        gpu,
+        multiprocessors=max(1, round(gpu.multiprocessors * _factor(generator))),
+        frequency_hz=gpu.frequency_hz * _factor(generator),
+        levels=_varied_levels(gpu.levels, generator),
+        launch_s=gpu.launch_s * _factor(generator),
+    )
+
+
+def _varied_levels(levels: tuple[MemoryLevel, ...], generator: random.Random) -> tuple[MemoryLevel, ...]:
+    """Levels with other bandwidths, and caches of other sizes, in the same order of size."""
+    varied = []
+    largest = 0
+    for level in levels:
+        factor = generator.choice((0.5, 1.0, 1.0, 1.0, 2.0))
+        size = max(int(level.size_bytes * factor), largest) if level.size_bytes else 0
+        largest = max(largest, size)
+        bandwidth = level.bandwidth_bytes_per_s * _factor(generator)
+        varied.append(replace(level, size_bytes=size, bandwidth_bytes_per_s=bandwidth))
+    return tuple(varied)
+
+
+def _factor(generator: random.Random) -> float:
+    return float(_SPREAD ** generator.uniform(-1.0, 1.0))

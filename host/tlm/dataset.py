@@ -1,0 +1,201 @@
+"""Training data: tasks drawn at random on drawn boards, with the programs that a teacher constructs for them.
+
+Example number i of a seed depends on nothing but both, so that a file that was cut off is continued where it
+ends. A line of the file is one task:
+
+    {"index": 7, "prompt": [...], "programs": [[[token numbers], slower], ...]}    `slower`: estimate / best
+    {"index": 8, "left_out": "held out"}
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from host.errors import ScheduleError, TlmError
+from host.lowering.emit import emit
+from host.lowering.fusion import fuse
+from host.lowering.graph import Graph
+from host.lowering.lower import optimise
+from host.lowering.tasks import make_tasks
+from host.lowering.winograd import use_winograd
+from host.model import SPACE_VERSION, DeviceProfile, Task
+from host.space.design import DesignSpace
+from host.space.protocol import Proposer
+from host.space.rules import space_for
+from host.tlm.boards import draw_board, training_boards
+from host.tlm.description import describe_board, describe_task
+from host.tlm.held_out import is_held_out
+from host.tlm.language import encode, encode_prompt, quality_of, sentence_of
+from host.tlm.operators import draw_operator
+from host.tlm.vocabulary import Vocabulary
+from targets import Board
+
+SCHEMA = "edgetlm.sentences/1"
+# Programs of one task.
+_PROGRAMS = 6
+
+
+@dataclass(frozen=True)
+class Example:
+    """One task with programs.
+
+    Attributes:
+        index: its number.
+        prompt: token numbers up to and without the quality.
+        programs: token numbers of the decisions, and how many times slower than the best each is.
+        left_out: why it is not trained on; "" where it is.
+    """
+
+    index: int
+    prompt: tuple[int, ...] = ()
+    programs: tuple[tuple[tuple[int, ...], float], ...] = ()
+    left_out: str = ""
+
+    @property
+    def qualities(self) -> tuple[int, ...]:
+        """How good each program is."""
+        return tuple(quality_of(slower) for _, slower in self.programs)
+
+
+def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
+    """The tasks of a graph, lowered as a model is."""
+    graph = use_winograd(optimise(graph, board.hardware.lanes), board.hardware)
+    module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
+    return make_tasks(module)
+
+
+def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[DesignSpace, Board]:
+    """The design space of a drawn task on a drawn board.
+
+    Raises:
+        ScheduleError: no rule has programs for what was drawn.
+    """
+    generator = random.Random(f"{seed}/{index}")
+    graph = draw_operator(generator)
+    board, threads = draw_board(boards, generator)
+    tasks = lowered_tasks(graph, board)
+    if not tasks:
+        raise ScheduleError("nothing is left to compute")
+    return space_for(tasks[0], board.hardware, threads), board
+
+
+def make_example(
+    seed: int, index: int, boards: tuple[Board, ...], teacher: Proposer, vocabulary: Vocabulary
+) -> Example:
+    """One example; the same arguments give the same.
+
+    Args:
+        seed: of everything drawn.
+        index: number of the example.
+        boards: to draw from.
+        teacher: proposes programs with estimates.
+        vocabulary: of the sentences.
+    """
+    try:
+        space, board = draw_space(seed, index, boards)
+    except ScheduleError:
+        return Example(index, left_out="no rule")
+    if is_held_out(space.workload):
+        return Example(index, left_out="held out")
+    profile = DeviceProfile("training", board, board.hardware, space.threads)
+    candidates = teacher.propose(space, profile, [], _PROGRAMS, index)
+    prompt = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
+    best = min(candidate.estimate_s for candidate in candidates)
+    programs = []
+    for candidate in candidates:
+        sentence = sentence_of(space, {name: int(candidate.value(name)) for name, _ in candidate.decisions})
+        tokens = vocabulary.encode(encode(sentence)[len(prompt) :])
+        programs.append((tuple(tokens), round(candidate.estimate_s / best, 4)))
+    return Example(index, tuple(vocabulary.encode(prompt[:-1])), tuple(programs))
+
+
+class Dataset:
+    """A file of examples that grows.
+
+    Args:
+        path: the file; made if it is not there.
+        seed: of everything drawn.
+        vocabulary: of the sentences.
+
+    Raises:
+        TlmError: the file is of another seed, vocabulary or space version.
+    """
+
+    def __init__(self, path: Path, seed: int, vocabulary: Vocabulary) -> None:
+        self.path = path
+        self.seed = seed
+        self.vocabulary = vocabulary
+        self.examples: list[Example] = []
+        self._header = {
+            "schema": SCHEMA,
+            "seed": seed,
+            "vocabulary": vocabulary.version,
+            "space_version": SPACE_VERSION,
+        }
+        if path.exists():
+            self._read()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self._header) + "\n")
+
+    def _read(self) -> None:
+        """Reads whole lines; one that was cut off while it was written is dropped."""
+        text = self.path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        lines = whole.splitlines()
+        header = _parsed(self.path, 1, lines[0]) if lines else self._header
+        if header != self._header:
+            raise TlmError(
+                f"{self.path}: sentences of another seed, vocabulary or space version; choose another folder"
+            )
+        for number, line in enumerate(lines[1:], start=2):
+            example = _example(self.path, number, _parsed(self.path, number, line))
+            if example.index != len(self.examples):
+                raise TlmError(
+                    f"{self.path}, line {number}: example {example.index} is out of order; remove it"
+                )
+            self.examples.append(example)
+        if len(whole) != len(text) or not lines:
+            self.path.write_text(whole or json.dumps(self._header) + "\n")
+
+    def grow(self, count: int, teacher: Proposer) -> Iterator[Example]:
+        """Adds examples until there are `count`; each is on disk when it is returned."""
+        boards = training_boards()
+        with self.path.open("a") as file:
+            for index in range(len(self.examples), count):
+                example = make_example(self.seed, index, boards, teacher, self.vocabulary)
+                file.write(json.dumps(_content(example), separators=(",", ":")) + "\n")
+                file.flush()
+                self.examples.append(example)
+                yield example
+
+
+def _content(example: Example) -> dict[str, Any]:
+    if example.left_out:
+        return {"index": example.index, "left_out": example.left_out}
+    programs = [[list(tokens), slower] for tokens, slower in example.programs]
+    return {"index": example.index, "prompt": list(example.prompt), "programs": programs}
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise TlmError(f"{path}, line {number} is damaged ({error}); remove the file") from error
+
+
+def _example(path: Path, number: int, content: Any) -> Example:
+    try:
+        if "left_out" in content:
+            return Example(int(content["index"]), left_out=str(content["left_out"]))
+        programs = tuple((tuple(map(int, tokens)), float(slower)) for tokens, slower in content["programs"])
+        return Example(int(content["index"]), tuple(map(int, content["prompt"])), programs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise TlmError(f"{path}, line {number} is no example ({error}); remove the file") from error

@@ -1,0 +1,46 @@
+"""Design spaces of drawn tasks, for every target."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from host.errors import ScheduleError
+from host.space import DesignSpace, space_for
+from host.tlm.dataset import lowered_tasks
+from host.tlm.operators import draw_operator
+from targets import Board, board_for, declared
+
+TARGETS = {
+    "x86": ("x86_64-v2", "x86_64-v3", "x86_64-v4"),
+    "aarch64": ("raspberry_pi_4", "jetson_orin_nano"),
+    "riscv64": ("rv64gc", "spacemit_k1"),
+    "cuda": ("jetson_orin_nano", "jetson_nano"),
+}
+
+
+def board_of(name: str, gpu: bool = False) -> Board:
+    """A declared board."""
+    board = board_for(declared()[name])
+    assert board is not None
+    return board.on_gpu() if gpu else board
+
+
+def boards_of(target: str) -> list[Board]:
+    """Boards of a target that can be made programs for."""
+    boards = [board_of(name) for name in TARGETS[target]]
+    return [board.on_gpu() for board in boards if board.gpu is not None] if target == "cuda" else boards
+
+
+def spaces(target: str, seed: int) -> Iterator[DesignSpace]:
+    """Spaces of drawn tasks without end; the same arguments give the same."""
+    boards = boards_of(target)
+    generator = random.Random(f"{target}/{seed}")
+    while True:
+        board = generator.choice(boards)
+        threads = 1 if board.hardware.gpu is not None else generator.choice((1, 2, 4))
+        for task in lowered_tasks(draw_operator(generator), board):
+            try:
+                yield space_for(task, board.hardware, threads)
+            except ScheduleError:
+                continue
