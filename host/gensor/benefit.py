@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from host.gensor.cuda_cost import cuda_tiled_seconds
 from host.gensor.cuda_streams import cuda_injective_seconds, cuda_rowwise_seconds
+from host.gensor.dot_cost import dot_seconds
 from host.gensor.tiled_cost import tiled_seconds
 from host.gensor.traffic import resident_level
 from host.gensor.winograd_cost import winograd_seconds
@@ -35,6 +36,8 @@ def estimate_seconds(space: DesignSpace, values: Decisions) -> float:
         space = replace(space, threads=space.threads_of(values))
     if space.rule.name == "tiled":
         return tiled_seconds(space, values)
+    if space.rule.name == "dot":
+        return dot_seconds(space, values)
     if space.rule.name == "winograd":
         return winograd_seconds(space, values)
     if space.rule.name in _CUDA:

@@ -9,13 +9,14 @@ from host.space.design import PARALLEL, Decision, DesignSpace, Rule
 from host.space.rules.cuda_injective import CudaInjective
 from host.space.rules.cuda_rowwise import CudaRowwise
 from host.space.rules.cuda_tiled import CudaTiled
+from host.space.rules.dot import Dot
 from host.space.rules.injective import Injective
 from host.space.rules.rowwise import Rowwise
 from host.space.rules.tiled import Tiled
 from host.space.rules.winograd import Winograd
 from targets import HardwareModel
 
-RULES: tuple[Rule, ...] = (Winograd(), Tiled(), Rowwise(), Injective())
+RULES: tuple[Rule, ...] = (Winograd(), Dot(), Tiled(), Rowwise(), Injective())
 CUDA_RULES: tuple[Rule, ...] = (CudaTiled(), CudaRowwise(), CudaInjective())
 
 

@@ -6,10 +6,17 @@ Each reduction keeps `partials` vectors of partial results and folds them at the
 
 from __future__ import annotations
 
+from typing import Any
+
+from tvm import s_tir
+
 from host.space.design import Decision, Decisions, Sampler
 from host.space.rules.common import fuse_parallel, vectorise
 from host.space.workload import Stage, Workload
 from targets import HardwareModel
+
+# Partial results that are folded one after the other: halving them once more saves nothing.
+_SHORTEST_FOLD = 4
 
 
 class Rowwise:
@@ -41,26 +48,31 @@ class Rowwise:
         lanes = _reduction_lanes(workload, hardware)
         names = [stage.name for stage in workload.stages]
         by_name = {stage.name: stage for stage in workload.stages}
-        partial: dict[str, str] = {}
+        partial: dict[str, Any] = {}
+        folds: dict[str, list[Any]] = {}
         if sampler.value("partials"):
             for name in names:
                 if by_name[name].reduction:
                     partial[name] = self._split_reduction(sampler, name, rows, lanes)
+                    folds[name] = _split_fold(schedule, name, rows, lanes * sampler.value("partials"), lanes)
         names = self._inline(sampler, names, by_name)
         output = schedule.get_sblock(names[-1])
         row_loops = schedule.get_loops(output)[:rows]
         row = schedule.fuse(*row_loops) if rows > 1 else row_loops[0]
-        for name in reversed(names[:-1]):
-            schedule.compute_at(schedule.get_sblock(name), row)
+        for name in reversed(names):
+            if name != names[-1]:
+                schedule.compute_at(schedule.get_sblock(name), row)
+            for fold in reversed(folds.get(name, [])):
+                schedule.compute_at(fold, row)
             if name in partial:
-                schedule.compute_at(schedule.get_sblock(partial[name]), row)
-        if names[-1] in partial:
-            schedule.compute_at(schedule.get_sblock(partial[names[-1]]), row)
+                schedule.compute_at(partial[name], row)
         fuse_parallel(schedule, [row], [int(schedule.get(row).extent)], threads)
         for name in names:
             stage = by_name[name]
             if name in partial:
-                self._vectorise_partials(sampler, stage, partial[name], lanes)
+                self._vectorise_partials(sampler, partial[name], lanes)
+                for fold in folds[name]:
+                    _vectorise_fold(schedule, fold)
             elif not stage.reduction and len(stage.axes) > rows:
                 self._vectorise_plain(sampler, stage, hardware.lanes)
 
@@ -85,19 +97,18 @@ class Rowwise:
         return kept
 
     @staticmethod
-    def _split_reduction(sampler: Sampler, name: str, rows: int, lanes: int) -> str:
-        """Separates the lanes of a reduction; returns the name of the block of partial results."""
+    def _split_reduction(sampler: Sampler, name: str, rows: int, lanes: int) -> Any:
+        """Separates the lanes of a reduction; returns the block of partial results."""
         schedule = sampler.schedule
         loops = schedule.get_loops(schedule.get_sblock(name))
         reduction = loops[rows:]
         fused = schedule.fuse(*reduction) if len(reduction) > 1 else reduction[0]
         _, lane = schedule.split(fused, [None, lanes * sampler.value("partials")])
-        return str(schedule.get(schedule.rfactor(lane, 0)).name_hint)
+        return schedule.rfactor(lane, 0)
 
     @staticmethod
-    def _vectorise_partials(sampler: Sampler, stage: Stage, partial: str, lanes: int) -> None:
+    def _vectorise_partials(sampler: Sampler, block: Any, lanes: int) -> None:
         schedule = sampler.schedule
-        block = schedule.get_sblock(partial)
         loops = schedule.get_loops(block)[-2:]
         width = lanes * sampler.value("partials")
         lane, depth = loops if int(schedule.get(loops[0]).extent) == width else reversed(loops)
@@ -113,6 +124,33 @@ class Rowwise:
         loops = sampler.schedule.get_loops(sampler.schedule.get_sblock(stage.name))
         inner = loops[1:] if len(loops) > 1 else loops
         vectorise(sampler.schedule, inner[-1], lanes, conditional=stage.kind == "padding")
+
+
+def _split_fold(schedule: s_tir.Schedule, name: str, rows: int, width: int, lanes: int) -> list[Any]:
+    """Separates the sums of halves: `width` partial results become one vector, and that half of one.
+
+    One after the other they would be a chain of `width` dependent operations.
+
+    Returns:
+        The blocks in running order.
+    """
+    folds = []
+    while width > _SHORTEST_FOLD:
+        half = lanes if width > lanes else width // 2
+        [loop] = schedule.get_loops(schedule.get_sblock(name))[rows:]
+        _, inner = schedule.split(loop, [None, half])
+        folds.append(schedule.rfactor(inner, 0))
+        width = half
+    return folds
+
+
+def _vectorise_fold(schedule: s_tir.Schedule, block: Any) -> None:
+    # In the order of the block's axes: the results first.
+    lane, step = schedule.get_loops(block)[-2:]
+    schedule.reorder(step, lane)
+    schedule.vectorize(lane)
+    schedule.unroll(step)
+    schedule.decompose_reduction(block, step)
 
 
 def _reduction_lanes(workload: Workload, hardware: HardwareModel) -> int:

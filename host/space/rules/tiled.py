@@ -106,7 +106,7 @@ class Tiled:
         nest = Nest(sampler, anchor, roles, block)
         for name in tails:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
-            _vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
+            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
         for name in pads:
             if sampler.value("pad") == PAD_PEEL:
                 schedule.compute_inline(schedule.get_sblock(name))
@@ -178,7 +178,7 @@ def _prologue(schedule: s_tir.Schedule, workload: Workload) -> list[str]:
     return [name for name in names if kinds[name] == "padding"]
 
 
-def _vectorise_tail(schedule: s_tir.Schedule, block: Any, depth: int, lanes: int) -> None:
+def vectorise_tail(schedule: s_tir.Schedule, block: Any, depth: int, lanes: int) -> None:
     """Unrolls the tile's rows of a stage after the reduction and vectorises its innermost loop."""
     loops = schedule.get_loops(block)[-depth:]
     extents = [int(schedule.get(loop).extent) for loop in loops]

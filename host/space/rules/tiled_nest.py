@@ -19,9 +19,19 @@ class Nest:
 
     Attributes:
         attach: the loop around one register tile, where the stages after the anchor go.
+        lane: the loop over the elements of one vector.
+
+    Args:
+        sampler: of the schedule.
+        anchor: the stage.
+        roles: of its axes.
+        block: its block; loops behind the stage's axes stay innermost.
+        vectorised: whether one vector is one operation; otherwise `lane` is left to the caller.
     """
 
-    def __init__(self, sampler: Sampler, anchor: Stage, roles: Roles, block: Any) -> None:
+    def __init__(
+        self, sampler: Sampler, anchor: Stage, roles: Roles, block: Any, vectorised: bool = True
+    ) -> None:
         self._schedule = schedule = sampler.schedule
         self._block = block
         values = {
@@ -61,7 +71,9 @@ class Nest:
             v_lane,
         )
         self._unroll(sampler, anchor, reduction, depth_inner, [*inner_rows, v_reg])
-        schedule.vectorize(v_lane)
+        self.lane = v_lane
+        if vectorised:
+            schedule.vectorize(v_lane)
         self.attach = v_panel
         self._panels = v_outer
         self._parallel: tuple[Any, int] = (None, 0)
@@ -106,8 +118,12 @@ class Nest:
             self._schedule, [*self._outer, *self._free], [*self._outer_extents, *self._free_extents], threads
         )
 
-    def finish(self) -> None:
-        """Marks the loops whose borders are peeled and separates initialisation from the update."""
+    def finish(self) -> Any:
+        """Marks the loops whose borders are peeled and separates initialisation from the update.
+
+        Returns:
+            The block of the initialisation.
+        """
         marked = (
             self._border_loops if self._counts.peeled else self._row_loops if self._counts.ragged_rows else []
         )
@@ -115,7 +131,7 @@ class Nest:
             marked = [*marked, *self._vector_loops]
         for loop in marked:
             self._schedule.annotate(loop, PEEL, 1)
-        self._schedule.decompose_reduction(self._block, self._first_reduction)
+        return self._schedule.decompose_reduction(self._block, self._first_reduction)
 
     def prefetch(self, weights: Access) -> None:
         """Fetches the weights of the next panels while these are used; after `finish`.

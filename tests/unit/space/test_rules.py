@@ -96,6 +96,15 @@ def test_short_rows_are_reduced_in_vectors(name: str) -> None:
     assert any(space.legal({"partials": 1, "inline": inline}) for inline in (0, 1))
 
 
+def test_partial_results_are_folded_by_halves() -> None:
+    """Folded one after the other, 32 partial results are a chain of 32 dependent operations."""
+    space, _ = _space("softmax")
+    schedule = space.apply(space.candidate({"partials": 2, "inline": 0}, "test"))
+    for reduction in ("max", "sum"):
+        loops = schedule.get_loops(schedule.get_sblock(reduction))
+        assert int(schedule.get(loops[-1]).extent) == 4
+
+
 def test_a_tile_is_not_asked_for_elements_that_it_does_not_make() -> None:
     board = fn.board("", 1)
     with pytest.raises(ScheduleError, match="no rule matches"):
@@ -150,8 +159,7 @@ def test_weights_too_large_for_the_cache_are_fetched_ahead() -> None:
             found = fn.run(scheduled, [a, w], expected.shape, board.tvm_target)
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
         assert fetched
-    small = space_for(fn.task(fn.dense(64, 64, 64), "small"), board.hardware, 1)
-    assert (
-        "prefetch"
-        not in scheduled_function(small.apply(small.candidate(small.sample(generator), "r"))).script()
-    )
+    for unfit in (fn.dense(64, 64, 64), fn.dense(1, 768, 640), fn.dense(4, 768, 640)):
+        space = space_for(fn.task(unfit, "in the cache, or too few rows"), board.hardware, 1)
+        scheduled = scheduled_function(space.apply(space.candidate(space.sample(generator), "random")))
+        assert "prefetch" not in scheduled.script()
