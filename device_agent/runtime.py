@@ -10,7 +10,9 @@ backend needs that engine. What is read of `manifest.json`:
     schema        "edgetlm.bundle/1"
     backend       "tvm", "onnxruntime" or "litert"
     model         file of the model or library within the bundle
-    signature     {"inputs": [{"name", "shape", "dtype"}, ...], "outputs": [...]}
+    signature     {"inputs": [{"name", "shape", "dtype"}, ...], "outputs": [...]}; in a bundle for a range of
+                  lengths also "open" of a tensor (its axes that are the length; "shape" has the greatest)
+                  and "length" {"name", "low", "high"}
     parameters    tvm: [{"offset", "shape", "dtype"}, ...] into params.bin, in the order of main's arguments
     threads       threads it was measured with
 """
@@ -55,11 +57,24 @@ class BundleError(AgentError):
 
 
 class TensorInfo(NamedTuple):
-    """Name, shape and element type of an input or output."""
+    """Name, shape and element type of an input or output, and the axes of the shape that are the length."""
 
     name: str
     shape: Tuple[int, ...]
     dtype: str
+    open: Tuple[int, ...] = ()
+
+    def shape_at(self, length: int) -> Tuple[int, ...]:
+        """The shape of an input at one length."""
+        return tuple(length if axis in self.open else size for axis, size in enumerate(self.shape))
+
+
+class LengthRange(NamedTuple):
+    """Least and greatest size of the dimension that a bundle leaves open, both served."""
+
+    name: str
+    low: int
+    high: int
 
 
 class Signature(NamedTuple):
@@ -67,6 +82,46 @@ class Signature(NamedTuple):
 
     inputs: Tuple[TensorInfo, ...]
     outputs: Tuple[TensorInfo, ...]
+    length: Optional[LengthRange] = None
+
+    def length_of(self, given: Sequence[Tuple[Sequence[int], str]]) -> int:
+        """The length of one set of inputs; 0 where every dimension is a number.
+
+        Args:
+            given: shape and element type of each input, in order.
+
+        Raises:
+            ValueError: an input does not fit, two disagree, or the length is outside the range.
+        """
+        found: Optional[Tuple[str, int]] = None
+        for info, (shape, dtype) in zip(self.inputs, given):
+            length = shape[info.open[0]] if info.open and len(shape) == len(info.shape) else 0
+            wrong = tuple(shape) != info.shape_at(length) or dtype != info.dtype
+            if wrong or (info.open and not length):
+                raise ValueError(
+                    "input %s is %s%s, the model takes %s" % (info.name, dtype, list(shape), self._text(info))
+                )
+            if info.open and found is not None and found[1] != length:
+                raise ValueError(
+                    "input %s has length %d, but %s has %d; give all the same"
+                    % (info.name, length, found[0], found[1])
+                )
+            if info.open:
+                found = (info.name, length)
+        if found is None or self.length is None:
+            return 0
+        name, low, high = self.length
+        if not low <= found[1] <= high:
+            raise ValueError(
+                "input %s has length %d, the model takes %s=%d..%d; give another, or deploy the model for a "
+                "wider range" % (found[0], found[1], name, low, high)
+            )
+        return found[1]
+
+    def _text(self, info: TensorInfo) -> str:
+        name = self.length.name if self.length else ""
+        sizes = [name if axis in info.open else str(size) for axis, size in enumerate(info.shape)]
+        return "%s[%s]" % (info.dtype, ", ".join(sizes))
 
 
 def read_manifest(directory: str) -> Dict[str, Any]:
@@ -92,12 +147,20 @@ def read_manifest(directory: str) -> Dict[str, Any]:
 def _signature(manifest: Dict[str, Any], directory: str) -> Signature:
     def infos(entries: Sequence[Dict[str, Any]]) -> Tuple[TensorInfo, ...]:
         return tuple(
-            TensorInfo(str(e["name"]), tuple(int(d) for d in e["shape"]), str(e["dtype"])) for e in entries
+            TensorInfo(
+                str(e["name"]),
+                tuple(int(d) for d in e["shape"]),
+                str(e["dtype"]),
+                tuple(int(axis) for axis in e.get("open", ())),
+            )
+            for e in entries
         )
 
     try:
         signature = manifest["signature"]
-        return Signature(infos(signature["inputs"]), infos(signature["outputs"]))
+        part = signature.get("length")
+        length = LengthRange(str(part["name"]), int(part["low"]), int(part["high"])) if part else None
+        return Signature(infos(signature["inputs"]), infos(signature["outputs"]), length)
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError("manifest.json in %s has no valid signature: %r" % (directory, error)) from error
 
@@ -131,10 +194,17 @@ def tensors_of(result: Any) -> List[Any]:
 
 
 class VirtualMachine:
-    """A compiled relax module on the CPU, called with the same tensors again and again."""
+    """A compiled relax module on the CPU, called with the same tensors again and again.
+
+    Attributes:
+        inputs: the tensors that a call reads, of the length set last (at first the greatest).
+        invoke: one inference with them.
+    """
 
     def __init__(self, library: str, parameters: Sequence[Any], inputs: Sequence[TensorInfo]) -> None:
         self._parameters = list(parameters)
+        self._infos = list(inputs)
+        self._length = 0
         self.inputs = [ffi.empty(info.shape, info.dtype) for info in inputs]
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             extra = view.find(b"tvm.contrib.") >= 0
@@ -142,13 +212,24 @@ class VirtualMachine:
         self._module = self._ffi.load_module(library)
         self._machine, self.invoke = self._instance()
 
+    def set_length(self, length: int) -> None:
+        """Makes the inputs of one length; what they held is lost. Does nothing where it is set already."""
+        if length == self._length:
+            return
+        self.inputs = [ffi.empty(info.shape_at(length), info.dtype) for info in self._infos]
+        self.invoke = self._bound(self._machine)
+        self._length = length
+
     def _instance(self) -> Tuple[Any, Any]:
         machine = self._module["vm_load_executable"]()
         # Device type 1 is the CPU, allocator 2 the pooled one.
         machine["vm_initialization"](1, 0, 2)
+        return machine, self._bound(machine)
+
+    def _bound(self, machine: Any) -> Any:
         # A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
         machine["save_function"]("main", "edgetlm_main", 1, *self.inputs, *self._parameters)
-        return machine, machine["edgetlm_main"]
+        return machine["edgetlm_main"]
 
     def instrumented(self, callback: Any) -> Any:
         """The model as a function that reports each kernel.
@@ -208,18 +289,21 @@ class Model:
             speak DLPack.
 
         Raises:
-            ValueError: an input is missing, unknown, or of another shape or type.
+            ValueError: an input is missing, unknown, of another shape or type, or of a length outside the
+                bundle's range.
         """
-        ordered = self._ordered(inputs)
+        named = zip(self.signature.inputs, self._ordered(inputs))
+        given = [_Given.of(info, value, self.machine is not None) for info, value in named]
+        length = self.signature.length_of([(one.shape, one.dtype) for one in given])
         with self._lock:
             if self.machine is None:
-                data = [_as_data(info, value) for info, value in zip(self.signature.inputs, ordered)]
-                self._engine.bind(data)
+                self._engine.bind([one.data() for one in given])
                 self._engine.invoke()
                 results = [_from_data(tensor) for tensor in self._engine.outputs()]
             else:
-                for info, tensor, value in zip(self.signature.inputs, self.machine.inputs, ordered):
-                    _fill(info, tensor, value)
+                self.machine.set_length(length)
+                for tensor, one in zip(self.machine.inputs, given):
+                    one.copy_to(tensor)
                 results = [_to_array(tensor) for tensor in tensors_of(self.machine.invoke())]
         return {info.name: result for info, result in zip(self.signature.outputs, results)}
 
@@ -249,47 +333,44 @@ def load(path: Union[str, "os.PathLike[str]"], threads: Optional[int] = None) ->
     return Model(os.path.abspath(os.fspath(path)), threads)
 
 
-def _mismatch(info: TensorInfo, shape: Sequence[int], dtype: str) -> ValueError:
-    return ValueError(
-        "input %s is %s%s, the model takes %s%s"
-        % (info.name, dtype, list(shape), info.dtype, list(info.shape))
-    )
+class _Given(NamedTuple):
+    """An input as the caller gave it: by the buffer protocol, or else by DLPack."""
 
+    shape: Tuple[int, ...]
+    dtype: str
+    view: Optional[memoryview]
+    tensor: Any
 
-def _buffer(info: TensorInfo, value: Any) -> Optional[memoryview]:
-    try:
-        view = memoryview(value)
-    except TypeError:
-        return None
-    dtype = _FORMATS.get(view.format.lstrip("@=<") if view.format else "B", view.format)
-    if view.shape != info.shape or dtype != info.dtype:
-        raise _mismatch(info, view.shape or (), str(dtype))
-    return view
+    @staticmethod
+    def of(info: TensorInfo, value: Any, with_tvm: bool) -> "_Given":
+        try:
+            view = memoryview(value)
+        except TypeError:
+            if not hasattr(value, "__dlpack__"):
+                raise ValueError(
+                    "input %s is a %s; give an array with the buffer protocol or DLPack"
+                    % (info.name, type(value))
+                ) from None
+            if not with_tvm:
+                import numpy
 
+                return _Given.of(info, numpy.from_dlpack(value).data, with_tvm)
+            tensor = ffi.load_runtime().from_dlpack(value, require_contiguous=True)
+            return _Given(tuple(int(d) for d in tensor.shape), str(tensor.dtype), None, tensor)
+        dtype = _FORMATS.get(view.format.lstrip("@=<") if view.format else "B", view.format)
+        return _Given(tuple(view.shape or ()), str(dtype), view, None)
 
-def _fill(info: TensorInfo, tensor: Any, value: Any) -> None:
-    view = _buffer(info, value)
-    if view is not None:
-        ffi.copy_from_buffer(tensor, view)
-        return
-    if not hasattr(value, "__dlpack__"):
-        raise ValueError(
-            "input %s is a %s; give an array with the buffer protocol or DLPack" % (info.name, type(value))
-        )
-    source = ffi.load_runtime().from_dlpack(value, require_contiguous=True)
-    if tuple(source.shape) != info.shape or str(source.dtype) != info.dtype:
-        raise _mismatch(info, tuple(source.shape), str(source.dtype))
-    ffi.copy(source, tensor)
+    def copy_to(self, tensor: Any) -> None:
+        if self.view is not None:
+            ffi.copy_from_buffer(tensor, self.view)
+        else:
+            ffi.copy(self.tensor, tensor)
 
-
-def _as_data(info: TensorInfo, value: Any) -> TensorData:
-    view = _buffer(info, value)
-    if view is None:
-        import numpy
-
-        view = numpy.from_dlpack(value).data
-        _buffer(info, view)
-    return TensorData(info.shape, info.dtype, view.tobytes())
+    def data(self) -> TensorData:
+        if self.view is not None:
+            return TensorData(self.shape, self.dtype, self.view.tobytes())
+        size = tensor_bytes(self.shape, self.dtype)
+        return TensorData(self.shape, self.dtype, ffi.to_bytes(self.tensor, size))
 
 
 def _from_data(tensor: TensorData) -> Any:

@@ -204,7 +204,8 @@ def _seal(directory: Path, draft: Draft, model_file: str, table: tuple[Parameter
     files = {p.name: file_hash(p) for p in sorted(directory.iterdir()) if p.name != "manifest.json"}
     content = {
         "files": {name: digest for name, digest in files.items() if name not in _BESIDE},
-        "signature": draft.signature.model_dump(),
+        # What is at its default stays out, so that a new optional field changes no hash.
+        "signature": draft.signature.model_dump(exclude_defaults=True),
         "parameters": [p.model_dump() for p in table],
         "backend": draft.backend,
         "threads": draft.threads,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from host.model import Signature, TensorSpec
+from host.model import LengthRange, Signature, TensorSpec
 
 SCHEMA = "edgetlm.bundle/1"
 
@@ -19,18 +20,34 @@ class _Part(BaseModel):
 
 
 class Tensor(_Part):
-    """One input or output."""
+    """One input or output.
+
+    Attributes:
+        shape: at the greatest length, where one dimension is open.
+        open: the axes that change with the length.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    open: tuple[int, ...] = ()
+
+
+class LengthPart(_Part):
+    """The range of the open dimension, both ends served, and the lengths that were measured."""
+
+    name: str
+    low: int
+    high: int
+    measured: tuple[int, ...] = ()
 
 
 class SignaturePart(_Part):
-    """Inputs and outputs, in order."""
+    """Inputs and outputs, in order; `length` is None where every dimension is a number."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    length: LengthPart | None = None
 
 
 class Parameter(_Part):
@@ -98,9 +115,11 @@ class Manifest(_Part):
 
     def typed_signature(self) -> Signature:
         """The signature as the host's noun."""
+        part = self.signature
         return Signature(
-            tuple(TensorSpec(t.name, t.shape, t.dtype) for t in self.signature.inputs),
-            tuple(TensorSpec(t.name, t.shape, t.dtype) for t in self.signature.outputs),
+            tuple(TensorSpec(t.name, t.shape, t.dtype, t.open) for t in part.inputs),
+            tuple(TensorSpec(t.name, t.shape, t.dtype, t.open) for t in part.outputs),
+            LengthRange(**part.length.model_dump()) if part.length is not None else None,
         )
 
 
@@ -122,6 +141,11 @@ class Draft(_Part):
 def signature_part(signature: Signature) -> SignaturePart:
     """The manifest's form of a signature."""
     return SignaturePart(
-        inputs=tuple(Tensor(name=t.name, shape=t.shape, dtype=t.dtype) for t in signature.inputs),
-        outputs=tuple(Tensor(name=t.name, shape=t.shape, dtype=t.dtype) for t in signature.outputs),
+        inputs=tuple(_tensor(spec) for spec in signature.inputs),
+        outputs=tuple(_tensor(spec) for spec in signature.outputs),
+        length=LengthPart(**asdict(signature.length)) if signature.length is not None else None,
     )
+
+
+def _tensor(spec: TensorSpec) -> Tensor:
+    return Tensor(name=spec.name, shape=spec.shape, dtype=spec.dtype, open=spec.open)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from host.deployment import DeployResult, Progress
     from host.deployment.explain import Explanation
+    from host.deployment.options import Size
     from host.manifest import Manifest
     from host.transport import Device
 
@@ -34,7 +35,8 @@ def deploy(
     objective: str = "latency",
     trials: int = 0,
     threads: int = 0,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[Size, ...]] | None = None,
+    lengths: Sequence[int] = (),
     seed: int = 0,
     name: str = "",
     bundle: PathLike | None = None,
@@ -54,7 +56,9 @@ def deploy(
         objective: "latency" or "energy": what "auto" goes by.
         trials: kernels to measure in all; 0 measures only the finished model.
         threads: threads for the model; 0 takes all cores of the device.
-        shapes: shapes of inputs with open dimensions, by name.
+        shapes: shapes of inputs with open dimensions, by name, or sizes by the name of a dimension; one
+            size may be a range, as in `{"seq": ((1, 512),)}`.
+        lengths: lengths of the range to measure at; a few spread over it if empty.
         seed: of every random choice.
         name: the model's name on the device; the file's without suffix if "".
         bundle: directory or `.zip` of the bundle; `edgetlm-out/NAME/bundle` if None.
@@ -80,6 +84,7 @@ def deploy(
             name=name,
             backend=backend,
             shapes=dict(shapes or {}),
+            lengths=tuple(lengths),
             threads=threads,
             seed=seed,
             trials=trials,
@@ -104,7 +109,7 @@ def compile(
     example_inputs: Sequence[Any] = (),
     backend: str = "auto",
     threads: int = 0,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[Size, ...]] | None = None,
     seed: int = 0,
     name: str = "",
     command: str = "",
@@ -174,7 +179,8 @@ def profile(
     *,
     device: str = "local",
     threads: int = 0,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[Size, ...]] | None = None,
+    lengths: Sequence[int] = (),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> DeployResult:
@@ -185,7 +191,7 @@ def profile(
     """
     from host.deployment.profile import profile as run_profile
 
-    return run_profile(Path(model), device, threads, dict(shapes or {}), seed, progress)
+    return run_profile(Path(model), device, threads, dict(shapes or {}), seed, progress, tuple(lengths))
 
 
 def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tuple[Explanation, Path]:

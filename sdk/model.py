@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from host.deployment import DeployResult
-    from host.model import Signature
+    from host.model import Signature, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Model:
         """One inference.
 
         Args:
-            inputs: arrays by input name, with the signature's shapes and types.
+            inputs: arrays by input name, with the signature's shapes and types; of any length in its range.
 
         Returns:
             Outputs by name.
@@ -94,20 +94,21 @@ class Model:
         unknown = sorted(set(inputs) - {spec.name for spec in self.signature.inputs})
         if unknown:
             raise ShapeError(f"the model has no input {unknown[0]!r}: it takes {self._names()}")
-        outputs = self._session.run([self._checked(spec.name, inputs) for spec in self.signature.inputs])
+        ordered = [self._checked(spec, inputs) for spec in self.signature.inputs]
+        self.signature.length_of([value.shape for value in ordered])
+        outputs = self._session.run(ordered)
         return {spec.name: value for spec, value in zip(self.signature.outputs, outputs, strict=True)}
 
     def _names(self) -> str:
         return ", ".join(spec.name for spec in self.signature.inputs)
 
-    def _checked(self, name: str, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        spec = next(spec for spec in self.signature.inputs if spec.name == name)
-        if name not in inputs:
-            raise ShapeError(f"input {name!r} is missing: the model takes {self._names()}")
-        value = inputs[name]
-        if value.shape != spec.shape or str(value.dtype) != spec.dtype:
+    def _checked(self, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        if spec.name not in inputs:
+            raise ShapeError(f"input {spec.name!r} is missing: the model takes {self._names()}")
+        value = inputs[spec.name]
+        if str(value.dtype) != spec.dtype:
             raise ShapeError(
-                f"input {name!r} is {value.dtype}{list(value.shape)}, the model takes "
-                f"{spec.dtype}{list(spec.shape)}"
+                f"input {spec.name!r} is {value.dtype}{list(value.shape)}, the model takes "
+                f"{self.signature.type_of(spec)}"
             )
         return value

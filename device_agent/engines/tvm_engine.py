@@ -38,15 +38,13 @@ class TvmEngine:
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
         """See Engine."""
-        infos = self._model.signature.inputs
-        check_count(len(inputs), len(infos))
-        for info, tensor, given in zip(infos, self._model.machine.inputs, inputs):
-            if tuple(given.shape) != info.shape or given.dtype != info.dtype:
-                found = "%s%s" % (given.dtype, list(given.shape))
-                raise AgentError(
-                    "bad_request",
-                    "input %s is %s, the model takes %s%s" % (info.name, found, info.dtype, list(info.shape)),
-                )
+        check_count(len(inputs), len(self._model.signature.inputs))
+        try:
+            length = self._model.signature.length_of([(given.shape, given.dtype) for given in inputs])
+        except ValueError as error:
+            raise AgentError("bad_request", str(error)) from error
+        self._model.machine.set_length(length)
+        for tensor, given in zip(self._model.machine.inputs, inputs):
             ffi.copy_from_buffer(tensor, given.data)
 
     def invoke(self) -> None:

@@ -66,6 +66,8 @@ def _compare(contest: Contest, rivals: Sequence[Backend], options: DeployOptions
     rival = min(ratios, key=lambda name: ratios[name][0])
     ratio, low, high = ratios[rival]
     bound = f"{rival} / tvm = {ratio:.2f}, 95% bound {low:.2f} to {high:.2f}"
+    if len(contest.each) > 1 and options.objective == "latency":
+        bound += f", geometric mean over {len(contest.each)} lengths"
     word = "needs less energy" if options.objective == "energy" else "is faster"
     if low > 1.0:
         return Choice("tvm", f"tvm {word}: {bound}", ratios[rival])

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.deployment.clock import StageClock
-from host.deployment.result import Contender, TaskOutcome, Verification
+from host.deployment.result import Contender, LengthFigures, TaskOutcome, Verification
 from host.deployment.verify import verify
 from host.errors import EngineError, SessionLost
 from host.model import GoldenCase, Signature
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from host.measure.paired import PairedResult
     from host.transport import Device, Session
 
@@ -46,7 +48,8 @@ class Terms:
     Attributes:
         device: where they run.
         signature: of the model.
-        golden: cases to verify with; the first one's inputs are measured with.
+        golden: cases to verify with.
+        inputs: sets of inputs to measure with, one after the other; the figures of the last stand for all.
         threads: threads of each.
         rounds: rounds of the paired comparison.
         energy_rounds: energy windows of each entrant, where the device has a sensor.
@@ -57,6 +60,7 @@ class Terms:
     device: Device
     signature: Signature
     golden: Sequence[GoldenCase]
+    inputs: Sequence[Sequence[np.ndarray]]
     threads: int
     rounds: int
     energy_rounds: int
@@ -70,20 +74,28 @@ class Contest:
 
     Attributes:
         contenders: by engine.
-        paired: the interleaved comparison; None if no entrant could run.
+        paired: the interleaved comparison, over all sets of inputs; None if no entrant could run.
+        each: the same for each set of inputs.
         kernel_times_s: seconds of one call of each kernel of ours, inside the running model.
     """
 
     contenders: Mapping[str, Contender]
     paired: PairedResult | None
     kernel_times_s: Mapping[str, float] = field(default_factory=dict)
+    each: Sequence[PairedResult] = ()
 
     def ratios(self) -> dict[str, tuple[float, float, float]]:
         """Time of each peer over ours with its 95% bounds; empty where ours was not measured."""
-        if self.paired is None or "tvm" not in self.paired.measurements:
-            return {}
-        found = {name: self.paired.ratio(name, "tvm") for name in self.paired.measurements if name != "tvm"}
-        return {name: (ratio.value, ratio.low, ratio.high) for name, ratio in found.items()}
+        return {} if self.paired is None else _ratios(self.paired)
+
+    def at_lengths(self, signature: Signature) -> tuple[LengthFigures, ...]:
+        """The comparison at each measured length; empty where the signature has no range."""
+        if signature.length is None:
+            return ()
+        return tuple(
+            LengthFigures(length, result.measurements, _ratios(result))
+            for length, result in zip(signature.length.measured, self.each, strict=True)
+        )
 
     def timed(self, tasks: Sequence[TaskOutcome]) -> tuple[TaskOutcome, ...]:
         """The tasks with the time of one call of each kernel, where it was measured."""
@@ -95,6 +107,13 @@ class Contest:
         )
 
 
+def _ratios(result: PairedResult) -> dict[str, tuple[float, float, float]]:
+    if "tvm" not in result.measurements:
+        return {}
+    found = {name: result.ratio(name, "tvm") for name in result.measurements if name != "tvm"}
+    return {name: (ratio.value, ratio.low, ratio.high) for name, ratio in found.items()}
+
+
 def hold(terms: Terms, entrants: Sequence[Entrant]) -> Contest:
     """Open a session per entrant, verify each, then measure all of them in interleaved rounds.
 
@@ -104,7 +123,7 @@ def hold(terms: Terms, entrants: Sequence[Entrant]) -> Contest:
         DeviceError: the device went away.
         MeasureError: the measurement gave no usable number.
     """
-    from host.measure.paired import compare
+    from host.measure.paired import pooled
 
     contenders: dict[str, Contender] = {}
     with ExitStack() as stack:
@@ -124,17 +143,30 @@ def hold(terms: Terms, entrants: Sequence[Entrant]) -> Contest:
         if not sessions:
             return Contest(contenders, None)
         with terms.clock.stage("measure"):
-            paired = compare(
-                sessions, terms.golden[0].inputs, rounds=terms.rounds, energy_rounds=terms.energy_rounds
-            )
+            each = _compared(terms, sessions)
+            paired = pooled(each)
             left = {name: session for name, session in sessions.items() if name in paired.measurements}
             ours = paired.measurements.get("tvm")
-            times = {} if ours is None else _kernel_times(left, terms.golden[0], ours.median_s)
+            times = {} if ours is None else _kernel_times(left, terms.inputs[-1], ours.median_s)
     for name, measurement in paired.measurements.items():
         contenders[name] = replace(contenders[name], measurement=measurement)
     for name, reason in paired.failed.items():
         contenders[name] = replace(contenders[name], reason=reason)
-    return Contest(contenders, paired, times)
+    return Contest(contenders, paired, times, each)
+
+
+def _compared(terms: Terms, sessions: Mapping[str, Session]) -> list[PairedResult]:
+    """A comparison for each set of inputs; who fails in one is out of those after it."""
+    from host.measure.paired import compare
+
+    each: list[PairedResult] = []
+    for done, inputs in enumerate(terms.inputs):
+        last = done == len(terms.inputs) - 1
+        energy_rounds = terms.energy_rounds if last else 0
+        each.append(compare(sessions, inputs, rounds=terms.rounds, energy_rounds=energy_rounds))
+        sessions = {name: one for name, one in sessions.items() if name in each[-1].measurements}
+        terms.clock.progress.advance(done + 1, len(terms.inputs))
+    return each
 
 
 def _enter(terms: Terms, entrant: Entrant, stack: ExitStack) -> tuple[Session, Verification]:
@@ -150,7 +182,9 @@ def _enter(terms: Terms, entrant: Entrant, stack: ExitStack) -> tuple[Session, V
     return session, verdict
 
 
-def _kernel_times(sessions: Mapping[str, Session], case: GoldenCase, run_s: float) -> dict[str, float]:
+def _kernel_times(
+    sessions: Mapping[str, Session], inputs: Sequence[np.ndarray], run_s: float
+) -> dict[str, float]:
     """Seconds of one call of each kernel of ours inside the running model, while the others stand still."""
     others = [session for name, session in sessions.items() if name != "tvm"]
     for session in others:
@@ -158,7 +192,7 @@ def _kernel_times(sessions: Mapping[str, Session], case: GoldenCase, run_s: floa
     least, most = _PROFILE_RUNS
     runs = min(most, max(least, int(_PROFILE_S / run_s)))
     try:
-        profile = sessions["tvm"].profile(case.inputs, runs=runs)
+        profile = sessions["tvm"].profile(inputs, runs=runs)
     finally:
         for session in others:
             session.resume()

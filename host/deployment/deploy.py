@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from host import bundle
 from host.deployment import figures
@@ -14,10 +14,11 @@ from host.deployment.clock import StageClock
 from host.deployment.compile import Compiled, one_line
 from host.deployment.contest import Contest, Entrant, Terms, hold
 from host.deployment.diagnose import blame
-from host.deployment.making import Maker, check_file, kernels_part, read_model, versions
+from host.deployment.making import Maker, check_file, kernels_part, let_go, read_model, versions
 from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
 from host.deployment.profiles import profile_for, profile_of
-from host.deployment.result import Choice, DeployResult, TaskOutcome
+from host.deployment.ranged import inputs_to_measure
+from host.deployment.result import Choice, DeployResult, LengthFigures, TaskOutcome
 from host.deployment.staging import Staging
 from host.engines import ENGINES, engine_for_format
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, MeasureError, UserError
@@ -157,8 +158,7 @@ class _Deployment:
         maker = Maker(self.options, profile, self.staging.folder, self.clock, self.device)
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
-        # The relax module is as large as the weights and nothing below needs it.
-        model = replace(model, module=None)
+        model = let_go(model)
         entrants = self._entrants(model, maker, compiled=made is not None)
         contest = hold(self._terms(model, maker, made), entrants)
         choice = choose(contest, self.options, fallback)
@@ -166,7 +166,8 @@ class _Deployment:
         directory = maker.directory("tvm")
         if choice.backend != "tvm":
             directory = maker.engine(model, choice.backend, fallback)
-        self._record(directory, choice, contest, tasks, profile.threads)
+        lengths = contest.at_lengths(model.signature)
+        self._record(directory, choice, contest, tasks, profile.threads, lengths)
         result = DeployResult(
             name=model.name,
             bundle=self.staging.destination,
@@ -183,6 +184,7 @@ class _Deployment:
             versions={**versions(), **profile.software},
             command=self.options.command,
             installed=self.options.install,
+            lengths=lengths,
         )
         return result, directory
 
@@ -199,6 +201,7 @@ class _Deployment:
             device=self.device,
             signature=model.signature,
             golden=model.golden,
+            inputs=inputs_to_measure(model.signature, model.golden),
             threads=maker.profile.threads,
             rounds=self.options.rounds,
             # A choice by energy needs a bound for it, and one window gives none.
@@ -229,15 +232,23 @@ class _Deployment:
         return entrants
 
     def _record(
-        self, directory: Path, choice: Choice, contest: Contest, tasks: Sequence[TaskOutcome], threads: int
+        self,
+        directory: Path,
+        choice: Choice,
+        contest: Contest,
+        tasks: Sequence[TaskOutcome],
+        threads: int,
+        lengths: Sequence[LengthFigures],
     ) -> None:
         """Write the measured figures into the chosen bundle's manifest."""
-        measured = {
+        measured: dict[str, Any] = {
             "device": self.options.device,
             "threads": threads,
             "choice": choice.why,
             "contenders": {name: figures.contender(one) for name, one in contest.contenders.items()},
         }
+        if lengths:
+            measured["lengths"] = [figures.at_length(one) for one in lengths]
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 

@@ -87,6 +87,12 @@ def explain(path: Path, task: str) -> Explanation:
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as scratch:
         directory = bundle.unpacked(path, Path(scratch))
         manifest = bundle.load(directory)
+        length = manifest.signature.length
+        if length is not None:
+            raise UserError(
+                f"{path} serves {length.name}={length.low}..{length.high}, and a kernel is explained at one "
+                "length: compile the model with --shape for one length, and explain that bundle"
+            )
         kernel = _kernel(path, manifest, task)
         stored = read_task(directory, kernel.task)
     return _explained(manifest, kernel, stored)

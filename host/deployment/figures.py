@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from host.deployment.result import Contender, TaskOutcome, Verification
+from host.deployment.result import Contender, LengthFigures, TaskOutcome, Verification
 from host.model import Energy, Measurement
 
 
@@ -54,6 +54,18 @@ def contender(one: Contender) -> dict[str, Any]:
     return figures
 
 
+def at_length(one: LengthFigures) -> dict[str, Any]:
+    """The comparison at one length of a range."""
+    return {
+        "length": one.length,
+        "latency_ms": {name: latency_ms(measurement) for name, measurement in one.measurements.items()},
+        "ratios": {
+            name: dict(zip(("value", "low", "high"), ratio, strict=True))
+            for name, ratio in one.ratios.items()
+        },
+    }
+
+
 def task(outcome: TaskOutcome) -> dict[str, Any]:
     """One task, with who made its kernel."""
     return {
@@ -64,6 +76,7 @@ def task(outcome: TaskOutcome) -> dict[str, Any]:
         "rule": outcome.rule,
         "flops": outcome.flops,
         "from_database": outcome.from_database,
+        "programs": outcome.programs,
         "reason": outcome.reason,
         "workload_hash": outcome.workload_hash,
     }

@@ -13,6 +13,7 @@ from host import bundle
 from host.deployment import compile as compiling
 from host.deployment.clock import StageClock
 from host.deployment.options import CompileOptions
+from host.deployment.ranged import RangedModel, compile_ranged, read_ranged
 from host.deployment.result import TaskOutcome
 from host.deployment.tasks_file import tasks_json
 from host.deployment.tune import Tuner, default_store, recall
@@ -50,6 +51,13 @@ def check_file(path: Path) -> None:
         raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2 or TFLite file")
 
 
+def let_go(model: ImportedModel) -> ImportedModel:
+    """The model without what only its compilation needs, which is as large as the weights."""
+    if isinstance(model, RangedModel):
+        return replace(model, source=None)
+    return replace(model, module=None)
+
+
 def read_model(options: CompileOptions, clock: StageClock) -> ImportedModel:
     """Import the model file under the name that it is to have.
 
@@ -57,10 +65,12 @@ def read_model(options: CompileOptions, clock: StageClock) -> ImportedModel:
         UserError: not a model, or its shapes do not fit.
         EngineError: not even its own runtime can run it.
     """
+    if options.ranged:
+        return read_ranged(options, clock)
     from host.importers import load
 
     with clock.stage("import"):
-        model = load(options.model, dict(options.shapes), options.seed)
+        model = load(options.model, options.fixed_shapes(), options.seed)
     return replace(model, name=options.name) if options.name else model
 
 
@@ -95,6 +105,12 @@ class Maker:
             BuildError: a kernel does not compile.
             DeviceFull: no space left.
         """
+        if isinstance(model, RangedModel):
+            made = compile_ranged(model, self.profile, self.options.seed, self.folder / "lib.so", self.clock)
+            with self.clock.stage("compile"):
+                draft = self._draft(model, "tvm")
+                bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden)
+            return made.without_parameters()
         if model.module is None:
             raise ImportFailed(model.reason, model.operator)
         lowered = compiling.lower_model(model, self.profile, self.clock)

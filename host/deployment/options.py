@@ -14,6 +14,9 @@ from host.manifest import BACKENDS
 
 OBJECTIVES = ("latency", "energy")
 
+# A dimension of a shape: its size, or the least and greatest size that are to be served.
+Size = int | tuple[int, int]
+
 
 @dataclass(frozen=True)
 class CompileOptions:
@@ -23,7 +26,9 @@ class CompileOptions:
         model: the model file.
         name: name of the model on the device; "" takes the file's.
         backend: "auto", "tvm", "onnxruntime" or "litert".
-        shapes: shapes for inputs with open dimensions, by input name.
+        shapes: shapes for inputs with open dimensions, by input name; or sizes by the name of a dimension.
+            One dimension may be a range.
+        lengths: lengths of the range at which the model is measured; () takes a few spread over it.
         threads: threads that the model may use; 0 takes all cores of the device.
         seed: of every random choice.
         trials: kernels to measure in all; 0 measures only the finished model.
@@ -33,11 +38,25 @@ class CompileOptions:
     model: Path
     name: str = ""
     backend: str = "auto"
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
     threads: int = 0
     seed: int = 0
     trials: int = 0
     command: str = ""
+
+    @property
+    def ranged(self) -> bool:
+        """Whether a range of lengths was asked for."""
+        return any(isinstance(size, tuple) for shape in self.shapes.values() for size in shape)
+
+    def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes without a range."""
+        return {
+            name: tuple(size for size in shape if isinstance(size, int))
+            for name, shape in self.shapes.items()
+            if all(isinstance(size, int) for size in shape)
+        }
 
     def check(self) -> None:
         """Refuse what cannot be, before any work.
@@ -51,6 +70,13 @@ class CompileOptions:
             raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
         if self.trials < 0:
             raise UserError(f"--trials {self.trials}: give a number of measurements, or 0 for none")
+        if self.ranged and self.trials:
+            raise UserError(
+                f"--trials {self.trials}: kernels are measured at one length, and --shape gives a range: "
+                "leave --trials out, or give one length"
+            )
+        if self.lengths and not self.ranged:
+            raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
 
     def digest(self) -> str:
         """Hash of everything that decides the result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from host import bundle
@@ -12,20 +13,23 @@ from host.deployment.clock import StageClock
 from host.deployment.contest import Entrant, Terms, hold
 from host.deployment.deploy import deploy
 from host.deployment.making import versions
-from host.deployment.options import DeployOptions, Progress, Silence
+from host.deployment.options import DeployOptions, Progress, Silence, Size
 from host.deployment.profiles import profile_of
+from host.deployment.ranged import inputs_to_measure
 from host.deployment.result import Choice, DeployResult, TaskOutcome
-from host.errors import ModelFileError
+from host.errors import ModelFileError, UserError
 from host.manifest import Manifest
+from host.model import Signature
 
 
 def profile(
     model: Path,
     device: str = "local",
     threads: int = 0,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[Size, ...]] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    lengths: tuple[int, ...] = (),
 ) -> DeployResult:
     """Measure a model file, ours and its peers, or a bundle.
 
@@ -36,6 +40,7 @@ def profile(
         shapes: shapes of inputs with open dimensions, by name.
         seed: of every random choice.
         progress: where stages are told.
+        lengths: lengths of a range to measure at; () takes a few, or those of the bundle.
 
     Raises:
         EdgeError: as `deploy`.
@@ -44,12 +49,15 @@ def profile(
         raise ModelFileError(f"{model}: no such file")
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         if model.is_dir() or model.suffix == ".zip":
-            return _profile_bundle(model, Path(folder), device, threads, progress)
+            if shapes:
+                raise UserError("--shape goes with a model file; a bundle has its shapes: use --lengths")
+            return _profile_bundle(model, Path(folder), device, threads, progress, lengths)
         options = DeployOptions(
             model=model,
             device=device,
             threads=threads,
             shapes=dict(shapes or {}),
+            lengths=lengths,
             seed=seed,
             bundle=Path(folder) / "bundle",
             install=False,
@@ -58,19 +66,26 @@ def profile(
 
 
 def _profile_bundle(
-    path: Path, scratch: Path, device_name: str, threads: int, progress: Progress | None
+    path: Path,
+    scratch: Path,
+    device_name: str,
+    threads: int,
+    progress: Progress | None,
+    lengths: tuple[int, ...],
 ) -> DeployResult:
     from host.transport import connect
 
     clock = StageClock(progress or Silence())
     directory = bundle.unpacked(path, scratch)
     manifest = bundle.load(directory)
-    signature = manifest.typed_signature()
+    signature = _measured_at(path, manifest.typed_signature(), lengths)
     with connect(device_name) as device:
         used = profile_of(device, threads or manifest.threads)
         entrant = Entrant(manifest.backend, bundle.runnable(directory, manifest), installable=True)
         golden = bundle.golden_cases(directory, manifest)
-        terms = Terms(device, signature, golden, used.threads, DeployOptions(model=path).rounds, 1, clock)
+        inputs = inputs_to_measure(signature, golden)
+        rounds = DeployOptions(model=path).rounds
+        terms = Terms(device, signature, golden, inputs, used.threads, rounds, 1, clock)
         contest = hold(terms, [entrant])
         require_verified(contest, manifest.backend)
         return DeployResult(
@@ -89,7 +104,21 @@ def _profile_bundle(
             versions={**versions(), **used.software},
             command=manifest.command,
             installed=False,
+            lengths=contest.at_lengths(signature),
         )
+
+
+def _measured_at(path: Path, signature: Signature, lengths: tuple[int, ...]) -> Signature:
+    """The signature with the lengths to measure at."""
+    if not lengths:
+        return signature
+    if signature.length is None:
+        raise UserError(f"--lengths: the bundle {path} is of one length: leave it out")
+    span = signature.length
+    for length in lengths:
+        if not span.low <= length <= span.high:
+            raise UserError(f"--lengths {length} is outside the range {span.name}={span.low}..{span.high}")
+    return replace(signature, length=replace(span, measured=lengths))
 
 
 def _outcomes(manifest: Manifest) -> tuple[TaskOutcome, ...]:

@@ -44,6 +44,7 @@ class TaskOutcome:
         reason: why the schedule is a default one; "" where it is not.
         flops: floating-point operations of one call.
         latency_us: microseconds of one call inside the running model; None where not measured.
+        programs: how many there are to choose from, where the length is open.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TaskOutcome:
     reason: str = ""
     flops: float = 0.0
     latency_us: float | None = None
+    programs: int = 1
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,21 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class LengthFigures:
+    """The comparison at one length of a range.
+
+    Attributes:
+        length: of the inputs.
+        measurements: by engine.
+        ratios: time of each peer over ours with its 95% bounds (value, low, high).
+    """
+
+    length: int
+    measurements: Mapping[str, Measurement]
+    ratios: Mapping[str, tuple[float, float, float]]
+
+
+@dataclass(frozen=True)
 class DeployResult:
     """Everything that `sdk deploy` reports.
 
@@ -110,6 +127,8 @@ class DeployResult:
         versions: by name, of host and device.
         command: the command line.
         installed: whether the bundle is active on the device.
+        lengths: the comparison at each measured length, where a range is served; `contenders` then has the
+            figures of the greatest of them, and `ratios` the geometric means.
     """
 
     name: str
@@ -127,6 +146,7 @@ class DeployResult:
     versions: Mapping[str, str]
     command: str
     installed: bool
+    lengths: tuple[LengthFigures, ...] = ()
 
     @property
     def measurement(self) -> Measurement:

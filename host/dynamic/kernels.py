@@ -69,7 +69,7 @@ def _made(name: str, template: Template, dimension: Dimension, profile: DevicePr
         except ScheduleError:
             return _ragged(name, template, profile, seed)
     except (ScheduleError, LoweringError) as error:
-        return _default(name, template, profile, " ".join(str(error).split()))
+        return default_over(name, template, profile, " ".join(str(error).split()))
 
 
 def _fixed(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:
@@ -151,7 +151,7 @@ def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int) ->
     raise ScheduleError(f"{name}: no program of rule {middle.rule.name} is legal at every length")
 
 
-def _default(name: str, template: Template, profile: DeviceProfile, reason: str) -> Kernel:
+def default_over(name: str, template: Template, profile: DeviceProfile, reason: str) -> Kernel:
     """A default schedule, or the function as it was lowered where that changes with the length."""
     length = tirx.Var("length", "int32")
     lanes = profile.hardware.lanes
@@ -160,4 +160,4 @@ def _default(name: str, template: Template, profile: DeviceProfile, reason: str)
         function = unify(programs, name).over(length)
     except EdgeError:
         function = template.over(length)
-    return Kernel(name, function, "default", reason=reason)
+    return Kernel(name, function.with_attr("global_symbol", name), "default", reason=reason)

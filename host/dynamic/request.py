@@ -55,9 +55,11 @@ def dimension_of(
     inputs = {entry.name: entry for entry in declared}
     sizes = _given(model, inputs, shapes, ranges)
     open_ones = sorted({symbol for symbol, (low, high) in sizes.items() if low != high})
+    if not open_ones:
+        raise ShapeError(f"{model}: --shape gives a range that holds one length: give it as a number")
     if len(open_ones) != 1:
         raise ShapeError(
-            f"{model}: --shape leaves {len(open_ones)} dimensions open ({', '.join(open_ones) or 'none'}), "
+            f"{model}: --shape leaves {len(open_ones)} dimensions open ({', '.join(open_ones)}), "
             "a bundle serves a range of one: give the others a number"
         )
     name = open_ones[0]

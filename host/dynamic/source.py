@@ -13,10 +13,10 @@ from host.dynamic.request import Dimension
 from host.engines import engine_for_format, run_reference
 from host.errors import EngineError, UserError
 from host.importers import detect_format
-from host.importers.assemble import content_hash
+from host.importers.assemble import content_hash, work_file
 from host.importers.draws import STYLES, InputRange, draw
 from host.importers.onnx_convert import convert_graph
-from host.importers.onnx_file import read_onnx
+from host.importers.onnx_file import OnnxFile, read_onnx, write_pinned
 from host.importers.onnx_operators import supported_operators
 from host.importers.onnx_ranges import input_ranges
 from host.importers.onnx_simplify import simplify
@@ -100,7 +100,10 @@ def open_source(path: Path) -> Source:
     """
     kind = detect_format(path)
     if kind != "onnx":
-        raise UserError(f"{path.name}: a range of lengths needs an ONNX file with an open dimension")
+        raise UserError(
+            f"{path.name}: a range in --shape needs an ONNX file with an open dimension, this is a {kind} "
+            "file: export the model to ONNX, or give one length"
+        )
     file = read_onnx(path)
 
     def simple(shapes: dict[str, tuple[int, ...]]):  # type: ignore[no-untyped-def]
@@ -113,13 +116,25 @@ def open_source(path: Path) -> Source:
     return Source(
         name=path.stem,
         format="onnx",
-        path=path.resolve(),
+        path=_whole_file(path, file),
         inputs=file.inputs,
         outputs=tuple(value.name for value in file.model.graph.output),
         files=file.files,
         module_at=lambda shapes: tidy(convert_graph(simple(shapes), dict(file.weights))),
         ranges_at=ranges,
     )
+
+
+def _whole_file(path: Path, file: OnnxFile) -> Path:
+    """The file itself, or a copy with the weights that lie beside it."""
+    if not file.external:
+        return path.resolve()
+    target = work_file(content_hash(file.files, {}), path.name)
+    if not target.is_file():
+        partial = target.with_name(f"partial-{target.name}")
+        write_pinned(path, {}, partial)
+        partial.rename(target)
+    return target
 
 
 def _finite(values: np.ndarray) -> bool:

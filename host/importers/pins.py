@@ -35,7 +35,7 @@ def pin(
     Args:
         model_name: file name, for messages.
         declared: the model's inputs, in order.
-        shapes: shapes given by the user, by input name.
+        shapes: shapes given by the user, by input name; or one size by the name of a symbol.
 
     Returns:
         Shape by input name, for all inputs.
@@ -44,13 +44,19 @@ def pin(
         ShapeError: a shape names no input, does not fit, or a dimension stays open.
     """
     by_name = {entry.name: entry for entry in declared}
-    for name in shapes:
-        if name not in by_name:
-            raise ShapeError(
-                f"{model_name}: --shape names {name!r}, but the inputs are {', '.join(by_name) or 'none'}"
-            )
+    known = {size for entry in declared for size in entry.dimensions or () if isinstance(size, str) and size}
     symbols: dict[str, int] = {}
     for name, shape in shapes.items():
+        if name in by_name:
+            continue
+        if name not in known or len(shape) != 1 or shape[0] < 0:
+            names = ", ".join(by_name) or "none"
+            also = f" and the open dimensions {', '.join(sorted(known))}" if known else ""
+            raise ShapeError(f"{model_name}: --shape names {name!r}, but the inputs are {names}{also}")
+        symbols[name] = shape[0]
+    for name, shape in shapes.items():
+        if name not in by_name:
+            continue
         _check_fit(model_name, by_name[name], tuple(shape), symbols)
     return {
         entry.name: tuple(shapes[entry.name]) if entry.name in shapes else _close(model_name, entry, symbols)

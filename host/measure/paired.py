@@ -93,6 +93,21 @@ class PairedResult:
         return _ratio(self.rounds_j[numerator], self.rounds_j[denominator], seed)
 
 
+def pooled(results: Sequence[PairedResult]) -> PairedResult:
+    """Several comparisons of the same contenders, each with other inputs, as one.
+
+    A round is the geometric mean of the corresponding rounds, so that a ratio is the geometric mean of the
+    ratios and every comparison weighs the same. Samples and energy are the last comparison's.
+    """
+    last = results[-1]
+    rounds = {
+        name: tuple(np.exp(np.mean(np.log([result.rounds_s[name] for result in results]), axis=0)).tolist())
+        for name in last.measurements
+    }
+    failed = {name: reason for result in results for name, reason in result.failed.items()}
+    return replace(last, rounds_s=rounds, failed=failed)
+
+
 def _ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int) -> Ratio:
     logs = np.log(np.asarray(numerator) / np.asarray(denominator))
     low, high = _bootstrap_median(logs, seed)

@@ -38,28 +38,67 @@ Trials = Annotated[int, typer.Option(help="Kernels to measure in all; 0 measures
 Threads = Annotated[int, typer.Option(help="Threads for the model; 0 takes all cores of the device.")]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="NAME=1,128", help="Shape of an input with open dimensions; may repeat."),
+    typer.Option(
+        "--shape",
+        metavar="NAME=1,128",
+        help="Shape of an input with open dimensions, or the size of a dimension by its name; "
+        "LOW..HIGH serves a range (seq=1..512). May repeat.",
+    ),
+]
+Lengths = Annotated[
+    str, typer.Option("--lengths", metavar="16,128", help="Lengths of the range to measure at.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 
 
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """`NAME=1,128` to shapes by input name.
+def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | tuple[int, int], ...]]:
+    """`NAME=1,128` and `NAME=1..512` to sizes and ranges by name.
 
     Raises:
         UserError: a text is not of that form.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int | tuple[int, int], ...]] = {}
     for text in texts or []:
         name, separator, dimensions = text.rpartition("=")
-        try:
-            shape = tuple(int(part) for part in dimensions.split(","))
-        except ValueError:
-            shape = (0,)
-        if not separator or not name or any(size <= 0 for size in shape):
-            raise UserError(f"--shape {text}: write it as NAME=1,128, positive numbers with commas")
+        if not separator or not name:
+            raise _shape_error(text)
+        shape = tuple(_size(text, part) for part in dimensions.split(","))
         if name in shapes:
-            raise UserError(f"--shape {text}: input {name!r} was given a shape already")
+            raise UserError(f"--shape {text}: {name!r} was given a shape already")
         shapes[name] = shape
     return shapes
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """`16,128` to numbers, in order and each once.
+
+    Raises:
+        UserError: not of that form.
+    """
+    if not text:
+        return ()
+    try:
+        lengths = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        lengths = [0]
+    if lengths[0] <= 0:
+        raise UserError(f"--lengths {text}: write it as 16,128,512, positive numbers with commas")
+    return tuple(lengths)
+
+
+def _size(text: str, part: str) -> int | tuple[int, int]:
+    low, dots, high = part.partition("..")
+    try:
+        sizes = (int(low), int(high if dots else low))
+    except ValueError:
+        raise _shape_error(text) from None
+    if min(sizes) <= 0:
+        raise _shape_error(text)
+    if sizes[0] > sizes[1]:
+        raise UserError(f"--shape {text}: a range goes from the lesser to the greater size, as in 1..512")
+    return sizes if dots else sizes[0]
+
+
+def _shape_error(text: str) -> UserError:
+    return UserError(f"--shape {text}: write it as NAME=1,128 or NAME=1..512, positive numbers with commas")

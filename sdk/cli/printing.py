@@ -44,6 +44,9 @@ def print_deployment(deployment: Deployment) -> None:
     print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
     print_line(f"backend   {result.choice.backend} ({result.choice.why})")
     print_line(f"verified  largest relative error {verdict.max_rel_err:.1e}, allowed {verdict.tolerance:.0e}")
+    if result.signature.length is not None:
+        length = result.signature.length
+        print_line(f"serves    {length.name}={length.low}..{length.high}, any length of it")
     print_latencies(result)
     print_line(f"energy    {energy_text(result.measurement.energy)}")
     if result.tasks:
@@ -53,12 +56,27 @@ def print_deployment(deployment: Deployment) -> None:
 
 
 def print_latencies(result: DeployResult) -> None:
-    """One line per contender, the installed one first."""
+    """One line per contender, the installed one first; of a range one line per contender and length."""
     order = [result.choice.backend, *result.peers]
+    if result.lengths:
+        print_lengths(result, order)
+        return
     for index, name in enumerate(order):
         print_line(
             f"{'latency' if index == 0 else '':<9} {name:<12} {contender_text(result.contenders[name])}"
         )
+
+
+def print_lengths(result: DeployResult, order: Sequence[str]) -> None:
+    """A line per measured length and contender, and the ratio of their times to ours."""
+    for one in result.lengths:
+        for index, name in enumerate(order):
+            text = latency_text(one.measurements[name]) if name in one.measurements else "not measured"
+            ratio = f", {name} / tvm = {one.ratios[name][0]:.2f}" if name in one.ratios else ""
+            print_line(f"{f'at {one.length}' if index == 0 else '':<9} {name:<12} {text}{ratio}")
+    for name in order:
+        if result.contenders[name].measurement is None:
+            print_line(f"{'':<9} {name:<12} {contender_text(result.contenders[name])}")
 
 
 def contender_text(one: Contender) -> str:
@@ -103,8 +121,11 @@ def print_profile(result: DeployResult) -> None:
     """What `sdk profile` ends with."""
     print_line("")
     print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    if result.lengths:
+        print_lengths(result, list(result.contenders))
     for name, one in result.contenders.items():
-        print_line(f"{name:<12} {contender_text(one)}")
+        if not result.lengths:
+            print_line(f"{name:<12} {contender_text(one)}")
         if one.measurement is not None:
             print_line(f"{'':<12} energy {energy_text(one.measurement.energy)}")
     if result.tasks:
@@ -117,7 +138,10 @@ def print_bundles(installed: Sequence[Mapping[str, Any]]) -> None:
         print_line("no model is installed")
     for one in installed:
         state = "active" if one["active"] else ""
-        print_line(f"{one['name']:<24} {str(one['version'])[:12]:<13} {one['backend']:<12} {state}".rstrip())
+        length = one["manifest"].get("signature", {}).get("length")
+        served = f"{length['name']}={length['low']}..{length['high']}" if length else ""
+        line = f"{one['name']:<24} {str(one['version'])[:12]:<13} {one['backend']:<12} {state:<8}{served}"
+        print_line(line.rstrip())
 
 
 def print_devices(devices: Sequence[tuple[str, str]]) -> None:

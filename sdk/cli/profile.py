@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from sdk.cli.options import DeviceName, JsonFile, Seed, Shapes, Threads, Verbose, parse_shapes
+from sdk.cli.options import (
+    DeviceName,
+    JsonFile,
+    Lengths,
+    Seed,
+    Shapes,
+    Threads,
+    Verbose,
+    parse_lengths,
+    parse_shapes,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +30,7 @@ def profile(
     device: DeviceName = "local",
     threads: Threads = 0,
     shape: Shapes = None,
+    lengths: Lengths = "",
     seed: Seed = 0,
     json_file: JsonFile = None,
     verbose: Verbose = False,
@@ -32,7 +43,13 @@ def profile(
 
     with ConsoleProgress() as progress:
         result = api.profile(
-            model, device=device, threads=threads, shapes=parse_shapes(shape), seed=seed, progress=progress
+            model,
+            device=device,
+            threads=threads,
+            shapes=parse_shapes(shape),
+            lengths=parse_lengths(lengths),
+            seed=seed,
+            progress=progress,
         )
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result))

@@ -29,6 +29,11 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
             name: dict(zip(("value", "low", "high"), ratio, strict=True))
             for name, ratio in result.ratios.items()
         },
+        "length": None
+        if result.signature.length is None
+        else {"name": result.signature.length.name, "low": result.signature.length.low}
+        | {"high": result.signature.length.high},
+        "lengths": [figures.at_length(one) for one in result.lengths],
         "tasks": [figures.task(task) for task in result.tasks],
         "default_share": result.default_share,
         "fallback": result.fallback,

@@ -17,6 +17,7 @@ from sdk.report.charts import energy_chart, kernel_chart, latency_chart, rounds_
 
 if TYPE_CHECKING:
     from host.deployment import DeployResult
+    from host.model import TensorSpec
 
 
 class StagedReport:
@@ -79,6 +80,18 @@ def render(result: DeployResult) -> str:
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
         charts={name: script_json(chart) for name, chart in charts.items() if chart is not None},
         library=chart_library(),
+        shape_text=lambda spec: _shape_text(result, spec),
+    )
+
+
+def _shape_text(result: DeployResult, spec: TensorSpec) -> str:
+    """The shape of an input or output, with the range where it is open."""
+    length = result.signature.length
+    span = f"{length.low}..{length.high}" if length is not None else ""
+    inputs = spec in result.signature.inputs
+    return " x ".join(
+        (span if inputs else f"up to {size}") if axis in spec.open else str(size)
+        for axis, size in enumerate(spec.shape)
     )
 
 

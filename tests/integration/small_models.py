@@ -102,3 +102,61 @@ def uncompiled_operator(path: Path) -> Path:
         helper.make_node("Cast", ["shape"], ["y"], to=TensorProto.FLOAT),
     ]
     return save(path, nodes, [floats("x", 8)], [floats("y", 2)])
+
+
+def encoder(path: Path, hidden: int = 32, heads: int = 2, symbol: str = "seq") -> Path:
+    """One encoder layer over tokens and a mask, both of an open length; two outputs."""
+    draw = np.random.default_rng(2)
+
+    def weight(*shape: int) -> np.ndarray:
+        return (draw.normal(size=shape) / np.sqrt(shape[0])).astype(np.float32)
+
+    weights = {
+        "table": draw.normal(size=(50, hidden)).astype(np.float32),
+        **{name: weight(hidden, hidden) for name in ("wq", "wk", "wv", "wo")},
+        "bias": weight(hidden),
+        "wide": weight(hidden, 4 * hidden),
+        "narrow": weight(4 * hidden, hidden),
+        "gamma": draw.uniform(0.5, 2, hidden).astype(np.float32),
+        "beta": weight(hidden),
+        "split": np.array([1, -1, heads, hidden // heads], np.int64),
+        "joined": np.array([1, -1, hidden], np.int64),
+        "low": np.array(-1e4, np.float32),
+        "one": np.array(1.0, np.float32),
+        "axes": np.array([1, 2], np.int64),
+    }
+    nodes = [helper.make_node("Gather", ["table", "tokens"], ["x"])]
+    for name in "qkv":
+        nodes += [
+            helper.make_node("MatMul", ["x", f"w{name}"], [f"{name}0"]),
+            helper.make_node("Reshape", [f"{name}0", "split"], [f"{name}1"]),
+            helper.make_node(
+                "Transpose", [f"{name}1"], [name], perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+            ),
+        ]
+    nodes += [
+        helper.make_node("Cast", ["mask"], ["m0"], to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["one", "m0"], ["m1"]),
+        helper.make_node("Mul", ["m1", "low"], ["m2"]),
+        helper.make_node("Unsqueeze", ["m2", "axes"], ["m3"]),
+        helper.make_node("MatMul", ["q", "k"], ["s0"]),
+        helper.make_node("Add", ["s0", "m3"], ["s1"]),
+        helper.make_node("Softmax", ["s1"], ["s2"], axis=-1),
+        helper.make_node("MatMul", ["s2", "v"], ["a0"]),
+        helper.make_node("Transpose", ["a0"], ["a1"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["a1", "joined"], ["a2"]),
+        helper.make_node("MatMul", ["a2", "wo"], ["a3"]),
+        helper.make_node("Add", ["a3", "bias"], ["a4"]),
+        helper.make_node("Add", ["a4", "x"], ["r"]),
+        helper.make_node("LayerNormalization", ["r", "gamma", "beta"], ["n"], axis=-1),
+        helper.make_node("MatMul", ["n", "wide"], ["f0"]),
+        helper.make_node("Relu", ["f0"], ["f1"]),
+        helper.make_node("MatMul", ["f1", "narrow"], ["hidden"]),
+        helper.make_node("ReduceMean", ["hidden", "axis"], ["pooled"], keepdims=0),
+    ]
+    weights["axis"] = np.array([1], np.int64)
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, (1, symbol)) for name in ("tokens", "mask")
+    ]
+    outputs = [floats("hidden", 1, symbol, hidden), floats("pooled", 1, hidden)]
+    return save(path, nodes, inputs, outputs, weights)
