@@ -73,7 +73,11 @@ def footprints(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> list[lis
 
 
 def traffic_bytes(
-    accesses: tuple[Access, ...], nest: tuple[Loop, ...], sizes: list[list[float]], capacity_bytes: float
+    accesses: tuple[Access, ...],
+    nest: tuple[Loop, ...],
+    sizes: list[list[float]],
+    capacity_bytes: float,
+    factors: tuple[float, ...] = (),
 ) -> float:
     """Bytes that a nest brings into a memory of the given capacity.
 
@@ -86,6 +90,7 @@ def traffic_bytes(
         nest: loops, outermost first.
         sizes: their `footprints`.
         capacity_bytes: of the memory.
+        factors: what a byte of each buffer counts; one each if left out.
     """
     fitting = next((d for d, used in enumerate(sizes) if sum(used) <= capacity_bytes), len(nest))
     total = 0.0
@@ -97,7 +102,7 @@ def traffic_bytes(
             resident = resident and not used
             if not resident:
                 moved *= loop.trips
-        total += max(moved, sizes[0][position])
+        total += max(moved, sizes[0][position]) * (factors[position] if factors else 1.0)
     return total
 
 

@@ -10,7 +10,7 @@ from tvm import s_tir
 from host.space.design import Sampler
 from host.space.rules.common import PEEL, fuse_parallel
 from host.space.rules.prefetch import LINE_ELEMENTS, linear, prefetch_in
-from host.space.rules.tiled_roles import Roles, counts_of
+from host.space.rules.tiled_roles import Roles, counts_of, outer_order, peeled_loops
 from host.space.workload import Access, Stage
 
 
@@ -93,12 +93,14 @@ class Nest:
     def _arrange(self, second: Any, rows: Any, vectors: Any) -> None:
         """Loops that can be fused for parallel execution first, those whose borders are peeled inside."""
         counts, roles = self._counts, self._roles
-        ordered = [] if second is None else [(second, counts.second_blocks, counts.peeled)]
-        ordered.append((rows, counts.tile_blocks, counts.peeled or counts.ragged_rows))
-        ordered.append((vectors, counts.panel_blocks, roles.ragged_vectors))
-        self._free = [loop for loop, _, peeled in ordered if not peeled]
-        self._free_extents = [extent for _, extent, peeled in ordered if not peeled]
-        self._kept = [loop for loop, _, peeled in ordered if peeled]
+        named = {"rows": (rows, counts.tile_blocks), "vectors": (vectors, counts.panel_blocks)}
+        if second is not None:
+            named["second"] = (second, counts.second_blocks)
+        peeled = peeled_loops(roles, counts)
+        ordered = [name for name in outer_order(roles, counts) if name in named]
+        self._free = [named[name][0] for name in ordered if name not in peeled]
+        self._free_extents = [named[name][1] for name in ordered if name not in peeled]
+        self._kept = [named[name][0] for name in ordered if name in peeled]
 
     def _unroll(
         self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any, tile: list[Any]

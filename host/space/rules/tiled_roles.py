@@ -115,6 +115,22 @@ def counts_of(roles: Roles, values: Decisions) -> Counts:
     )
 
 
+def peeled_loops(roles: Roles, counts: Counts) -> frozenset[str]:
+    """Which of the outermost loops, "second", "rows" and "vectors", have borders of their own."""
+    peeled = {
+        "second": counts.peeled,
+        "rows": counts.peeled or counts.ragged_rows,
+        "vectors": roles.ragged_vectors,
+    }
+    return frozenset(name for name, own in peeled.items() if own)
+
+
+def outer_order(roles: Roles, counts: Counts) -> tuple[str, ...]:
+    """The outermost loops, outermost first: peeled ones go inside, so that the others can run in parallel."""
+    peeled = peeled_loops(roles, counts)
+    return tuple(sorted(("second", "rows", "vectors"), key=lambda name: name in peeled))
+
+
 def parallel_chunks(outer: int, roles: Roles, counts: Counts) -> int:
     """Iterations of the outermost loops that can run in parallel.
 

@@ -102,3 +102,25 @@ def test_latency_limits_a_single_accumulator() -> None:
     function = fn.dense(16, 64, 1024)
     quick = estimate_seconds(_space(function), values)
     assert estimate_seconds(space_for(fn.task(function), slow, 1), values) > 1.5 * quick
+
+
+def test_panels_outside_of_the_rows_read_memory_in_runs_and_long_runs_are_faster() -> None:
+    """With peeled borders the panels are the outermost loop: each reads every pixel's part of its channels."""
+    space = _space(fn.depthwise(224, 64, 1))
+    values = {
+        "vectors": 1,
+        "rows": 4,
+        "rows2": 1,
+        "block": 1,
+        "block2": 1,
+        "unroll": 1,
+        "window": 0,
+        "pad": 1,
+    }
+    parts = estimate_seconds(space, {**values, "panel": 1})
+    assert parts > 1.2 * estimate_seconds(space, {**values, "panel": 4})
+    # A copied input is walked through row by row, whatever the panels are.
+    copied = {**values, "pad": 0}
+    assert estimate_seconds(space, {**copied, "panel": 1}) == pytest.approx(
+        estimate_seconds(space, {**copied, "panel": 4}), rel=0.1
+    )

@@ -100,7 +100,7 @@ def test_partial_results_are_folded_by_halves() -> None:
     """Folded one after the other, 32 partial results are a chain of 32 dependent operations."""
     space, _ = _space("softmax")
     schedule = space.apply(space.candidate({"partials": 2, "inline": 0}, "test"))
-    for reduction in ("max", "sum"):
+    for reduction in ("maximum", "total"):
         loops = schedule.get_loops(schedule.get_sblock(reduction))
         assert int(schedule.get(loops[-1]).extent) == 4
 
