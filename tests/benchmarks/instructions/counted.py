@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
 
-from host.build import KernelCache, compile_kernel, target_for
+from host.build import KernelCache, target_for
 from host.errors import BuildError, ScheduleError
 from host.model import DeviceProfile, Task
 from host.space import scheduled_function
 from targets import Board
 from tests.benchmarks.emulation.verify import proposal
+from tests.benchmarks.instructions.compiling import LimitedCompiler
 from tests.benchmarks.instructions.counting import count_blocks
 from tests.benchmarks.instructions.cycles import cycles_per_run, estimated_cycles
 from tests.benchmarks.instructions.figures import Counted
@@ -31,24 +34,41 @@ from tests.emulation.qemu import Call, executable
 GENSOR = "gensor"
 
 
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """Programs of one operator that compile.
+
+    Attributes:
+        functions: scheduled functions by name; `GENSOR` is Gensor's first proposal, the others are random.
+        failed: random programs that do not compile or not in time, with their decisions and the reason.
+    """
+
+    functions: Mapping[str, tvm.tirx.PrimFunc]
+    failed: tuple[dict[str, Any], ...]
+
+
 def programs_of(
-    task: Task, profile: DeviceProfile, samples: int, seed: int, cache: KernelCache
-) -> dict[str, tvm.tirx.PrimFunc]:
-    """Gensor's first proposal and random programs of the same space, those left out that do not compile.
+    task: Task, profile: DeviceProfile, samples: int, seed: int, compiler: LimitedCompiler, folder: Path
+) -> Programs:
+    """Gensor's first proposal and random programs of the same space, compiled.
 
     Raises:
+        BuildError: Gensor's proposal does not compile in time.
         ScheduleError: the task has no design space.
     """
     space, candidate = proposal(task, profile)
     functions = {GENSOR: scheduled_function(space.apply(candidate))}
     target = target_for(profile.board)
+    compiler.compile(functions[GENSOR], target, folder)
+    failed = []
     for number, program in enumerate(random_programs(space, samples, seed)):
         try:
-            compile_kernel(program.function, "random", target, cache)
-        except BuildError:
+            compiler.compile(program.function, target, folder)
+        except BuildError as error:
+            failed.append({"decisions": dict(program.decisions), "reason": str(error)[:300]})
             continue
         functions[f"random-{number}"] = program.function
-    return functions
+    return Programs(functions, tuple(failed))
 
 
 def count(

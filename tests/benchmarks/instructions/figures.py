@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from host.errors import ScheduleError
 from targets import HardwareModel
 from tests.benchmarks.operators.figures import geomean
 
-SCHEMA = "edgetlm.instructions/1"
+SCHEMA = "edgetlm.instructions/2"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,13 @@ class Counted:
     loop_share: float
 
 
-def entry_of(kind: str, flops: float, gensor: Counted, samples: Sequence[Counted]) -> dict[str, Any]:
+def entry_of(
+    kind: str,
+    flops: float,
+    gensor: Counted,
+    samples: Sequence[Counted],
+    failed: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """The results of one operator.
 
     Args:
@@ -41,7 +48,13 @@ def entry_of(kind: str, flops: float, gensor: Counted, samples: Sequence[Counted
         flops: floating-point operations of one call.
         gensor: the first proposal.
         samples: random programs of the same space.
+        failed: random programs without figures, with the reason.
+
+    Raises:
+        ScheduleError: no random program has figures.
     """
+    if not samples:
+        raise ScheduleError(f"none of {len(failed)} random programs has figures")
     best = min(samples, key=lambda counted: counted.estimated_cycles)
     return {
         "class": kind,
@@ -49,6 +62,7 @@ def entry_of(kind: str, flops: float, gensor: Counted, samples: Sequence[Counted
         "gensor": _entry(gensor, flops),
         "random64": {
             "programs": len(samples),
+            "failed": [dict(program) for program in failed],
             "best_instructions": min(counted.instructions for counted in samples),
             "best_cycles": best.estimated_cycles,
             "median_instructions": statistics.median(counted.instructions for counted in samples),

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
+from host.build import KernelCache, compile_kernel, target_for
+from host.errors import BuildError, ScheduleError
 from tests.benchmarks.emulation.__main__ import entries_of, failure
 from tests.benchmarks.emulation.__main__ import summary as emulation_summary
 from tests.benchmarks.emulation.verify import Verdict
+from tests.benchmarks.instructions.__main__ import resumed, write_whole
+from tests.benchmarks.instructions.compiling import LimitedCompiler
 from tests.benchmarks.instructions.counting import Block
 from tests.benchmarks.instructions.figures import Counted, entry_of, summary
 from tests.benchmarks.instructions.listing import executions, hot_loop, parse, runs_of, tool
 from tests.benchmarks.instructions.shapes import MOST_FLOP, SMALL
 from tests.benchmarks.operators.configurations import CLASSES, OPERATORS
+from tests.unit.space import functions as fn
 
 # Two nested loops, of which the inner one has a path that is rarely taken.
 LISTING = """
@@ -125,6 +131,46 @@ def test_figures_of_an_operator_and_their_means() -> None:
     assert found["geomean"]["instructions gensor/best"] == pytest.approx(1.5)
     assert found["worst"]["cycles gensor/best"] == ["b", 2.0]
     json.dumps(found)
+
+
+def test_programs_without_figures_are_listed() -> None:
+    failed = [{"decisions": {"rows": 4}, "reason": "not compiled after 60 s"}]
+    entry = entry_of("gemv", 1e3, _counted(120, 45.0), [_counted(100, 90.0)], failed)
+    assert (entry["random64"]["programs"], entry["random64"]["failed"]) == (1, failed)
+    with pytest.raises(ScheduleError, match="none of 1 random programs"):
+        entry_of("gemv", 1e3, _counted(120, 45.0), [], failed)
+
+
+def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
+    path, settings = tmp_path / "figures.json", {"schema": "s/1", "samples": 64}
+    assert resumed(path, settings) == {}
+    done = {"class": "gemv", "gensor": {}}
+    operators = {"a": done, "b": {"class": "gemv", "error": "does not lower"}}
+    write_whole(path, {**settings, "operators": operators})
+    assert [file.name for file in tmp_path.iterdir()] == ["figures.json"]
+    # What failed is tried again.
+    assert resumed(path, settings) == {"a": done}
+    with pytest.raises(ValueError, match="another samples"):
+        resumed(path, {**settings, "samples": 16})
+    with pytest.raises(ValueError, match="needs --json"):
+        resumed(None, settings)
+
+
+def test_a_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    board = fn.board("", 1)
+    function = fn.dense(4, 8, 8, 4)
+    target = target_for(board)
+    compiler = LimitedCompiler(KernelCache(tmp_path / "cache"), 1e-4)
+    try:
+        with pytest.raises(BuildError, match="not compiled after"):
+            compiler.compile(function, target, tmp_path)
+        compiler.limit_s = 300.0
+        compiler.compile(function, target, tmp_path)
+    finally:
+        compiler.close()
+    made = compile_kernel(function, "dense", target, compiler.cache)
+    assert made.from_cache
+    assert made.content == compile_kernel(function, "dense", target).content
 
 
 def test_small_operators_are_of_every_class() -> None:
