@@ -27,14 +27,13 @@ _RAGGED = 1.3
 # Slow-down by conflicts in the first level: between 1.3 and 4 in measured programs.
 _CONFLICT, _CLOSE_CONFLICT = 2.0, 1.03
 # Share of the memory bandwidth that a core's own prefetching reaches on a few streams, and on more of them
-# than it follows: the vectors of a panel lie apart, each is a stream. 4 and 8 vectors of 768 to 3072 weights:
+# than it follows: packed vectors of a panel lie apart, each is a stream. 4 and 8 vectors of 3072 weights:
 # 100 and 105 us in the cache, 202 and 264 us from memory.
 _STREAM, _MANY_STREAMS = 0.7, 0.6
 _FOLLOWED_STREAMS = 6
-# Bytes beside a short run of memory that are fetched with it, in vain, by levels from the second on. Pooling
-# of 8x112x112x64 in runs of 64, 128 and 256 bytes: 2.4, 1.5 and 0.9 ms.
-_FETCHED_IN_VAIN = 128.0
-_SHORT_RUNS_FROM = 1
+# Bytes beside a short run that are fetched with it in vain, from another cache and from memory. Pooling of
+# 112x112x64 in runs of 64, 128 and 256 bytes: 66, 70 and 54 us; of eight such images 2.4, 1.5 and 0.9 ms.
+_FETCHED_IN_VAIN, _FETCHED_IN_VAIN_FROM_MEMORY = 32.0, 128.0
 # Slow-down when every register is taken: the stages after the reduction spill.
 _CROWDED = 0.06
 # Share of the transfers into the first, second, third ... level that arithmetic does not hide: the farther
@@ -118,7 +117,8 @@ def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors
         size = access.elements * access.element_bytes
         if access.argument and shared and size > hardware.levels[0].size_bytes:
             panel = size * vectors / roles.groups
-            share = _STREAM if vectors <= _FOLLOWED_STREAMS else _MANY_STREAMS
+            apart = access.block_strides[roles.vector][0] and vectors > _FOLLOWED_STREAMS
+            share = _MANY_STREAMS if apart else _STREAM
             total += panel / (share * hardware.levels[-1].bandwidth_bytes_per_s) * hardware.frequency_hz
     return total
 
@@ -238,12 +238,13 @@ def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     useful = tuple(loop for loop in nest if loop.trips > 1)
     sizes = footprints(accesses, useful)
     once = sum(sizes[0])
-    factors = _run_factors(accesses, roles, counts, values, order)
+    runs = _runs(accesses, roles, counts, values, order)
     found = []
     for number, (level, source) in enumerate(zip(hardware.levels, hardware.levels[1:], strict=False)):
-        moved = traffic_bytes(
-            accesses, useful, sizes, 0.75 * level.size_bytes, factors if number >= _SHORT_RUNS_FROM else ()
-        )
+        # The first level is filled from the second, which is near enough for any order.
+        beside = (_FETCHED_IN_VAIN if source.size_bytes else _FETCHED_IN_VAIN_FROM_MEMORY) if number else 0.0
+        factors = tuple(1.0 + beside / run for run in runs)
+        moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes, factors)
         if not source.size_bytes:
             # What has to come from memory once comes whatever the program; only more than that counts.
             moved -= once
@@ -251,25 +252,25 @@ def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     return found
 
 
-def _run_factors(
+def _runs(
     accesses: tuple[Access, ...],
     roles: Roles,
     counts: Counts,
     values: Decisions,
     order: tuple[str, ...],
 ) -> tuple[float, ...]:
-    """What a byte of each buffer costs where panels are outside of the rows, so that rows are read in parts.
+    """Bytes of each buffer that are read in one piece: short where panels are outside of the rows.
 
-    Between two parts lies what belongs to the other panels: prefetching brings some of it in vain.
+    Between two pieces lies what belongs to the other panels; prefetching brings some of it in vain.
     """
     apart = order.index("vectors") < max(order.index("rows"), order.index("second"))
     if not apart or counts.panel_blocks == 1:
-        return (1.0,) * len(accesses)
+        return (float("inf"),) * len(accesses)
     run = values["panel"] * values["vectors"] * roles.lanes
     return tuple(
-        1.0 + _FETCHED_IN_VAIN / (run * access.element_bytes)
+        float(run * access.element_bytes)
         if access.strides[roles.vector] == 1 and not access.block_strides[roles.vector][0]
-        else 1.0
+        else float("inf")
         for access in accesses
     )
 

@@ -90,7 +90,7 @@ def traffic_bytes(
         nest: loops, outermost first.
         sizes: their `footprints`.
         capacity_bytes: of the memory.
-        factors: what a byte of each buffer counts; one each if left out.
+        factors: what a byte of each buffer counts if not all of them fit; one each if left out.
     """
     fitting = next((d for d, used in enumerate(sizes) if sum(used) <= capacity_bytes), len(nest))
     total = 0.0
@@ -102,7 +102,7 @@ def traffic_bytes(
             resident = resident and not used
             if not resident:
                 moved *= loop.trips
-        total += max(moved, sizes[0][position]) * (factors[position] if factors else 1.0)
+        total += max(moved, sizes[0][position]) * (factors[position] if factors and fitting else 1.0)
     return total
 
 
