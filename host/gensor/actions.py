@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from host.gensor.etir import LEVELS, State, level_of
+from host.gensor.etir import INTERLEAVE, LEVELS, State, level_of
 from host.space.design import DesignSpace
 
 
@@ -27,13 +27,16 @@ class Action:
     target: State
 
 
-def actions(space: DesignSpace, state: State, inverse: bool = True) -> Iterator[Action]:
+def actions(
+    space: DesignSpace, state: State, inverse: bool = True, interleave: bool = True
+) -> Iterator[Action]:
     """Legal edges out of a state, the advance included.
 
     Args:
         space: the design space.
         state: where the walk stands.
         inverse: whether steps back are edges too (the graph) or not (the tree).
+        interleave: whether several tiles may be interleaved in one body.
     """
     if state.finished:
         return
@@ -45,7 +48,10 @@ def actions(space: DesignSpace, state: State, inverse: bool = True) -> Iterator[
         for kind, other in (("grow", position + 1), ("shrink", position - 1)):
             if (kind == "shrink" and not inverse) or not 0 <= other < len(decision.choices):
                 continue
-            target = state.with_value(decision.name, decision.choices[other])
+            value = decision.choices[other]
+            if not interleave and value > INTERLEAVE.get(decision.name, value):
+                continue
+            target = state.with_value(decision.name, value)
             if space.legal(target.decisions):
                 yield Action(kind, decision.name, target)
     yield Action("advance", "", state.advanced())

@@ -18,6 +18,9 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("vectors", "rows", "rows2", "unroll", "window", "pad", "partials", "strip", "inline", "cols"),
     ("panel", "block", "block2", PARALLEL, *_CUDA_BLOCK),
 )
+# Decisions that interleave several tiles in one body: their operations do not wait for one another or,
+# on a GPU, neighbouring threads touch neighbouring banks; with the value at which there is one tile only.
+INTERLEAVE = {"vectors": 1, "rows2": 1, "partials": 1, "vx": 1, "vy": 1}
 
 
 @dataclass(frozen=True)

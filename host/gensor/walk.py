@@ -31,6 +31,7 @@ class WalkOptions:
         stall: walks without a better program after which no further one is started.
         descents: best programs from which the walk goes on at temperature zero, over all levels at once.
         inverse: whether walks may step back (False: the tree).
+        interleave: whether several tiles may be interleaved in one body (virtual threads, accumulators).
         greedy: whether the best action is always taken (the Roller manner).
     """
 
@@ -42,6 +43,7 @@ class WalkOptions:
     stall: int = 14
     descents: int = 3
     inverse: bool = True
+    interleave: bool = True
     greedy: bool = False
 
 
@@ -66,7 +68,7 @@ class Step:
 
 Recorder = Callable[[Step], None]
 
-TREE = WalkOptions(walks=1, descents=0, inverse=False, greedy=True)
+TREE = WalkOptions(walks=1, descents=0, inverse=False, interleave=False, greedy=True)
 
 
 @dataclass
@@ -200,7 +202,7 @@ def _walk_step(
     here = cost(state)
     benefits = tuple(
         (edge.kind, edge.decision, edge.target.decisions.get(edge.decision, 0), here / cost(edge.target))
-        for edge in actions(space, state, options.inverse)
+        for edge in actions(space, state, options.inverse, options.interleave)
     )
     return Step(number, state, here, benefits, (taken.kind, taken.decision))
 
@@ -216,7 +218,7 @@ def _choose(
 ) -> Action:
     """One transition: benefit of an action is T(s) / T(s'), the advance follows a sigmoid of the steps."""
     here = cost(state)
-    *moves, advance = list(actions(space, state, options.inverse))
+    *moves, advance = list(actions(space, state, options.inverse, options.interleave))
     gains = [here / cost(action.target) for action in moves]
     if options.greedy:
         best = max(range(len(moves)), key=lambda i: gains[i], default=None)

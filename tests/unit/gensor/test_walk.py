@@ -8,7 +8,7 @@ from tvm import tirx
 from host.gensor import Gensor
 from host.gensor.actions import actions
 from host.gensor.benefit import estimate_seconds
-from host.gensor.etir import LEVELS, initial_state, level_of
+from host.gensor.etir import INTERLEAVE, LEVELS, initial_state, level_of
 from host.gensor.walk import TREE, Pool, WalkOptions, construct
 from host.model import DeviceProfile
 from host.space import DesignSpace, scheduled_function, space_for
@@ -73,6 +73,22 @@ def test_the_tree_only_grows() -> None:
     grown = next(a.target for a in actions(space, state) if a.kind == "grow")
     assert {a.kind for a in actions(space, grown, inverse=False)} == {"grow", "advance"}
     assert "shrink" in {a.kind for a in actions(space, grown, inverse=True)}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_tree_interleaves_nothing(name: str) -> None:
+    space = _space(name)
+    [candidate] = Gensor(tree=True).propose(space, PROFILE, [], 1, seed=0)
+    values = dict(candidate.decisions)
+    assert all(values[decision] <= single for decision, single in INTERLEAVE.items() if decision in values)
+
+
+def test_the_graph_interleaves_what_waits() -> None:
+    """Sums along short tiles wait for the one before unless there are several of them."""
+    space = _space("depthwise")
+    [candidate] = Gensor().propose(space, PROFILE, [], 1, seed=0)
+    values = dict(candidate.decisions)
+    assert any(values[decision] > single for decision, single in INTERLEAVE.items() if decision in values)
 
 
 def test_every_decision_of_every_rule_belongs_to_a_level() -> None:
