@@ -105,7 +105,7 @@ def test_latency_limits_a_single_accumulator() -> None:
 
 
 def test_panels_outside_of_the_rows_read_memory_in_runs_and_long_runs_are_faster() -> None:
-    """With peeled borders the panels are the outermost loop: each reads every pixel's part of its channels."""
+    """With peeled borders panels are the outermost loop: each reads its channels of every pixel."""
     space = _space(fn.depthwise(224, 64, 1))
     values = {
         "vectors": 1,
