@@ -12,7 +12,7 @@ _UNITS = (16, 8, 4, 32, 2, 64)
 
 @dataclass(frozen=True)
 class Formula:
-    """square * n^2 + linear * n + constant + units * ceil(n / unit) + unit_rows * n * ceil(n / unit).
+    """square * n^2 + linear * n + constant + units * ceil(step * n / unit) + unit_rows * n * ceil(n / unit).
 
     All coefficients are integers, so that the value is one at every length.
     """
@@ -23,10 +23,11 @@ class Formula:
     units: int = 0
     unit_rows: int = 0
     unit: int = 1
+    step: int = 1
 
     def at(self, length: int) -> int:
         """The number at one length."""
-        rounded = -(-length // self.unit)
+        rounded = -(-length * self.step // self.unit)
         return (
             self.square * length * length
             + self.linear * length
@@ -43,7 +44,7 @@ class Formula:
         if self.linear:
             total = total + length * self.linear
         if self.units or self.unit_rows:
-            rounded = (length + (self.unit - 1)) // self.unit
+            rounded = (length * self.step + (self.unit - 1)) // self.unit
             if self.units:
                 total = total + rounded * self.units
             if self.unit_rows:
@@ -79,10 +80,12 @@ def _candidates(lengths: Sequence[int], numbers: Sequence[int]) -> Iterator[Form
     if len(lengths) < 3:
         return
     yield _line(lengths, numbers, lambda n: n * n, lambda a, c: Formula(square=a, constant=c))
-    for unit in _UNITS:
-        yield _line(lengths, numbers, _rows(unit), _in_unit_rows(unit))
     if len(lengths) > 3:
         yield _parabola(lengths, numbers)
+    for unit in _UNITS:
+        yield _line(lengths, numbers, _rows(unit), _in_unit_rows(unit))
+    for unit in _UNITS:
+        yield _in_steps(lengths, numbers, unit)
 
 
 def _rounded(unit: int) -> Callable[[int], int]:
@@ -114,6 +117,12 @@ def _line(
         return None
     slope, rest = divmod(numbers[other] - numbers[0], basis(lengths[other]) - first)
     return None if rest else make(slope, numbers[0] - slope * first)
+
+
+def _in_steps(lengths: Sequence[int], numbers: Sequence[int], unit: int) -> Formula:
+    """ceil(step * n / unit) + constant, with the step that the first and the last number suggest."""
+    step = round((numbers[-1] - numbers[0]) * unit / (lengths[-1] - lengths[0]))
+    return Formula(units=1, step=step, unit=unit, constant=numbers[0] + (-lengths[0] * step // unit))
 
 
 def _parabola(lengths: Sequence[int], numbers: Sequence[int]) -> Formula | None:

@@ -12,7 +12,7 @@ from host.build.default_schedule import default_schedule
 from host.dynamic.dispatch import dispatched, runs_of
 from host.dynamic.request import Dimension
 from host.dynamic.template import Template, unify
-from host.dynamic.tiles import clamped, to_loops
+from host.dynamic.tiles import Clamped, clamped, to_loops
 from host.dynamic.variants import Variant, applied, best_of, task_at, variants_of
 from host.errors import EdgeError, LoweringError, ScheduleError
 from host.gensor import Gensor
@@ -20,9 +20,10 @@ from host.model import Candidate, DeviceProfile
 from host.space import Decision, DesignSpace, scheduled_function, space_for
 
 # Multiples of a program's tiles, and lengths that no tile divides, from which programs over the length are
-# made: primes, so that no number in a program is one of them by accident.
+# made: primes, so that no number in a program is one of them by accident. The lengths leave different rests
+# by 8 and by 16: with equal rests, what is rounded up to vectors would look like a line.
 _MULTIPLES = (7, 11, 13)
-_RAGGED = (37, 61, 101, 149)
+_RAGGED = (37, 59, 97, 151)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +67,8 @@ def _made(name: str, template: Template, dimension: Dimension, profile: DevicePr
             return _fixed(name, template, profile, seed)
         try:
             return _tiled(name, template, dimension, profile, seed)
-        except ScheduleError:
-            return _ragged(name, template, profile, seed)
+        except ScheduleError as error:
+            return _ragged(name, template, profile, seed, str(error))
     except (ScheduleError, LoweringError) as error:
         return default_over(name, template, profile, " ".join(str(error).split()))
 
@@ -93,9 +94,20 @@ def _proposed(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidat
 
 
 def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
-    variants = variants_of(name, template, profile, dimension.low, dimension.high, seed)
     length = tirx.Var("length", "int32")
-    functions = [_clamped(name, template, variant, profile, length) for variant in variants]
+    variants: list[Variant] = []
+    functions: list[tirx.PrimFunc] = []
+    refused = ""
+    for variant in variants_of(name, template, profile, dimension.low, dimension.high, seed):
+        try:
+            made = _clamped(name, template, variant, profile, length)
+        except (ScheduleError, LoweringError) as error:
+            refused = str(error)
+            continue
+        variants.append(replace(variant, least=made.least))
+        functions.append(made.function)
+    if not variants:
+        raise ScheduleError(refused)
     choices = best_of(variants, dimension.low, dimension.high)
     if -1 in choices:
         # Shorter than any tile: too little work to matter, written as it was lowered.
@@ -111,7 +123,7 @@ def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceP
 
 def _clamped(
     name: str, template: Template, variant: Variant, profile: DeviceProfile, length: tirx.Var
-) -> tirx.PrimFunc:
+) -> Clamped:
     programs = {}
     for multiple in _MULTIPLES:
         space = applied(variant, name, template, multiple, profile.threads)
@@ -120,13 +132,10 @@ def _clamped(
             "gensor",
         )
         programs[multiple] = to_loops(scheduled_function(space.apply(candidate)))
-    made = clamped(programs, variant.whole, length, name)
-    if made.least > variant.least:
-        raise ScheduleError(f"{name}: tiles of {made.least}, expected {variant.least}")
-    return made.function
+    return clamped(programs, variant.whole, length, name)
 
 
-def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:
+def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, untiled: str) -> Kernel:
     """One program for lengths that no vector divides; it takes the others as well."""
     spaces = {n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in _RAGGED}
     middle = spaces[_RAGGED[-1]]
@@ -148,7 +157,7 @@ def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int) ->
             programs[n] = scheduled_function(fixed.apply(fixed.candidate(values, candidate.proposer)))
         function = unify(programs, name).over(tirx.Var("length", "int32"))
         return Kernel(name, function, candidate.proposer, candidate.rule, values)
-    raise ScheduleError(f"{name}: no program of rule {middle.rule.name} is legal at every length")
+    raise ScheduleError(f"{untiled}; and no program of rule {middle.rule.name} is legal at every length")
 
 
 def default_over(name: str, template: Template, profile: DeviceProfile, reason: str) -> Kernel:

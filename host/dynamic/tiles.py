@@ -181,7 +181,9 @@ class _Clamping:
             body = _dropped(body, loop.loop_var)
             place = tirx.min((loop.loop_var * number + found.loop_var) * tile, self.length - tile)
             extent = tirx.min(number, tiles - loop.loop_var * number)
-            return _with(found, extent, tirx.SeqStmt([tirx.Bind(start, place), body]))
+            inside = tirx.SeqStmt([tirx.Bind(start, place), body])
+            # How many tiles there are in the block is open now, so an unrolled loop no longer can be.
+            return _with(found, extent, inside, tirx.ForKind.SERIAL)
 
         body = tvm_ffi.structural_map(loop.body, (tirx.For, within))
         each = (tiles + (blocks - 1)) // blocks
@@ -205,8 +207,9 @@ class _Clamping:
             raise ScheduleError(f"{self.what}: tiles of {faults[0]} depend on one another")
 
 
-def _with(loop: tirx.For, extent: Any, body: Any) -> tirx.For:
-    return tirx.For(loop.loop_var, loop.min, extent, loop.kind, body, loop.thread_binding, loop.annotations)
+def _with(loop: tirx.For, extent: Any, body: Any, kind: Any = None) -> tirx.For:
+    kind = loop.kind if kind is None else kind
+    return tirx.For(loop.loop_var, loop.min, extent, kind, body, loop.thread_binding, loop.annotations)
 
 
 def _products(node: Any, variable: tirx.Var) -> tuple[list[int], int]:
@@ -231,7 +234,8 @@ def _partner(loop: tirx.For, step: int) -> tuple[tirx.For] | None:
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(loop.body, (tirx.For, found.append), order="pre")
     for inner in found:
-        plain = inner.kind == tirx.ForKind.SERIAL and isinstance(inner.extent, tirx.IntImm)
+        kinds = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
+        plain = inner.kind in kinds and isinstance(inner.extent, tirx.IntImm)
         if not plain or int(inner.extent) < 2 or step % int(inner.extent):
             continue
         if _in_step(loop, inner):

@@ -58,6 +58,7 @@ class Variant:
         along: where the length is.
         rows, vectors: tile along rows and along vectors in elements; 1 where that is not the length.
         unit_s: estimated seconds of one tile by length.
+        least: the least length that it takes.
     """
 
     candidate: Candidate
@@ -66,11 +67,7 @@ class Variant:
     rows: int
     vectors: int
     unit_s: Mapping[int, float]
-
-    @property
-    def least(self) -> int:
-        """The least length that it takes."""
-        return max(self.rows, self.vectors)
+    least: int
 
     @property
     def whole(self) -> int:
@@ -228,7 +225,7 @@ def _constructed(
     elements = hardware.lanes * values["vectors"] if along.vector else 1
     row_tile = values["rows"] if along.rows else 1
     units = _units(name, template, hardware, profile.threads, along, values, (row_tile, elements))
-    return Variant(proposals[0], hardware, along, row_tile, elements, units)
+    return Variant(proposals[0], hardware, along, row_tile, elements, units, max(row_tile, elements))
 
 
 def _held(space: DesignSpace, along: Along, rows: int, vectors: int) -> DesignSpace | None:

@@ -1,0 +1,98 @@
+"""Kernels over a range of lengths, compiled and run at every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from host.dynamic.kernels import Kernel, kernel_over
+from host.dynamic.request import Dimension
+from host.dynamic.template import unify
+from host.model import DeviceProfile
+from tests.unit.space import functions
+
+HIGH = 64
+DIMENSION = Dimension("n", 1, HIGH, {})
+WITNESSES = (37, 59, 97, 151)
+
+
+@cache
+def kernel(make: Callable[[int], tirx.PrimFunc], name: str) -> Kernel:
+    """The kernel of a function over 1 to 64."""
+    board = functions.board("avx2")
+    profile = DeviceProfile("test", board, board.hardware, 1)
+    template = unify({n: make(n) for n in WITNESSES}, name)
+    return kernel_over(name, template, DIMENSION, profile, 0)
+
+
+def compiled(made: Kernel) -> Callable[..., None]:
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
+    function: Callable[..., None] = tvm.compile(made.function, target=target)[made.name]
+    return function
+
+
+def run(function: Callable[..., None], inputs: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    output = tvm.runtime.tensor(np.full(shape, np.nan, np.float32))
+    function(*(tvm.runtime.tensor(value) for value in inputs), output)
+    return output.numpy()
+
+
+def dense(n: int) -> tirx.PrimFunc:
+    return functions.dense(n, 32, 24, 8)
+
+
+def scores(n: int) -> tirx.PrimFunc:
+    return functions.batched(2, n, n, 8)
+
+
+def weighted(n: int) -> tirx.PrimFunc:
+    return functions.batched(2, n, 16, n)
+
+
+def doubled(n: int) -> tirx.PrimFunc:
+    a = te.placeholder((n, 10), name="A")
+    b = te.compute((n, 10), lambda i, j: a[i, j] * tirx.const(2, "float32"), name="double")
+    return te.create_prim_func([a, b])
+
+
+def test_rows_along_the_length_with_a_fused_epilogue() -> None:
+    made = kernel(dense, "dense")
+    assert made.source == "gensor" and made.rule == "tiled"
+    function, draw = compiled(made), np.random.default_rng(0)
+    weights = draw.normal(size=(4, 24, 8)).astype(np.float32)
+    for n in range(1, HIGH + 1):
+        a = draw.normal(size=(n, 24)).astype(np.float32)
+        got = run(function, [a, weights], (n, 32))
+        np.testing.assert_allclose(got, functions.dense_numpy(a, weights), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [scores, weighted])
+def test_columns_and_sums_along_the_length(make: Callable[[int], tirx.PrimFunc]) -> None:
+    made = kernel(make, make.__name__)
+    assert made.source == "gensor"
+    function, draw = compiled(made), np.random.default_rng(1)
+    for n in range(1, HIGH + 1):
+        first, second = ((2, n, 8), (2, 8, n)) if make is scores else ((2, n, n), (2, n, 16))
+        a = draw.normal(size=first).astype(np.float32)
+        b = draw.normal(size=second).astype(np.float32)
+        np.testing.assert_allclose(run(function, [a, b], (2, n, second[2])), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_task_without_tiles_has_one_program_for_all() -> None:
+    made = kernel(doubled, "doubled")
+    assert (made.source, made.programs) == ("gensor", 1)
+    function = compiled(made)
+    for n in range(1, HIGH + 1):
+        a = np.random.default_rng(n).normal(size=(n, 10)).astype(np.float32)
+        np.testing.assert_array_equal(run(function, [a], (n, 10)), 2 * a)
+
+
+def test_short_and_long_lengths_have_programs_of_their_own() -> None:
+    made = kernel(dense, "dense")
+    assert 1 < made.programs <= 8
+    assert made.decisions
