@@ -128,6 +128,7 @@ def _failed(reason: str, total: float) -> dict[str, Any]:
         "kernels": dict.fromkeys(_SOURCES, 0),
         "from_database": 0,
         "default_share": None,
+        "outside_share": None,
         "seconds": {**dict.fromkeys(_STAGES, 0.0), "total": total},
         "peak_rss_mb": None,
         "error": reason,
@@ -171,6 +172,7 @@ def child(request: dict[str, Any]) -> None:
         "kernels": dict(kernels),
         "from_database": sum(task.from_database for task in result.tasks),
         "default_share": result.default_share,
+        "outside_share": _outside(result.tasks, latencies["edgetlm"] / 1e3),
         "seconds": {stage: result.seconds.get(stage, 0.0) for stage in _STAGES}
         | {stage: seconds for stage, seconds in result.seconds.items() if stage not in _STAGES},
         "peer_errors": {
@@ -178,6 +180,12 @@ def child(request: dict[str, Any]) -> None:
         },
     }
     Path(request["answer"]).write_text(json.dumps(entry))
+
+
+def _outside(tasks: Sequence[Any], model_s: float) -> float | None:
+    """Share of the model's time that no kernel accounts for, these timed inside the running model."""
+    times = [task.latency_us * 1e-6 * task.weight for task in tasks if task.latency_us is not None]
+    return 1.0 - sum(times) / model_s if len(times) == len(tasks) else None
 
 
 def _bounds(result: Any) -> dict[str, list[float]]:
@@ -212,9 +220,10 @@ def show(name: str, entry: dict[str, Any]) -> None:
         for peer, ratio in entry["speedup"].items()
     )
     kernels = ", ".join(f"{count} {source}" for source, count in entry["kernels"].items() if count)
+    outside = "unknown" if entry["outside_share"] is None else f"{entry['outside_share']:.1%}"
     sys.stdout.write(
         f"{name:<24} {entry['latency_ms']['edgetlm']:9.2f} ms  {peers}  error {entry['max_rel_err']:.1e}  "
-        f"[{kernels}; default {entry['default_share']:.1%}]  {entry['seconds']['total']:.0f} s  "
+        f"[{kernels}; default {entry['default_share']:.1%}; outside {outside}]  {entry['seconds']['total']:.0f} s  "
         f"{entry['peak_rss_mb']:.0f} MB\n"
     )
     sys.stdout.flush()
