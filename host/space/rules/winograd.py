@@ -25,8 +25,8 @@ from targets import HardwareModel
 
 # How a padded input is read: from a padded copy, or from the input itself where each element is tested.
 PAD_COPY, PAD_TEST = 0, 1
-# Multiply-adds in unrolled code.
-_LARGEST_CODE = 256
+# Steps of the reduction that are written out in the product's innermost loop.
+_STEPS = (1, 2, 4)
 
 
 class Winograd:
@@ -49,14 +49,18 @@ class Winograd:
             Decision("vectors", tuple(size for size in _divisors(shape.blocks) if size <= 8)),
             Decision("rows", tuple(sorted(size for size in rows if size <= 28))),
             Decision("tiles", _divisors(shape.down)),
-            Decision("unroll", tuple(size for size in (1, 2, 4) if shape.channels_in % size == 0)),
+            Decision("unroll", tuple(size for size in _STEPS if shape.channels_in % size == 0)),
             Decision("pad", _pad_choices(shape)),
             Decision("depth", tuple(depths)),
             Decision("span", _divisors(shape.down)),
         )
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Blocks divide, accumulators fit the registers, code stays within reason."""
+        """Blocks divide and accumulators fit the registers.
+
+        That bounds the code too: besides the transforms, which have a fixed size, only steps of the product
+        are unrolled, at most `_STEPS[-1]` of at most one multiply-add for each register.
+        """
         shape = _shape(workload, hardware)
         per_vector = max(1, shape.lanes // hardware.lanes)
         accumulators = values["rows"] * values["vectors"] * per_vector
@@ -65,7 +69,6 @@ class Winograd:
             and shape.down % (values["tiles"] * values["span"]) == 0
             and values["depth"] % values["unroll"] == 0
             and accumulators + min(values["vectors"], 4) * per_vector + 1 <= hardware.vector_registers
-            and accumulators * values["unroll"] <= _LARGEST_CODE
         )
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

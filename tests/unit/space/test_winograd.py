@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from host.errors import ScheduleError
 from host.model import SPACE_VERSION, Candidate, DeviceProfile, Energy, Measurement
@@ -71,6 +72,50 @@ def test_every_combination_of_decisions_applies() -> None:
             space.apply(space.candidate(values, "all"))
             count += 1
     assert count > 20
+
+
+def _written_out(statement: Any) -> int:
+    """Stores in the code of a statement, those of unrolled loops once for each iteration."""
+    if isinstance(statement, tirx.For):
+        times = int(statement.extent) if statement.kind == tirx.ForKind.UNROLLED else 1
+        return times * _written_out(statement.body)
+    if isinstance(statement, tirx.SeqStmt):
+        return sum(_written_out(part) for part in statement.seq)
+    if isinstance(statement, s_tir.SBlockRealize):
+        assert statement.block.init is None
+        return _written_out(statement.block.body)
+    if isinstance(statement, tirx.IfThenElse):
+        assert statement.else_case is None
+        return _written_out(statement.then_case)
+    assert isinstance(statement, tirx.BufferStore | tirx.Evaluate), type(statement)
+    return 1
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+@pytest.mark.parametrize("name", ["local", "raspberry_pi_4", "visionfive2"])
+def test_the_code_of_the_largest_programs_is_bounded(name: str, outputs: int) -> None:
+    """Of every combination of the decisions that write code out, with some of the others."""
+    board = BOARD if name == "local" else board_for(declared()[name])
+    assert board is not None
+    space = space_of(board, (1, 14, 14, 48), 64, outputs)
+    names = [decision.name for decision in space.decisions]
+    combinations = list(itertools.product(*(decision.choices for decision in space.decisions)))
+    random.Random(0).shuffle(combinations)
+    kept = {}
+    for choice in combinations:
+        values = dict(zip(names, choice, strict=True))
+        if space.legal(values) and values["unroll"] != 2:
+            kept.setdefault(tuple(values[one] for one in ("vectors", "rows", "unroll", "pad")), values)
+    size = outputs + 2
+    # Input and weights by columns and rows, products likewise, and the results.
+    transforms = 2 * size**2 + (3 + size) * size + (size + outputs) * outputs + outputs**2
+    sizes = []
+    for values in kept.values():
+        scheduled = scheduled_function(space.apply(space.candidate(values, "corner")))
+        sizes.append(_written_out(scheduled.body) - transforms)
+    # Accumulators are set to zero and written to in four steps; the rest pads and fetches ahead.
+    assert max(sizes) <= 5 * board.hardware.vector_registers + 3
+    assert max(sizes) > 20
 
 
 def test_registers_are_not_overcommitted() -> None:
