@@ -57,6 +57,7 @@ class Core:
         cpu_names: what the agent may report as `cpu_name`: "implementer:part" on Arm, the device tree's
             name of the core on RISC-V.
         mattr: LLVM features beyond those of `mcpu`.
+        dot_product: "s8s8" with dot products of signed bytes.
         mabi: ABI where LLVM wants it named.
     """
 
@@ -73,6 +74,7 @@ class Core:
     cpu_names: tuple[str, ...] = ()
     mattr: tuple[str, ...] = ()
     mabi: str = ""
+    dot_product: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ class BoardFile:
             issue_width=core.issue_width,
             loads_per_cycle=core.loads_per_cycle,
             look_ahead=core.look_ahead,
+            dot_product=core.dot_product,
         )
 
 

@@ -115,6 +115,9 @@ class HardwareModel:
         issue_width: vector instructions that one core can start in a cycle, loads among them.
         loads_per_cycle: loads of a register that one core can start in a cycle.
         look_ahead: operations that wait in the core while later ones start: how far out of order it works.
+        dot_product: operands of the instruction that adds the product of four pairs of bytes to each 32-bit
+            lane, as often in a cycle as a fused multiply-add: "u8s8" (unsigned by signed: x86 VNNI), "s8s8"
+            (signed by signed: Arm SDOT), "" without one.
     """
 
     cores: int
@@ -131,6 +134,7 @@ class HardwareModel:
     issue_width: float = 5.0
     loads_per_cycle: float = 2.0
     look_ahead: float = 192.0
+    dot_product: str = ""
 
     @property
     def lanes(self) -> int:

@@ -15,10 +15,11 @@ from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
 
 _INJECTIVE = frozenset({"transpose", "slice", "pad", "take", "interleave"})
 _PACKED = frozenset({"packed_dense", "packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
-_ANCHORS = _PACKED | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
+_DOT = frozenset({"dot_dense", "dot_conv"})
+_ANCHORS = _PACKED | _DOT | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
 # What may stand behind an anchor: element by element of its result, every element once.
 _EPILOGUE = ELEMENTWISE | {"transpose"}
-_PADDED = frozenset({"packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
+_PADDED = frozenset({"packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv", "dot_conv"})
 # Copies of one operation that a function may hold. Stages without loops of their own are written into each
 # of their readers, so that a chain whose every step reads its input twice would grow as a power of two.
 _MOST_COPIES = 64

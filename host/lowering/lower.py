@@ -7,15 +7,18 @@ import tvm
 from host.errors import ImportFailed
 from host.lowering.affine import fold_affine
 from host.lowering.decompose import decompose_transposed
+from host.lowering.dots import arrange_dots
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.layout import sink_transposes
 from host.lowering.pack import pack_weights
 from host.lowering.products import pointwise_as_dense, split_sliced_dense
+from host.lowering.quantized import use_integers
 from host.lowering.reader import read
 from host.lowering.rebuild import share_equal
 from host.lowering.recognise import recognise
+from host.lowering.requantize import fold_scales
 from host.lowering.simplify import simplify
 from host.lowering.tasks import make_tasks
 from host.lowering.views import sink_reshapes
@@ -40,7 +43,7 @@ def lower(model: ImportedModel, board: Board, winograd: bool = True) -> LoweredM
     """
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
-    graph = optimise(read(model.module), board.hardware.lanes)
+    graph = optimise(read(model.module), board.hardware.lanes, board.hardware.dot_product)
     if winograd:
         graph = use_winograd(graph, board.hardware)
     target = tvm.target.Target(board.tvm_target)
@@ -55,14 +58,15 @@ def lower(model: ImportedModel, board: Board, winograd: bool = True) -> LoweredM
     )
 
 
-def optimise(graph: Graph, lanes: int) -> Graph:
+def optimise(graph: Graph, lanes: int, dot_product: str = "") -> Graph:
     """All rewrites of the graph, in order.
 
     Args:
         graph: as read.
         lanes: fp32 elements of the target's vector.
+        dot_product: of its `HardwareModel`.
     """
-    graph = share_equal(widen_halves(graph))
+    graph = share_equal(use_integers(widen_halves(graph)))
     # Views out of the way first: what belongs together is then written without them.
     graph = sink_reshapes(simplify(graph))
     graph = recognise(simplify(graph))
@@ -73,5 +77,6 @@ def optimise(graph: Graph, lanes: int) -> Graph:
     graph = simplify(graph)
     graph = fold_affine(graph)
     graph = decompose_transposed(graph)
+    graph = fold_scales(arrange_dots(graph, lanes, dot_product))
     graph = share_equal(graph)
     return pack_weights(graph, lanes)

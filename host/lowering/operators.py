@@ -1,8 +1,10 @@
 """What the operations of the graph are.
 
 Elementwise (inputs broadcast together): the names in `UNARY`, `BINARY`, "where", "clip"
-(attrs low, high), "cast".  Movement: "reshape", "transpose" (axes), "broadcast", "concat" (axis),
-"slice" (begin, strides per dimension), "pad" (before, after, value), "take" (axis, mode).
+(attrs low, high), "cast"; "dequantize" (x, scale, zero point: (x - zero) * scale) and
+"quantize" (the same: round(x / scale) + zero, ties to even, saturated).  Movement: "reshape",
+"transpose" (axes), "broadcast", "concat" (axis), "slice" (begin, strides per dimension),
+"pad" (before, after, value), "take" (axis, mode).
 Reductions: `REDUCTIONS` (axes, keepdims).
 
 Anchors, all with channels last:
@@ -10,6 +12,8 @@ Anchors, all with channels last:
     "conv_transpose"  x [N, *S, C], weight [*K, C, O/groups]; output_padding besides
     "dense"      x [..., K] times constant weight [K, N]
     "matmul"     two activations
+    "integer_conv", "integer_dense"  the same of bytes into int32, constant weights; a convolution's
+                 padding holds `fill`. Arranged for dot products: "dot_conv", "dot_dense"
     "pool"       kind max|average, kernel, strides, dilation, padding, count_pad
     "softmax", "log_softmax" over the last axis; "layer_norm", "rms_norm" over the last `dims` dimensions
 """
@@ -28,9 +32,9 @@ _BINARY_NAMES = """
 """
 UNARY = frozenset(_UNARY_NAMES.split())
 BINARY = frozenset(_BINARY_NAMES.split())
-ELEMENTWISE = UNARY | BINARY | {"where", "clip", "cast", "broadcast"}
+ELEMENTWISE = UNARY | BINARY | {"where", "clip", "cast", "broadcast", "quantize", "dequantize"}
 REDUCTIONS = frozenset({"sum", "mean", "max", "min", "prod", "variance"})
-CONTRACTIONS = frozenset({"conv", "conv_transpose", "dense", "matmul"})
+CONTRACTIONS = frozenset({"conv", "conv_transpose", "dense", "matmul", "integer_conv", "integer_dense"})
 ROW_WISE = frozenset({"softmax", "log_softmax", "layer_norm", "rms_norm"})
 ANCHORS = CONTRACTIONS | ROW_WISE | REDUCTIONS | {"pool"}
 COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})

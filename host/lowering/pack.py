@@ -61,25 +61,25 @@ def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarra
     weight = node.inputs[1]
     if node.op == "dense":
         width = lanes_for(weight.shape[1], lanes)
-        return "packed_dense", lambda data: _blocks(data, width)
+        return "packed_dense", lambda data: blocks(data, width)
     groups = node.attrs["groups"]
     channels = node.inputs[0].shape[-1]
     out_channels = weight.shape[-1]
     if groups == 1:
         width = lanes_for(out_channels, lanes)
-        return "packed_conv", lambda data: _blocks(data, width)
+        return "packed_conv", lambda data: blocks(data, width)
     if groups == channels:
         return "depthwise_conv", lambda data: np.ascontiguousarray(data[..., 0, :])
     width = lanes_for(out_channels // groups, lanes)
 
     def per_group(data: np.ndarray) -> np.ndarray:
         parts = np.split(data, groups, axis=-1)
-        return np.stack([_blocks(part, width) for part in parts])
+        return np.stack([blocks(part, width) for part in parts])
 
     return "grouped_conv", per_group
 
 
-def _blocks(data: np.ndarray, width: int) -> np.ndarray:
+def blocks(data: np.ndarray, width: int) -> np.ndarray:
     """[..., N] as [ceil(N / width), ..., width], filled up with zeros."""
     missing = -data.shape[-1] % width
     if missing:

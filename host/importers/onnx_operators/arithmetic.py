@@ -132,37 +132,6 @@ def _det(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     return context.compute(compute, inputs[0])
 
 
-def _qlinear_matmul(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
-    """Matrix product of quantised numbers, computed in float32 of the exact integers' differences."""
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
-    dtype = dtype_of(y_zero)
-
-    def whole(value: Any, zero: Any, rows: bool) -> Any:
-        number = relax.op.astype(value, "int32")
-        offset = _along(context, relax.op.astype(zero, "int32"), len(shape_of(context, value)), rows)
-        return context.emit(relax.op.subtract(number, offset))
-
-    product = context.emit(relax.op.matmul(whole(a, a_zero, True), whole(b, b_zero, False), "int32"))
-    rank = len(shape_of(context, product))
-    scale = context.emit(
-        relax.op.multiply(_along(context, a_scale, rank, True), _along(context, b_scale, rank, False))
-    )
-    real = relax.op.astype(product, "float32")
-    ratio = relax.op.divide(relax.op.astype(scale, "float32"), relax.op.astype(y_scale, "float32"))
-    shifted = relax.op.add(relax.op.round(relax.op.multiply(real, ratio)), relax.op.astype(y_zero, "float32"))
-    info = np.iinfo(dtype)
-    return relax.op.astype(relax.op.clip(context.emit(shifted), float(info.min), float(info.max)), dtype)
-
-
-def _along(context: Context, value: Any, rank: int, rows: bool) -> Any:
-    """A scale or zero point per row or per column, shaped to meet a matrix."""
-    value = context.emit(value)
-    shape = shape_of(context, value)
-    if len(shape) != 1 or shape[0] == 1 or not rows or rank < 2:
-        return value
-    return context.emit(relax.op.reshape(value, [shape[0], 1]))
-
-
 CONVERTERS: dict[str, Converter] = {
     "BitCast": _bit_cast,
     "CumProd": _cumulative(product=True),
@@ -171,5 +140,4 @@ CONVERTERS: dict[str, Converter] = {
     "Dropout": _dropout,
     "IsInf": _is_inf,
     "Pow": _pow,
-    "QLinearMatMul": _qlinear_matmul,
 }

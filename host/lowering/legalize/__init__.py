@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from host.lowering.graph import Node
-from host.lowering.legalize import contraction, movement, pooling, reduction, row_wise, winograd
+from host.lowering.legalize import contraction, dot, movement, pooling, reduction, row_wise, winograd
 from host.lowering.legalize.elementwise import expression
 from host.lowering.legalize.stage import Indices, Stage
 from host.lowering.legalize.stock import NotOneExpressionError, stock
@@ -16,6 +16,8 @@ __all__ = ["NotOneExpressionError", "Stage", "write"]
 _WRITERS: dict[str, Callable[[Stage, Node], None]] = {
     "packed_dense": contraction.packed_dense,
     "packed_conv": contraction.packed_conv,
+    "dot_dense": dot.dot_dense,
+    "dot_conv": dot.dot_conv,
     "winograd_conv": winograd.winograd_conv,
     "grouped_conv": contraction.grouped_conv,
     "depthwise_conv": contraction.depthwise_conv,

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import te, tirx
 
 from host.lowering.graph import Node, Value
+from host.lowering.legalize.elementwise import dtype_of
 from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
@@ -18,10 +19,10 @@ def packed_dense(stage: Stage, node: Node) -> None:
 
     def element(indices: Indices) -> Expression:
         *rows, j = indices
-        return te.sum(data(*rows, k) * weight(j // lanes, k, j % lanes), axis=[k])
+        return te.sum(product(data(*rows, k), weight(j // lanes, k, j % lanes), node.output.dtype), axis=[k])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
-    _finish(stage, node.output, stage.compute(shape, element, "matmul"))
+    finish(stage, node.output, stage.compute(shape, element, "matmul"))
 
 
 def matmul(stage: Stage, node: Node) -> None:
@@ -35,7 +36,7 @@ def matmul(stage: Stage, node: Node) -> None:
         b = right(*_broadcast(node.inputs[1], batch), k, j)
         return te.sum(a * b, axis=[k])
 
-    _finish(stage, node.output, stage.compute(node.output.shape, element, "matmul"))
+    finish(stage, node.output, stage.compute(node.output.shape, element, "matmul"))
 
 
 def _broadcast(value: Value, batch: Indices) -> list[Any]:
@@ -47,17 +48,18 @@ def _broadcast(value: Value, batch: Indices) -> list[Any]:
 def packed_conv(stage: Stage, node: Node) -> None:
     """Dense convolution; weight [O' / L, *K, C, L]; block "conv1d", "conv2d" or "conv3d"."""
     blocks, *kernel, channels, lanes = node.inputs[1].shape
-    data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
+    data, weight = padded_input(stage, node, node.attrs.get("fill", 0)), stage.argument(node.inputs[1])
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
     ic = te.reduce_axis((0, channels), "ic")
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices
         x = data(n, *window(node, spatial, axes), ic)
-        return te.sum(x * weight(oc // lanes, *axes, ic, oc % lanes), axis=[*axes, ic])
+        w = weight(oc // lanes, *axes, ic, oc % lanes)
+        return te.sum(product(x, w, node.output.dtype), axis=[*axes, ic])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
-    _finish(stage, node.output, stage.compute(shape, element, f"conv{len(kernel)}d"))
+    finish(stage, node.output, stage.compute(shape, element, f"conv{len(kernel)}d"))
 
 
 def grouped_conv(stage: Stage, node: Node) -> None:
@@ -111,6 +113,12 @@ def _is_point(axis: Any) -> bool:
     return int(axis.dom.extent) == 1
 
 
+def product(left: Expression, right: Expression, dtype: str) -> Expression:
+    """A product in the type of the sum: bytes are widened first."""
+    factors = [part if dtype_of(part) == dtype else part.astype(dtype) for part in (left, right)]
+    return factors[0] * factors[1]
+
+
 def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> te.Tensor:
     """The input with its padding around it (block "pad_temp"), or as it is if there is none."""
     value, padding = node.inputs[0], node.attrs["padding"]
@@ -134,7 +142,7 @@ def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> te.Tensor:
     return stage.compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
 
 
-def _finish(stage: Stage, value: Value, tensor: te.Tensor) -> None:
+def finish(stage: Stage, value: Value, tensor: te.Tensor) -> None:
     """Padded columns are left out wherever the result is read."""
     if tuple(int(d) for d in tensor.shape) == value.shape:
         stage.define_tensor(value, tensor)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx, topi
 
-from host.lowering.legalize import math
+from host.lowering.legalize import math, quantized
 
 Expression = Any
 _Maker = Callable[[Sequence[Expression], dict[str, Any], str], Expression]
@@ -172,6 +172,8 @@ _MAKERS: dict[str, _Maker] = {
     "where": _where,
     "selu": _selu,
     "softplus": _softplus,
+    "quantize": quantized.quantize,
+    "dequantize": quantized.dequantize,
 }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from host.lowering.builder import Builder
 from host.lowering.graph import Value, broadcast_shape, constant, normalise_axis
 from host.lowering.reader.call import OperatorCall, Reader
+from host.lowering.reader.quantized import is_quantized_constant
 
 _SPATIAL = "DHW"
 
@@ -26,7 +27,8 @@ def _channels_last(layout: str) -> str:
 def _convolution(builder: Builder, call: OperatorCall) -> Value | None:
     attrs, data, weight = call.attrs, call.value(0), call.value(1)
     layout, out_layout = str(attrs.data_layout), str(attrs.out_layout or attrs.data_layout)
-    if weight.data is None or len(layout) != len(data.shape) or not _plain(layout, out_layout):
+    known = weight.is_constant or is_quantized_constant(weight)
+    if not known or len(layout) != len(data.shape) or not _plain(layout, out_layout):
         return None
     transposed = "transpose" in call.name
     last = _channels_last(layout)
@@ -191,7 +193,8 @@ def _matmul(builder: Builder, call: OperatorCall) -> Value | None:
         right = builder.reshape(right, (right.size, 1))
     batch = broadcast_shape(left.shape[:-2], right.shape[:-2])
     shape = (*batch, left.shape[-2], right.shape[-1])
-    op = "dense" if right.is_constant and len(right.shape) == 2 else "matmul"
+    known = right.is_constant or is_quantized_constant(right)
+    op = "dense" if known and len(right.shape) == 2 else "matmul"
     return builder.reshape(builder.one(op, [left, right], shape, call.dtype), call.shape)
 
 

@@ -12,10 +12,10 @@ from tvm import relax
 from host.errors import LoweringError
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Shape, Value
-from host.lowering.reader import basic, functions, movement, neural
+from host.lowering.reader import basic, functions, movement, neural, quantized
 from host.lowering.reader.call import OperatorCall, Reader
 
-_READERS: dict[str, Reader] = {**basic.READERS, **movement.READERS, **neural.READERS}
+_READERS: dict[str, Reader] = {**basic.READERS, **movement.READERS, **neural.READERS, **quantized.READERS}
 
 
 def read(module: tvm.IRModule) -> Graph:

@@ -194,11 +194,15 @@ def transpose(shape: tuple[int, ...], order: tuple[int, ...]) -> tirx.PrimFunc:
 
 
 def run(
-    function: tirx.PrimFunc, arguments: list[np.ndarray], shape: tuple[int, ...], target: dict[str, object]
+    function: tirx.PrimFunc,
+    arguments: list[np.ndarray],
+    shape: tuple[int, ...],
+    target: dict[str, object],
+    dtype: str = "float32",
 ) -> np.ndarray:
     """The output of a compiled function."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     compiled = tvm.compile(module, target=tvm.target.Target(target)).jit()
-    output = tvm.runtime.tensor(np.full(shape, np.nan, "float32"))
+    output = tvm.runtime.tensor(np.full(shape, np.nan if dtype == "float32" else 77, dtype))
     compiled["main"](*[tvm.runtime.tensor(a) for a in arguments], output)
     return output.numpy()

@@ -1,0 +1,41 @@
+"""Products of bytes into int32, four of them one dot product: weights [N / L, K / 4, L, 4]."""
+
+from __future__ import annotations
+
+from tvm import te
+
+from host.lowering.graph import Node
+from host.lowering.legalize.contraction import finish, padded_input, product, window
+from host.lowering.legalize.stage import Expression, Indices, Stage
+
+
+def dot_dense(stage: Stage, node: Node) -> None:
+    """X [..., K] times weight [N' / L, K / 4, L, 4]; block "dot_matmul" computes N' >= N columns."""
+    data, weight = stage.tensor(node.inputs[0], "prologue"), stage.argument(node.inputs[1])
+    blocks, depth, lanes, group = node.inputs[1].shape
+    k, q = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, group), "q")
+
+    def element(indices: Indices) -> Expression:
+        *rows, j = indices
+        x = data(*rows, k * group + q)
+        return te.sum(product(x, weight(j // lanes, k, j % lanes, q), "int32"), axis=[k, q])
+
+    shape = (*node.output.shape[:-1], blocks * lanes)
+    finish(stage, node.output, stage.compute(shape, element, "dot_matmul"))
+
+
+def dot_conv(stage: Stage, node: Node) -> None:
+    """Convolution; weight [O' / L, *K, C / 4, L, 4]; block "dot_conv2d" and the like."""
+    blocks, *kernel, depth, lanes, group = node.inputs[1].shape
+    data, weight = padded_input(stage, node, node.attrs["fill"]), stage.argument(node.inputs[1])
+    axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
+    k, q = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, group), "q")
+
+    def element(indices: Indices) -> Expression:
+        n, *spatial, oc = indices
+        x = data(n, *window(node, spatial, axes), k * group + q)
+        w = weight(oc // lanes, *axes, k, oc % lanes, q)
+        return te.sum(product(x, w, "int32"), axis=[*axes, k, q])
+
+    shape = (*node.output.shape[:-1], blocks * lanes)
+    finish(stage, node.output, stage.compute(shape, element, f"dot_conv{len(kernel)}d"))

@@ -1,0 +1,197 @@
+"""Products of quantised tensors in integers.
+
+A contraction whose activations are dequantised bytes (per tensor) and whose weights are dequantised constants
+(per tensor or per output channel), or one of bytes widened to int32, becomes a product of bytes into int32:
+
+    sum (x - zx) (w - zw) = sum x v + d sum (x - zx) - zx sum v,   w - zw = v + d
+
+with v in a signed byte. d is 0 unless weights without sign reach beyond one; sum v is known beforehand.
+Scales follow behind the sum. Whatever else reads a dequantised constant gets it folded, in fp32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.reader.quantized import is_quantized_constant
+from host.lowering.rebuild import rebuild
+
+_BYTES = ("int8", "uint8")
+
+
+@dataclass(frozen=True, eq=False)
+class _Activations:
+    """Bytes: `data` - `zero`, times `scale` where they stand for real numbers."""
+
+    data: Value
+    zero: Value
+    scale: Value | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Weights:
+    """Integers without zero point, and a scale for each output channel (None for integers as such)."""
+
+    data: np.ndarray
+    scale: np.ndarray | None
+
+
+def use_integers(graph: Graph) -> Graph:
+    """An equal graph whose quantised contractions are computed in integers."""
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.op in ("conv", "dense"):
+            result = _in_integers(builder, node, inputs)
+            if result is not None:
+                return result
+        if node.op in ("dequantize", "transpose", "reshape"):
+            # Perhaps on the way to a contraction; folded where something else reads the result.
+            return builder.copy(node, inputs)
+        return builder.copy(node, [_folded(value) for value in inputs])
+
+    return rebuild(graph, rule)
+
+
+def _in_integers(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+    x, w = _activations(builder, inputs[0]), _weights(inputs[1])
+    if x is None or w is None or (x.scale is None) != (w.scale is None):
+        return None
+    total = _product(builder, node, x, w.data)
+    if total is None or x.scale is None or w.scale is None:
+        return total
+    scale = builder.binary("multiply", x.scale, constant(w.scale))
+    return builder.binary("multiply", builder.cast(total, "float32"), scale)
+
+
+def _activations(builder: Builder, value: Value) -> _Activations | None:
+    """The bytes behind an operand, without the views and conversions between."""
+    node = value.producer
+    if node is None:
+        return None
+    if node.op in ("transpose", "reshape"):
+        inner = _activations(builder, node.inputs[0])
+        if inner is None:
+            return None
+        if node.op == "transpose":
+            moved = builder.transpose(inner.data, node.attrs["axes"])
+        else:
+            moved = builder.reshape(inner.data, value.shape)
+        return _Activations(moved, inner.zero, inner.scale)
+    if node.op == "dequantize":
+        data, scale, zero = node.inputs
+        usable = data.dtype in _BYTES and scale.size == zero.size == 1
+        return _Activations(data, _scalar(builder, zero), _scalar(builder, scale)) if usable else None
+    zero = constant(0, "int32")
+    if node.op == "subtract" and value.dtype == "int32" and node.inputs[1].size == 1:
+        zero = _scalar(builder, node.inputs[1])
+        node = node.inputs[0].producer
+    if node is None or node.op != "cast" or node.output.dtype != "int32":
+        return None
+    data = node.inputs[0]
+    return _Activations(data, zero, None) if data.dtype in _BYTES and data.shape == value.shape else None
+
+
+def _scalar(builder: Builder, value: Value) -> Value:
+    wide = value if value.is_float else builder.cast(value, "int32")
+    return builder.reshape(wide, ())
+
+
+def _weights(value: Value) -> _Weights | None:
+    if value.data is not None:
+        return _Weights(value.data, None) if value.dtype == "int32" else None
+    parts = _parts(value)
+    if parts is None:
+        return None
+    data, scale, zero = parts
+    rows = np.broadcast_to(scale, data.shape).reshape(-1, data.shape[-1])
+    if data.dtype.name not in _BYTES or not (rows == rows[:1]).all():
+        return None
+    return _Weights(data.astype(np.int32) - zero, np.ascontiguousarray(rows[0]))
+
+
+def _parts(value: Value) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Integers of a dequantised constant, with scales and zero points (int32) of the same shape."""
+    if not is_quantized_constant(value) or value.producer is None:
+        return None
+    node = value.producer
+    if node.op == "dequantize":
+        data, scale, zero = (part.data for part in node.inputs)
+        assert data is not None and scale is not None and zero is not None
+        return data, np.broadcast_to(scale, data.shape), np.broadcast_to(zero.astype(np.int32), data.shape)
+    inner = _parts(node.inputs[0])
+    assert inner is not None
+    if node.op == "transpose":
+        axes = node.attrs["axes"]
+        return inner[0].transpose(axes), inner[1].transpose(axes), inner[2].transpose(axes)
+    return inner[0].reshape(value.shape), inner[1].reshape(value.shape), inner[2].reshape(value.shape)
+
+
+def _folded(value: Value) -> Value:
+    """A dequantised constant as numbers."""
+    parts = _parts(value)
+    if parts is None:
+        return value
+    data, scale, zero = parts
+    return constant((data.astype(np.int32) - zero).astype(np.float32) * scale)
+
+
+def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray) -> Value | None:
+    """The sum in int32, or None where it has no such form."""
+    channels = weights.shape[-1]
+    columns = weights.reshape(-1, channels)
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    shift = np.where(high > 127, high - 127, np.where(low < -128, low + 128, 0)).astype(np.int32)
+    if (high - low > 255).any():
+        return None
+    fitting = (weights - shift).astype(np.int8)
+    if node.op == "conv":
+        if shift.any() or node.attrs["groups"] != 1:
+            return None
+        total = _convolution(builder, node, x, fitting)
+    else:
+        total = _dense(builder, node, x.data, fitting)
+    if total is None:
+        return None
+    sums = fitting.reshape(-1, channels).sum(axis=0, dtype=np.int32)
+    total = _without(builder, total, builder.binary("multiply", x.zero, constant(sums)))
+    if not shift.any():
+        return total
+    rows, last = builder.cast(x.data, "int32"), len(x.data.shape) - 1
+    length = x.data.shape[last]
+    summed = (*rows.shape[:last], 1)
+    sums_x = builder.one("sum", [rows], summed, "int32", axes=(last,), keepdims=True)
+    offset = builder.binary("multiply", x.zero, constant(length, "int32"))
+    moved = builder.binary("multiply", builder.binary("subtract", sums_x, offset), constant(shift))
+    return builder.binary("add", total, moved)
+
+
+def _without(builder: Builder, total: Value, term: Value) -> Value:
+    if term.data is None:
+        return builder.binary("subtract", total, term)
+    return builder.binary("add", total, constant(-term.data)) if term.data.any() else total
+
+
+def _dense(builder: Builder, node: Node, data: Value, weights: np.ndarray) -> Value:
+    matrix = builder.reshape(data, (-1, data.shape[-1]))
+    shape = (matrix.shape[0], weights.shape[1])
+    result = builder.one("integer_dense", [matrix, constant(weights)], shape, "int32")
+    return builder.reshape(result, node.output.shape)
+
+
+def _convolution(builder: Builder, node: Node, x: _Activations, weights: np.ndarray) -> Value | None:
+    """A convolution whose padding is the zero point; one that reads single positions is a dense product."""
+    attrs, *kernel = node.attrs, *weights.shape[:-2]
+    plain = not any(attrs["padding"]) and all(step == 1 for step in attrs["strides"])
+    if plain and prod(kernel) == 1:
+        return _dense(builder, node, x.data, weights.reshape(weights.shape[-2:]))
+    fill = x.zero.scalar()
+    if fill is None and any(attrs["padding"]):
+        return None
+    specs = [(node.output.shape, "int32")]
+    attrs = {**attrs, "fill": int(fill or 0)}
+    return builder.emit("integer_conv", [x.data, constant(weights)], attrs, specs)[0]

@@ -1,0 +1,121 @@
+"""Quantised operators, bit by bit as ONNX Runtime computes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import NodeProto, TensorProto, helper
+
+from host.importers import load
+from tests.unit.importers.harness import execute, graph
+
+Arrays = dict[str, np.ndarray]
+DRAW = np.random.default_rng(0)
+FLOAT, UINT8, INT8, INT32 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
+
+
+def _bytes(dtype: str, *shape: int) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return DRAW.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def same_as_onnxruntime(
+    folder: Path,
+    node: NodeProto,
+    inputs: dict[str, np.ndarray],
+    constants: dict[str, np.ndarray],
+    *types: int,
+) -> list[np.ndarray]:
+    """Outputs of one node, which have to be ONNX Runtime's to the last bit."""
+    outputs = [helper.make_tensor_value_info(n, t, None) for n, t in zip(node.output, types, strict=True)]
+    model = graph([node], inputs, outputs, constants, 21)
+    # What is computed at import would be ONNX's own evaluator's work.
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    wanted = session.run(None, inputs)
+    for declared, array in zip(model.graph.output, wanted, strict=True):
+        declared.type.tensor_type.shape.SetInParent()
+        for size in np.asarray(array).shape:
+            declared.type.tensor_type.shape.dim.add().dim_value = size
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    samples = [list(inputs.values())]
+    imported = load(path, samples=samples, reference=lambda engine, file, given: [wanted])
+    assert imported.module is not None, imported.reason
+    made = execute(imported.module, samples[0])
+    for have, want in zip(made, wanted, strict=True):
+        assert have.dtype == want.dtype
+        np.testing.assert_array_equal(have, want)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_quantising_rounds_ties_to_even_and_saturates(tmp_path: Path, dtype: str) -> None:
+    x = np.array([0.25, 0.75, 1.25, -0.25, -0.75, 1000.0, -1000.0, 3e38], "float32")
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    constants = {"s": np.float32(0.5), "z": np.array(2, dtype)}
+    code = UINT8 if dtype == "uint8" else INT8
+    (made,) = same_as_onnxruntime(tmp_path, node, {"x": x}, constants, code)
+    limits = np.iinfo(dtype)
+    assert made.tolist() == [2, 4, 4, 2, 0, limits.max, limits.min, limits.max]
+
+
+def test_scales_and_zero_points_may_differ_along_an_axis(tmp_path: Path) -> None:
+    constants = {"s": DRAW.random(3).astype("float32") + 0.01, "z": np.array([-5, 0, 7], "int8")}
+    x = DRAW.normal(size=(2, 3, 4)).astype("float32")
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"], axis=1)
+    same_as_onnxruntime(tmp_path, node, {"x": x}, constants, INT8)
+    back = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["y"], axis=-2)
+    same_as_onnxruntime(tmp_path, back, {"x": _bytes("int8", 2, 3, 4)}, constants, FLOAT)
+
+
+@pytest.mark.parametrize("values", [[-1.5, 0.1, 3.0], [0.0, 0.0, 0.0], [2.0, 3.0, 4.0], [-2.0, -3.0, -1.0]])
+def test_dynamic_quantisation_includes_zero(tmp_path: Path, values: list[float]) -> None:
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
+    same_as_onnxruntime(tmp_path, node, {"x": np.array(values, "float32")}, {}, UINT8, FLOAT, UINT8)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
+def test_integer_matrix_products(tmp_path: Path, types: tuple[str, str], columns: bool) -> None:
+    left, right = types
+    zero = _bytes(right, 6) if columns else np.array(3, right)
+    constants = {"b": _bytes(right, 20, 6), "za": np.array(9, left), "zb": zero}
+    node = helper.make_node("MatMulInteger", ["a", "b", "za", "zb"], ["y"])
+    same_as_onnxruntime(tmp_path, node, {"a": _bytes(left, 5, 20)}, constants, INT32)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_integer_convolutions_pad_with_the_zero_point(tmp_path: Path, groups: int) -> None:
+    constants = {"w": _bytes("uint8", 6, 4 // groups, 3, 3), "zx": np.uint8(100), "zw": np.uint8(130)}
+    node = helper.make_node(
+        "ConvInteger", ["x", "w", "zx", "zw"], ["y"], pads=[1, 0, 2, 1], strides=[2, 1], group=groups
+    )
+    same_as_onnxruntime(tmp_path, node, {"x": _bytes("uint8", 1, 4, 7, 7)}, constants, INT32)
+
+
+def test_quantised_matrix_products(tmp_path: Path) -> None:
+    constants: dict[str, np.ndarray] = {
+        "b": _bytes("int8", 20, 6),
+        "ys": np.float32(0.7),
+        "yz": np.uint8(110),
+    }
+    constants |= {"as": np.float32(0.02), "az": np.uint8(90)}
+    constants |= {"bs": (DRAW.random(6) * 0.1).astype("float32"), "bz": np.zeros(6, "int8")}
+    node = helper.make_node("QLinearMatMul", ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], ["y"])
+    same_as_onnxruntime(tmp_path, node, {"a": _bytes("uint8", 5, 20)}, constants, UINT8)
+
+
+@pytest.mark.parametrize("channels", [1, 8])
+def test_quantised_convolutions(tmp_path: Path, channels: int) -> None:
+    scale = (DRAW.random(channels) * 0.01 + 0.001).astype("float32").reshape(() if channels == 1 else -1)
+    constants = {"w": _bytes("int8", 8, 4, 3, 3), "ws": scale, "wz": np.zeros(scale.shape, "int8")}
+    constants |= {"xs": np.float32(0.03), "xz": np.uint8(77), "ys": np.float32(0.4), "yz": np.uint8(100)}
+    constants |= {"b": DRAW.integers(-9000, 9000, 8).astype("int32")}
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
+    node = helper.make_node("QLinearConv", names, ["y"], auto_pad="SAME_UPPER", strides=[2, 2])
+    same_as_onnxruntime(tmp_path, node, {"x": _bytes("uint8", 1, 4, 9, 9)}, constants, UINT8)

@@ -1,0 +1,113 @@
+"""Small quantised ONNX models with ONNX Runtime's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from host.importers import load
+from host.model import ImportedModel
+
+Arrays = dict[str, np.ndarray]
+node = helper.make_node
+
+
+def draw(seed: int = 0) -> np.random.Generator:
+    """A generator of its own for every model."""
+    return np.random.default_rng(seed)
+
+
+def model(
+    folder: Path, nodes: Sequence[NodeProto], shape: Sequence[int], made: Sequence[int], constants: Arrays
+) -> ImportedModel:
+    """A model from "x" of fp32 to "y" of fp32, imported, with golden outputs of ONNX Runtime."""
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, made)]
+    body = helper.make_graph(list(nodes), "quantised", inputs, outputs, tensors)
+    path = folder / "quantised.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    path.write_bytes(helper.make_model(body, opset_imports=opsets, ir_version=10).SerializeToString())
+    onnx.checker.check_model(str(path))
+    return load(path)
+
+
+def pair(source: str, target: str, scale: str, zero: str) -> list[NodeProto]:
+    """A tensor quantised and dequantised again."""
+    names = [scale, zero]
+    return [
+        node("QuantizeLinear", [source, *names], [f"{target}q"]),
+        node("DequantizeLinear", [f"{target}q", *names], [target]),
+    ]
+
+
+def activations(dtype: str) -> Arrays:
+    """Scales and zero points of an input and of a result that is never below zero."""
+    lowest = np.iinfo(dtype).min
+    result = {"xs": np.float32(0.02), "xz": np.array(3 if dtype == "int8" else 120, dtype)}
+    return {**result, "ys": np.float32(0.05), "yz": np.array(lowest, dtype)}
+
+
+def weights(data: np.ndarray, zero: int = 0, axis: int = 0) -> Arrays:
+    """Weights with a scale for each output channel, and a bias as quantisers write it."""
+    count, generator = data.shape[axis], draw(1)
+    scale = (generator.random(count) * 0.01 + 0.001).astype("float32")
+    bias = generator.integers(-3000, 3000, count).astype("int32")
+    found = {"w": data, "ws": scale, "wz": np.full(count, zero, data.dtype), "b": bias}
+    return {**found, "bs": (np.float32(0.02) * scale).astype("float32"), "bz": np.zeros(count, "int32")}
+
+
+def gemm(
+    folder: Path, dtype: str = "uint8", rows: int = 7, depth: int = 42, columns: int = 36
+) -> ImportedModel:
+    """QDQ around Gemm and Relu, weights transposed."""
+    data = draw().integers(-127, 128, (columns, depth)).astype("int8")
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node("Gemm", ["xd", "wd", "bd"], ["g"], transB=1),
+        node("Relu", ["g"], ["r"]),
+        *pair("r", "y", "ys", "yz"),
+    ]
+    return model(folder, nodes, (rows, depth), (rows, columns), {**activations(dtype), **weights(data)})
+
+
+def convolution(folder: Path, dtype: str = "uint8", channels: int = 3, kernel: int = 3) -> ImportedModel:
+    """QDQ around a convolution, and around a sum with its input's convolution by 1x1."""
+    generator, out, half = draw(), 20, kernel // 2
+    data = generator.integers(-127, 128, (out, channels, kernel, kernel)).astype("int8")
+    side = generator.integers(-127, 128, (out, channels, 1, 1)).astype("int8")
+    constants = {**activations(dtype), **weights(data), "v": side, "vs": np.float32(0.004), "vz": np.int8(0)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node("DequantizeLinear", ["v", "vs", "vz"], ["vd"]),
+        node("Conv", ["xd", "wd", "bd"], ["c"], pads=[half] * 4, strides=[2, 2]),
+        node("Conv", ["xd", "vd"], ["p"], strides=[2, 2]),
+        *pair("c", "cd", "ys", "yz"),
+        *pair("p", "pd", "ys", "yz"),
+        node("Add", ["cd", "pd"], ["a"]),
+        *pair("a", "y", "ys", "yz"),
+    ]
+    return model(folder, nodes, (1, channels, 9, 9), (1, out, 5, 5), constants)
+
+
+def dynamic(folder: Path, dtype: str = "int8", zero: int = 0) -> ImportedModel:
+    """A product quantised while the model runs, weights per tensor."""
+    limits = np.iinfo(dtype)
+    data = draw().integers(limits.min, limits.max + 1, (24, 20)).astype(dtype)
+    constants = {"w": data, "wz": np.array(zero, dtype), "ws": np.float32(0.01)}
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("MatMulInteger", ["q", "w", "z", "wz"], ["m"]),
+        node("Cast", ["m"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["s", "ws"], ["t"]),
+        node("Mul", ["f", "t"], ["y"]),
+    ]
+    return model(folder, nodes, (2, 5, 24), (2, 5, 20), constants)
