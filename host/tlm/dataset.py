@@ -106,6 +106,10 @@ def make_example(
         return Example(index, left_out="held out")
     profile = DeviceProfile("training", board, board.hardware, space.threads)
     candidates = teacher.propose(space, profile, [], _PROGRAMS, index)
+    try:
+        space.apply(candidates[0])
+    except ScheduleError:
+        return Example(index, left_out="does not apply")
     prompt = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
     best = min(candidate.estimate_s for candidate in candidates)
     programs = []

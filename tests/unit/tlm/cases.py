@@ -41,6 +41,8 @@ def spaces(target: str, seed: int) -> Iterator[DesignSpace]:
         threads = 1 if board.hardware.gpu is not None else generator.choice((1, 2, 4))
         for task in lowered_tasks(draw_operator(generator), board):
             try:
-                yield space_for(task, board.hardware, threads)
+                space = space_for(task, board.hardware, threads)
+                space.apply(space.candidate(space.sample(generator, attempts=20000), "random"))
             except ScheduleError:
-                continue
+                continue  # no rule has programs for it
+            yield space

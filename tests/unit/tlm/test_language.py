@@ -63,7 +63,9 @@ def test_programs_of_every_target_are_written_and_read_without_loss(target: str)
     lengths = []
     for space in itertools.islice(spaces(target, 0), max(1, SENTENCES // _EACH // len(TARGETS))):
         for _ in range(_EACH):
-            sentence = sentence_of(space, space.sample(generator), generator.randrange(QUALITIES))
+            sentence = sentence_of(
+                space, space.sample(generator, attempts=20000), generator.randrange(QUALITIES)
+            )
             tokens = VOCABULARY.encode(encode(sentence))
             read = decode(VOCABULARY.decode(tokens))
             assert read == sentence
