@@ -76,7 +76,8 @@ def deploy(
     """
     from host.deployment import DeployOptions
     from host.deployment import deploy as run_deployment
-    from sdk.report.html import StagedReport
+    from sdk.report.html import render
+    from sdk.report.page import StagedPage
 
     with _as_file(model, example_inputs, name) as path:
         options = DeployOptions(
@@ -96,9 +97,9 @@ def deploy(
             peer_files=dict(peer_files or {}),
         )
         default = Path("edgetlm-out") / (name or path.stem) / "report.html"
-        with StagedReport(Path(report) if report is not None else default) as staged:
-            result = run_deployment(options, progress, staged.write)
-    return Deployment(result, staged.path)
+        with StagedPage(Path(report) if report is not None else default) as page:
+            result = run_deployment(options, progress, lambda made: page.write(render(made)))
+    return Deployment(result, page.path)
 
 
 def compile(

@@ -223,8 +223,8 @@ def show(name: str, entry: dict[str, Any]) -> None:
     outside = "unknown" if entry["outside_share"] is None else f"{entry['outside_share']:.1%}"
     sys.stdout.write(
         f"{name:<24} {entry['latency_ms']['edgetlm']:9.2f} ms  {peers}  error {entry['max_rel_err']:.1e}  "
-        f"[{kernels}; default {entry['default_share']:.1%}; outside {outside}]  {entry['seconds']['total']:.0f} s  "
-        f"{entry['peak_rss_mb']:.0f} MB\n"
+        f"[{kernels}; default {entry['default_share']:.1%}; outside {outside}]  "
+        f"{entry['seconds']['total']:.0f} s  {entry['peak_rss_mb']:.0f} MB\n"
     )
     sys.stdout.flush()
 

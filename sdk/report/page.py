@@ -1,0 +1,83 @@
+"""Pages that need nothing else: one HTML file with its charts and the library that draws them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jinja2
+
+from host.bundle import writing
+from host.deployment.folders import make_folders, remove_empty
+from host.errors import EdgeError
+from sdk.report.charts import Chart
+
+
+class StagedPage:
+    """A page beside its place, which appears there when all else is done, or leaves nothing.
+
+    Args:
+        path: where the page is to lie.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_name(f".{path.name}.part")
+        self._made: tuple[Path, ...] = ()
+
+    def __enter__(self) -> StagedPage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._partial.replace(self.path)
+            return
+        self._partial.unlink(missing_ok=True)
+        remove_empty(self._made)
+
+    def write(self, html: str) -> None:
+        """Write the page beside its place.
+
+        Raises:
+            DeviceFull: no space left.
+        """
+        with writing(self.path):
+            self._made = make_folders(self.path.parent)
+            self._partial.write_text(html, encoding="utf-8")
+
+
+def render_page(template: str, charts: Mapping[str, Chart | None], **values: Any) -> str:
+    """A template of this package as text.
+
+    Args:
+        template: file name.
+        charts: by name; those that are None are left out.
+        values: what else the template shows.
+
+    Raises:
+        EdgeError: the chart library is not installed.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sdk.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    drawn = {name: _script_json(chart) for name, chart in charts.items() if chart is not None}
+    return environment.get_template(template).render(charts=drawn, library=_chart_library(), **values)
+
+
+def _chart_library() -> str:
+    """Source of the chart library, out of the plotly package."""
+    spec = importlib.util.find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise EdgeError("the report needs the package plotly: install edgetlm[host]")
+    return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+
+
+def _script_json(chart: Chart) -> str:
+    """JSON that is safe inside a script element."""
+    return json.dumps(chart).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
