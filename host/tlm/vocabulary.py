@@ -21,11 +21,14 @@ MOVES = "-cuwg?"
 WIDTHS = (0, 1, 2, 4, 8)
 STAGE_KINDS = ("contraction", "reduction", "padding", "injective")
 
-RULE_NAMES = ("tiled", "rowwise", "injective", "winograd", "cuda_tiled", "cuda_rowwise", "cuda_injective")
+_CPU_RULES, _CUDA_RULES = "tiled rowwise injective winograd dot", "cuda_tiled cuda_rowwise cuda_injective"
+RULE_NAMES = tuple(f"{_CPU_RULES} {_CUDA_RULES}".split())
 _CPU_DECISIONS = (
     "vectors rows rows2 panel block block2 unroll window pad parallel partials inline strip tiles"
 )
-_DECISIONS = f"{_CPU_DECISIONS} depth span cols tx ty tz vx vy stage steps halo fetch threads vector"
+_DECISIONS = (
+    f"{_CPU_DECISIONS} depth span intrinsic cols tx ty tz vx vy stage steps halo fetch threads vector"
+)
 DECISION_NAMES = tuple(_DECISIONS.split())
 
 

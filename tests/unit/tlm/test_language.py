@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from host.errors import TlmError
 from host.space import space_for
+from host.space.rules import CUDA_RULES, RULES
 from host.tlm import numbers
 from host.tlm.description import describe_board, level_of
 from host.tlm.language import decode, encode, quality_of, sentence_of
@@ -108,6 +109,10 @@ def test_every_rule_and_decision_has_a_word(target: str) -> None:
     for space in itertools.islice(spaces(target, 7), 20):
         assert space.rule.name in RULE_NAMES
         assert {decision.name for decision in space.decisions} <= set(DECISION_NAMES)
+
+
+def test_all_rules_are_known() -> None:
+    assert {rule.name for rule in (*RULES, *CUDA_RULES)} == set(RULE_NAMES)
 
 
 def test_qualities_are_in_order() -> None:

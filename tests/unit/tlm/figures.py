@@ -1,0 +1,142 @@
+"""Figures of the language model on the held-out networks, without measuring.
+
+    python -m tests.unit.tlm.figures MODELS [--networks NAMES] [--boards NAMES] [--checkpoint FOLDER]
+
+MODELS is the folder of ONNX files that `python -m tests.models.export` writes. Without a checkpoint the
+lengths of sentences only. Boards with a GPU are named NAME-gpu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from host.errors import ScheduleError
+from host.gensor import Gensor
+from host.gensor.benefit import estimate_seconds
+from host.importers import load
+from host.lowering import lower
+from host.model import DeviceProfile
+from host.space import DesignSpace, space_for
+from host.tlm.decoding import generate
+from host.tlm.language import encode, sentence_of
+from host.tlm.model import load_model
+from host.tlm.vocabulary import Vocabulary
+from targets import Board
+from tests.unit.tlm.cases import board_of
+from tests.unit.tlm.list_held_out import NETWORKS
+
+BOARDS = "x86_64-v4,raspberry_pi_4,spacemit_k1,jetson_orin_nano-gpu"
+_PROGRAMS = 32
+
+
+def spaces_of(
+    models: Path, networks: Sequence[str], boards: Sequence[Board]
+) -> Iterator[tuple[str, Board, DesignSpace]]:
+    """Every task of the networks that has a design space, each once a board."""
+    for network in networks:
+        model = load(models / f"{network}.onnx", golden_cases=1)
+        for board in boards:
+            for task in lower(model, board).tasks:
+                try:
+                    yield network, board, space_for(task, board.hardware, 1)
+                except ScheduleError:
+                    continue
+
+
+def _length(space: DesignSpace) -> int | None:
+    try:
+        return len(encode(sentence_of(space, space.sample(random.Random(0), attempts=20000))))
+    except ScheduleError:
+        return None
+
+
+def _applies(space: DesignSpace, values: dict[str, int]) -> bool:
+    try:
+        space.apply(space.candidate(values, "tlm"))
+    except ScheduleError:
+        return False
+    return True
+
+
+class Comparison:
+    """Estimates of the model's and of the constructor's programs, and whether the model's apply."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._vocabulary = Vocabulary()
+        self._model, _ = load_model(checkpoint, self._vocabulary)
+        self.first: list[float] = []
+        self.best: list[float] = []
+        self.random: list[float] = []
+        self.seconds: list[float] = []
+        self.applied = self.written = 0
+
+    def add(self, board: Board, space: DesignSpace) -> None:
+        """One task."""
+        profile = DeviceProfile("figures", board, board.hardware, space.threads)
+        reference = Gensor().propose(space, profile, [], 1, 0)[0].estimate_s
+        if not _applies(
+            space, {n: int(v) for n, v in Gensor().propose(space, profile, [], 1, 0)[0].decisions}
+        ):
+            return
+        begin = time.process_time()
+        written = generate(self._model, self._vocabulary, space, _PROGRAMS, seed=0)
+        self.seconds.append(time.process_time() - begin)
+        names = [decision.name for decision in space.decisions]
+        programs = [dict(zip(names, one.values, strict=True)) for one in written]
+        likeliest = max(range(_PROGRAMS), key=lambda i: written[i].log_probability)
+        estimates = [estimate_seconds(space, values) for values in programs]
+        self.first.append(reference / estimates[likeliest])
+        self.best.append(reference / min(estimates))
+        drawn = space.sample(random.Random(0), attempts=20000)
+        self.random.append(reference / estimate_seconds(space, drawn))
+        for values in programs[:4]:
+            self.written += 1
+            self.applied += space.legal(values) and _applies(space, values)
+
+    def lines(self) -> list[str]:
+        """The figures as text."""
+        return [
+            f"tasks {len(self.first)}",
+            f"estimated speed beside Gensor's: first {_mean(self.first)}, best of {_PROGRAMS} "
+            f"{_mean(self.best)}, one random program {_mean(self.random)} (geometric means)",
+            f"processor seconds for {_PROGRAMS} programs: median {statistics.median(self.seconds):.2f}, "
+            f"most {max(self.seconds):.2f}",
+            f"applied {self.applied} of {self.written}",
+        ]
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    return f"{math.exp(statistics.fmean(map(math.log, ratios))):.3f}"
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--networks", default=",".join(NETWORKS.values()))
+    parser.add_argument("--boards", default=BOARDS)
+    parser.add_argument("--checkpoint", type=Path)
+    arguments = parser.parse_args()
+    boards = [
+        board_of(name.removesuffix("-gpu"), name.endswith("-gpu")) for name in arguments.boards.split(",")
+    ]
+    comparison = Comparison(arguments.checkpoint) if arguments.checkpoint else None
+    lengths = []
+    for _, board, space in spaces_of(arguments.models, arguments.networks.split(","), boards):
+        lengths.append(_length(space))
+        if comparison is not None and lengths[-1] is not None:
+            comparison.add(board, space)
+    known = [length for length in lengths if length is not None]
+    print(f"sentences {len(known)}, tokens: median {statistics.median(known):g}, most {max(known)}")
+    for line in comparison.lines() if comparison is not None else []:
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
