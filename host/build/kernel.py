@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,14 @@ from host.build.target import architecture_of
 from host.errors import BuildError
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 3
+BUILD_VERSION = 4
 
 SYMBOL_PREFIX = "__tvm_ffi_"
+
+# Annotation of an allocation that TVM is to leave to the code generator, which takes it from the stack.
+_STAYS = "disable_lower_builtin"
+# Bytes of one buffer on the stack: what all vector registers of any processor hold.
+_LARGEST_ON_STACK = 4096
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def compile_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.targe
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with three changes.
+    """What TVM's own build does before code generation, with four changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -82,6 +88,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - No checks of the arguments' shapes: the virtual machine has checked the model's inputs, and the
       checks are a third of the compile time and two thirds of the object.
     - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
+    - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
     """
     transform = tvm.tirx.transform
     named = function.with_attr("global_symbol", symbol)
@@ -91,7 +98,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     module = transform.SkipAssert()(lower(module))
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
-        variable: body.with_body(_natural_alignment(body.body))
+        variable: body.with_body(_sums_on_the_stack(_natural_alignment(body.body)))
         .without_attr("tirx.is_entry_func")
         .with_attr("target", target.with_host(target))
         for variable, body in module.functions.items()
@@ -117,6 +124,27 @@ def _fixed_vectors(target: tvm.target.Target) -> tvm.target.Target:
         return target
     options.pop("host", None)
     return tvm.target.Target(options)
+
+
+def _sums_on_the_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
+    """Mark small local buffers for the stack, where LLVM turns the sums of a register tile into registers.
+
+    TVM takes 1 KB and more from the heap, which is as much as sixteen vectors of AVX-512. Whether LLVM still
+    keeps the sums in registers then depends on what it can prove about pointers: next to a prefetch, in a
+    function that runs in parallel, it cannot, and stores every sum at every step.
+    """
+
+    def visit(allocation: tvm.tirx.AllocBuffer) -> tvm.tirx.AllocBuffer:
+        buffer = allocation.buffer
+        if buffer.scope() != "local" or not all(isinstance(d, tvm.tirx.IntImm) for d in buffer.shape):
+            return allocation
+        size = math.prod(int(d) for d in buffer.shape) * _element_bytes(str(buffer.dtype))
+        if size > _LARGEST_ON_STACK:
+            return allocation
+        annotations = {**dict(allocation.annotations), _STAYS: tvm.tirx.IntImm("bool", 1)}
+        return tvm.tirx.AllocBuffer(buffer, annotations, allocation.span)
+
+    return tvm_ffi.structural_map(body, (tvm.tirx.AllocBuffer, visit))
 
 
 def _natural_alignment(statement: tvm.tirx.Stmt) -> tvm.tirx.Stmt:

@@ -109,3 +109,32 @@ def test_arguments_may_lie_anywhere(tmp_path: Path, target: tvm.target.Target, s
     library = build_kernel_library({"kernel": scale(2.0)}, tmp_path / "kernel.so", target)
     # In a process of its own: a wrong assumption does not raise but kills.
     subprocess.run([sys.executable, "-c", MISALIGNED, str(library)], check=True, timeout=120)
+
+
+def test_sums_of_a_register_tile_stay_off_the_heap() -> None:
+    """Sixteen vectors of AVX-512 are 1 KB, which TVM takes from the heap; each step then stores them."""
+
+    def tile(rows: int, scope: str) -> tvm.tirx.PrimFunc:
+        a = te.placeholder((64 * rows, 32), "float32", "a")
+        b = te.placeholder((32, 16), "float32", "b")
+        k = te.reduce_axis((0, 32), "k")
+        c = te.compute((64 * rows, 16), lambda i, j: te.sum(a[i, k] * b[k, j], k), "c")
+        schedule = s_tir.Schedule(te.create_prim_func([a, b, c]))
+        block = schedule.get_sblock("c")
+        copy = schedule.cache_write(block, 0, scope)
+        i, j, depth = schedule.get_loops(block)
+        outer, inner = schedule.split(i, [None, rows])
+        schedule.reorder(outer, depth, inner, j)
+        schedule.reverse_compute_at(copy, outer)
+        schedule.parallel(outer)
+        return schedule.mod["main"]
+
+    target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v4"})
+
+    def taken_from_the_heap(function: tvm.tirx.PrimFunc) -> bool:
+        return "TVMBackendAllocWorkspace" in str(lower_function(function, "kernel", target))
+
+    assert not taken_from_the_heap(tile(16, "local"))
+    assert not taken_from_the_heap(tile(32, "local"))
+    assert taken_from_the_heap(tile(128, "local")), "a stack is small on some boards"
+    assert taken_from_the_heap(tile(16, "global"))
