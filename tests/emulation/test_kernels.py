@@ -51,7 +51,9 @@ def _written(task: Task) -> set[str]:
     return {region.source.name for block in blocks for region in schedule.get(block).writes}
 
 
-def reference(tasks: list[Task], folder: Path) -> Callable[[Task], list[np.ndarray]]:
+def reference(
+    tasks: list[Task], folder: Path, given: Callable[[Task], list[np.ndarray]] = arguments
+) -> Callable[[Task], list[np.ndarray]]:
     """Runs an unscheduled task on this machine."""
     target = tvm.target.Target({"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"})
     path = folder / "reference.so"
@@ -59,7 +61,7 @@ def reference(tasks: list[Task], folder: Path) -> Callable[[Task], list[np.ndarr
     module = tvm.runtime.load_module(str(path))
 
     def call(task: Task) -> list[np.ndarray]:
-        tensors = [tvm.runtime.tensor(value) for value in arguments(task)]
+        tensors = [tvm.runtime.tensor(value) for value in given(task)]
         module[task.workload_hash](*tensors)
         return [np.asarray(tensor.numpy()) for tensor in tensors]
 

@@ -6,6 +6,9 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Value, normalise_axis
 from host.lowering.reader.call import OperatorCall, Reader
 
+_SHORT = ("int8", "uint8", "int16", "uint16")
+_INTEGERS = {"quantize": _SHORT, "dequantize": (*_SHORT, "int32")}
+
 
 def is_quantized_constant(value: Value) -> bool:
     """Whether a value is a dequantised constant, perhaps transposed or reshaped.
@@ -33,7 +36,7 @@ def _along_axis(name: str) -> Reader:
     def read(builder: Builder, call: OperatorCall) -> Value | None:
         data, scale, zero = call.value(0), call.value(1), call.value(2)
         source, made = (call.dtype, data.dtype) if name == "dequantize" else (data.dtype, call.dtype)
-        if (source, scale.dtype) != ("float32", "float32") or not made.startswith(("int", "uint")):
+        if (source, scale.dtype) != ("float32", "float32") or made not in _INTEGERS[name]:
             return None
         parameters = [_per_axis(builder, value, call) for value in (scale, zero)]
         return builder.one(name, [data, *parameters], call.shape, call.dtype)
