@@ -58,7 +58,7 @@ def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
     seconds += _padding_seconds(space, values, compute)
     if space.threads <= 1:
         return seconds
-    chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values))
+    chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values), space.threads)
     return seconds * -(-chunks // space.threads) / chunks + hardware.parallel_launch_s
 
 

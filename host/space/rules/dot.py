@@ -62,7 +62,7 @@ class Dot:
         else:
             tails = [schedule.get(schedule.cache_write(block, 0, "local")).name_hint]
         plain = sampler.value("intrinsic") == PLAIN
-        nest = Nest(sampler, lanes.anchor_stage, roles, block, vectorised=plain)
+        nest = Nest(sampler, lanes.anchor_stage, roles, block, threads, vectorised=plain)
         for name in tails:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
             vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)

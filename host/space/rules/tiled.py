@@ -103,7 +103,7 @@ class Tiled:
             copy = schedule.cache_write(block, 0, "local")
             tails = [schedule.get(copy).name_hint]
         pads = _prologue(schedule, workload)
-        nest = Nest(sampler, anchor, roles, block)
+        nest = Nest(sampler, anchor, roles, block, threads)
         for name in tails:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
             vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)

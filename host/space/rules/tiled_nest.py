@@ -10,7 +10,7 @@ from tvm import s_tir
 from host.space.design import Sampler
 from host.space.rules.common import PEEL, fuse_parallel
 from host.space.rules.prefetch import LINE_ELEMENTS, linear, prefetch_in
-from host.space.rules.tiled_roles import Roles, counts_of, outer_order, peeled_loops
+from host.space.rules.tiled_roles import Roles, bands, counts_of, outer_order, peeled_loops
 from host.space.workload import Access, Stage
 
 
@@ -30,7 +30,13 @@ class Nest:
     """
 
     def __init__(
-        self, sampler: Sampler, anchor: Stage, roles: Roles, block: Any, vectorised: bool = True
+        self,
+        sampler: Sampler,
+        anchor: Stage,
+        roles: Roles,
+        block: Any,
+        threads: int,
+        vectorised: bool = True,
     ) -> None:
         self._schedule = schedule = sampler.schedule
         self._block = block
@@ -48,11 +54,16 @@ class Nest:
         )
         r_outer, r_block, r_reg = schedule.split(row, [None, sampler.sample("block"), sampler.sample("rows")])
         second, inner, inner_rows = None, [r_block], [r_reg]
+        self._bands: list[Any] = []
         if roles.second is not None:
             second, s_block, s_reg = schedule.split(
                 loops[roles.second], [None, sampler.sample("block2"), sampler.sample("rows2")]
             )
             inner, inner_rows = [s_block, r_block], [s_reg, r_reg]
+            parts = bands(roles, self._counts, threads)
+            if parts > 1:
+                band, second = schedule.split(second, [parts, None])
+                self._bands = [band]
         depth_outer, depth_inner = schedule.split(
             loops[roles.reduction[-1]], [None, sampler.sample("unroll")]
         )
@@ -98,8 +109,10 @@ class Nest:
             named["second"] = (second, counts.second_blocks)
         peeled = peeled_loops(roles, counts)
         ordered = [name for name in outer_order(roles, counts) if name in named]
-        self._free = [named[name][0] for name in ordered if name not in peeled]
-        self._free_extents = [named[name][1] for name in ordered if name not in peeled]
+        free = [named[name] for name in ordered if name not in peeled]
+        self._free = [*self._bands, *(loop for loop, _ in free)]
+        extents = [int(self._schedule.get(band).extent) for band in self._bands]
+        self._free_extents = [*extents, *(extent for _, extent in free)]
         self._kept = [named[name][0] for name in ordered if name in peeled]
 
     def _unroll(

@@ -163,3 +163,20 @@ def test_weights_too_large_for_the_cache_are_fetched_ahead() -> None:
         space = space_for(fn.task(unfit, "in the cache, or too few rows"), board.hardware, 1)
         scheduled = scheduled_function(space.apply(space.candidate(space.sample(generator), "random")))
         assert "prefetch" not in scheduled.script()
+
+
+def test_threads_share_rows_and_not_lines_of_memory() -> None:
+    """Two panels of channels lie side by side in each pixel: two cores that wrote them would share lines."""
+    board = fn.board("", 2)
+    space = space_for(fn.task(fn.depthwise(32, 32, 1), "depthwise"), board.hardware, 2)
+    values = {decision.name: decision.choices[0] for decision in space.decisions}
+    values |= {"pad": 1, "rows2": 4, "parallel": 2}
+    schedule = space.apply(space.candidate(values, "test"))
+    anchor = schedule.get_sblock(space.workload.anchor_stage.name + "_update")
+    loops = [schedule.get(loop) for loop in schedule.get_loops(anchor)]
+    kinds = [loop.kind for loop in loops]
+    parallel = loops[kinds.index(tvm.tirx.ForKind.PARALLEL)]
+    # Bands of rows outside, panels inside: of neighbouring iterations most belong to one core.
+    assert int(parallel.extent) == 2 * 2
+    [height] = [int(loop.extent) for loop in loops[1:] if int(loop.extent) == 4 and loop.annotations]
+    assert height * 4 * 2 == 32
