@@ -91,7 +91,7 @@ class Signature:
                     f"input {spec.name!r} has length {given}, but {found[0]!r} has {found[1]}: "
                     "give all the same"
                 )
-            if spec.open:
+            if spec.open and found is None:
                 found = (spec.name, given)
         if found is None or self.length is None:
             return 0
@@ -112,10 +112,18 @@ class Signature:
 
 @dataclass(frozen=True, eq=False)
 class GoldenCase:
-    """One set of inputs with the outputs of the original runtime, in the signature's order."""
+    """One set of inputs with the outputs of the original runtime, in the signature's order.
+
+    Attributes:
+        inputs: of the model.
+        outputs: of the original runtime.
+        spread: how far two ways of computing the model by the original runtime itself part, relative to the
+            largest output; 0 for models that are not quantised.
+    """
 
     inputs: tuple[np.ndarray, ...]
     outputs: tuple[np.ndarray, ...]
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,8 @@
 """Runs a model on given inputs once, in this process, and ends: how a host makes reference outputs.
 
 `python -m device_agent.engines ENGINE MODEL CASES THREADS INPUTS OUTPUTS ERROR`: INPUTS and OUTPUTS are .npz
-files with an array `CASE/INDEX` each, ERROR is written instead of OUTPUTS when something fails.
+files with an array `CASE/INDEX` each, ERROR is written instead of OUTPUTS when something fails. With a last
+argument `as-written` the engine rewrites nothing before it runs (ONNX Runtime only).
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ def run_cases(engine: Any, archive: Any, cases: int) -> Dict[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     """0 with outputs written, or 1 with one line about the failure written."""
-    name, model, cases, threads, inputs_file, outputs_file, error_file = arguments
+    name, model, cases, threads, inputs_file, outputs_file, error_file = arguments[:7]
     try:
         engine = engines.create(name)
+        if "as-written" in arguments[7:]:
+            engine.as_written()
         engine.load(model, int(threads))
         with numpy.load(inputs_file) as archive:
             results = run_cases(engine, archive, int(cases))

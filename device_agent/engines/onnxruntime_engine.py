@@ -18,6 +18,11 @@ class OnnxRuntimeEngine:
         self._session: Any = None
         self._feeds: Dict[str, Any] = {}
         self._results: List[Any] = []
+        self._as_written = False
+
+    def as_written(self) -> None:
+        """Run what is loaded from now on node by node, without rewriting the graph."""
+        self._as_written = True
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
         """See Engine."""
@@ -25,6 +30,8 @@ class OnnxRuntimeEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if self._as_written:
+            options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             self._session = self._package.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises a dozen classes of its own without a public base

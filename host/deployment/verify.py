@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Per output: max|a-b| <= tolerance * max|golden|. Half precision has 11 bits of mantissa.
 _TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
 DEFAULT_TOLERANCE = 1e-3
+# A quantised model's golden output is one of several right ones within its spread: another may be as far to
+# the other side. More than the last number is never allowed.
+_SPREADS, _LARGEST = 2.0, 0.2
 
 
 class Runs(Protocol):
@@ -71,9 +74,20 @@ def relative_error(value: np.ndarray, golden: np.ndarray) -> float:
     return worst / scale if math.isfinite(worst) else math.inf
 
 
-def deviation(case: int, output: int, value: np.ndarray, golden: np.ndarray) -> Deviation:
-    """Compare one output with its golden value; a wrong shape or type is infinitely far."""
+def deviation(
+    case: int, output: int, value: np.ndarray, golden: np.ndarray, spread: float = 0.0
+) -> Deviation:
+    """Compare one output with its golden value; a wrong shape or type is infinitely far.
+
+    Args:
+        case: index of the golden case.
+        output: index of the output.
+        value: what the device gave.
+        golden: what it should be.
+        spread: of the golden case.
+    """
     tolerance = _TOLERANCE.get(str(golden.dtype), DEFAULT_TOLERANCE)
+    tolerance = max(tolerance, min(_SPREADS * spread, _LARGEST))
     if value.shape != golden.shape:
         return Deviation(case, output, math.inf, tolerance, f"shape {value.shape} instead of {golden.shape}")
     if value.dtype != golden.dtype:
@@ -99,7 +113,7 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
             message = f"{len(outputs)} outputs instead of {len(case.outputs)}"
             return Verification(math.inf, DEFAULT_TOLERANCE, False, message), index
         for position, (value, reference) in enumerate(zip(outputs, case.outputs, strict=True)):
-            found = deviation(index, position, np.asarray(value), reference)
+            found = deviation(index, position, np.asarray(value), reference, case.spread)
             largest = max(largest, found.relative)
             if found.excess > worst.excess:
                 worst = found

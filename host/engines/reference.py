@@ -27,6 +27,7 @@ def run_reference(
     *,
     threads: int = 1,
     time_limit_s: float = 600.0,
+    as_written: bool = False,
 ) -> list[list[np.ndarray]]:
     """Outputs of a model for each set of inputs.
 
@@ -36,6 +37,7 @@ def run_reference(
         inputs: one sequence of arrays per case, in the order of the model's inputs.
         threads: threads that the engine may use.
         time_limit_s: after this the process is killed.
+        as_written: without the engine's own rewriting of the model; ONNX Runtime only.
 
     Returns:
         For each case the outputs in the model's order.
@@ -65,6 +67,7 @@ def run_reference(
             str(threads),
         ]
         command += [str(file) for file in files]
+        command += ["as-written"] if as_written else []
         root = str(Path(__file__).resolve().parents[2])
         try:
             result = subprocess.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -85,6 +85,31 @@ def make_golden(
     if best is None:
         raise failure or EngineError(f"{path.name}: {engine} gave no outputs")
     return best[1]
+
+
+def with_spread(golden: Sequence[GoldenCase], engine: str, path: Path) -> tuple[GoldenCase, ...]:
+    """The cases with the spread of the original runtime: its graph as written against its rewritten graph.
+
+    In a quantised model a sum that lies between two steps falls to either side by the order of its additions,
+    and later layers enlarge the difference. The original runtime computes such a model in two ways, with
+    dequantised numbers or fused in integers, and how far these part is how well the model defines its result.
+
+    Raises:
+        EngineError: the runtime cannot run the model as written.
+    """
+    written = run_reference(engine, path, [case.inputs for case in golden], as_written=True)
+    found = []
+    for case, outputs in zip(golden, written, strict=True):
+        spread = max((_distance(a, b) for a, b in zip(case.outputs, outputs, strict=True)), default=0.0)
+        found.append(replace(case, spread=spread))
+    return tuple(found)
+
+
+def _distance(golden: np.ndarray, other: np.ndarray) -> float:
+    if golden.dtype.kind != "f" or golden.size == 0:
+        return 0.0
+    a, b = np.nan_to_num(golden.astype(np.float64)), np.nan_to_num(other.astype(np.float64))
+    return float(np.abs(a - b).max() / (np.abs(a).max() or 1.0))
 
 
 def _open_integers(ranges: Sequence[InputRange]) -> bool:

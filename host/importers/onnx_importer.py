@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import onnx
+
+from host.engines import run_reference
 from host.importers.assemble import Source, assemble, content_hash, work_file
-from host.importers.golden import GoldenOptions
+from host.importers.golden import GoldenOptions, with_spread
 from host.importers.onnx_convert import convert_graph
 from host.importers.onnx_file import OnnxFile, read_onnx, write_pinned
 from host.importers.onnx_operators import supported_operators
@@ -33,7 +37,14 @@ def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: Golden
     ranges = input_ranges(simple, file.weights, specs)
     names = tuple(value.name for value in file.model.graph.output)
     source = Source(path.stem, "onnx", runnable, specs, names, digest)
-    return assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
+    model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
+    if options.reference is not run_reference or not any(_quantises(node) for node in simple.graph.node):
+        return model
+    return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable))
+
+
+def _quantises(node: onnx.NodeProto) -> bool:
+    return "QuantizeLinear" in node.op_type or node.op_type.startswith("QLinear")
 
 
 def _runnable_file(path: Path, file: OnnxFile, pinned: dict[str, tuple[int, ...]], digest: str) -> Path:

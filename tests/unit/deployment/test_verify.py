@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,3 +100,23 @@ def test_the_first_kernel_at_which_the_values_part_is_named() -> None:
     assert "first at kernel pool (call 2, off by 0.5)" in first_difference(ours, reference)
     assert "lowering" in first_difference(reference, reference)
     assert "is pool, unscheduled it is conv" in first_difference([ours[1]], reference)
+
+
+def test_a_quantised_model_may_differ_as_its_original_runtime_does_from_itself() -> None:
+    def moved(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.03), outputs[1]]
+
+    strict, _ = verify(Device(moved), SIGNATURE, [case(1.0)])
+    assert not strict.passed
+    spread = [replace(case(1.0), spread=0.02)]
+    loose, _ = verify(Device(moved), SIGNATURE, spread)
+    assert loose.passed
+    assert loose.tolerance == pytest.approx(0.04)
+    narrow, _ = verify(Device(moved), SIGNATURE, [replace(case(1.0), spread=0.01)])
+    assert not narrow.passed
+
+    def wrong(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.5), outputs[1]]
+
+    never, _ = verify(Device(wrong), SIGNATURE, [replace(case(1.0), spread=1.0)])
+    assert not never.passed

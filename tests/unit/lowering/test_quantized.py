@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from host.engines import run_reference
 from host.lowering import lower
 from host.model import ImportedModel, LoweredModel
 from targets import Board
@@ -99,3 +100,15 @@ def test_dequantised_weights_of_other_operations_are_folded(tmp_path: Path) -> N
     result = check(models.model(tmp_path, nodes, (4, 20), (4, 4), constants), "u8s8", 1e-3)
     assert sorted(functions(result)) == ["fused_add", "fused_packed_dense"]
     assert {array.dtype.name for array in result.parameters} == {"float32"}
+
+
+def test_how_far_the_original_runtime_parts_from_itself_is_known(tmp_path: Path) -> None:
+    """As written it multiplies dequantised numbers; rewritten it adds up integers and rounds once."""
+    result = models.convolution(tmp_path, "uint8", channels=32)
+    spreads = [case.spread for case in result.golden]
+    assert max(spreads) < 0.2
+    path = tmp_path / "quantised.onnx"
+    written = run_reference("onnxruntime", path, [case.inputs for case in result.golden], as_written=True)
+    for case, (outputs,), spread in zip(result.golden, written, spreads, strict=True):
+        distance = np.abs(outputs - case.outputs[0]).max() / np.abs(case.outputs[0]).max()
+        assert spread == pytest.approx(float(distance))
