@@ -106,7 +106,7 @@ class Signature(NamedTuple):
                     "input %s has length %d, but %s has %d; give all the same"
                     % (info.name, length, found[0], found[1])
                 )
-            if info.open:
+            if info.open and found is None:
                 found = (info.name, length)
         if found is None or self.length is None:
             return 0

@@ -17,6 +17,7 @@ from host.build.cache import KernelCache
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
+from host.build.shapes import share_shapes
 from host.build.target import architecture_of
 from host.errors import BuildError
 from host.model import LoweredModel
@@ -121,13 +122,17 @@ def lower_to_executable(
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
             relax.transform.ComputePrimValue(),
+        ]
+    )
+    shapes = tvm.transform.Sequential(
+        [
             relax.transform.VMShapeLower(),
             relax.transform.AttachGlobalSymbol(),
         ]
     )
     try:
         with target:
-            module = passes(module)
+            module = shapes(share_shapes(passes(module)))
         builder = relax.ExecBuilder()
         code_generator = tvm.get_global_func("relax.VMCodeGen")
         rest = code_generator(builder, module)

@@ -45,11 +45,14 @@ def dispatched(functions: Sequence[tirx.PrimFunc], runs: Sequence[Run], length: 
     bodies = [first.body, *(_with_parameters(function, first) for function in functions[1:])]
     if len(functions) == 1:
         return first
-    number = tirx.Var("program", "int32")
+    # The number goes through memory: as a value, TVM's passes would carry all its comparisons into every
+    # bound of every program, and lowering would take ten times as long. LLVM sees through it.
+    number = tirx.decl_buffer((1,), "int32", name="program", scope="local", layout=None)
     chain: Any = bodies[-1]
     for index in range(len(bodies) - 2, -1, -1):
-        chain = tirx.IfThenElse(tirx.EQ(number, tirx.IntImm("int32", index)), bodies[index], chain)
-    body = tirx.SeqStmt([tirx.Bind(number, _number(runs, length)), chain])
+        chain = tirx.IfThenElse(tirx.EQ(number[0], tirx.IntImm("int32", index)), bodies[index], chain)
+    store = tirx.BufferStore(number, _number(runs, length), [0])
+    body = tirx.SeqStmt([tirx.AllocBuffer(number), store, chain])
     return tirx.PrimFunc(first.params, body, first.ret_type, first.attrs)
 
 

@@ -21,11 +21,17 @@ from targets import HardwareModel
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _VECTORS = (1, 2, 3, 4)
 # Programs of one task at most.
-LARGEST_CHOICE = 5
+LARGEST_CHOICE = 12
+# Exponent of the mean over lengths: a length that loses much counts more than several that lose little.
+_EMPHASIS = 6
 # Walks of one construction; each is of a space with few decisions left.
 _WALKS = WalkOptions(walks=6, descents=2)
 # Lengths, in tiles, at which a program's time is estimated.
 _SCALES = (1, 2, 4, 8, 16, 32)
+
+
+# Programs of so few rows serve inputs of hardly more, and are made for them.
+_FEW_ROWS = 4
 
 
 def task_at(name: str, template: Template, length: int) -> Task:
@@ -46,6 +52,9 @@ class Along:
     vector: bool
     second: bool
     reduction: bool
+
+
+_ROWS_ALONE = Along(rows=True, vector=False, second=False, reduction=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +147,7 @@ def variants_of(
             for i in range(len(pool))
         ]
         pick = min(range(len(pool)), key=lambda i: totals[i])
-        if chosen and totals[pick] > 0.995 * _regret(current, best):
+        if chosen and totals[pick] > 0.9999 * _regret(current, best):
             break
         chosen.append(pick)
         current = [min(a, b) for a, b in zip(current, costs[pick], strict=True)]
@@ -146,9 +155,9 @@ def variants_of(
 
 
 def _regret(times: Sequence[float], best: Sequence[float]) -> float:
-    """Mean of time over best time; a length that nobody serves counts a hundred."""
-    shares = [min(100.0, a / b) for a, b in zip(times, best, strict=True) if b != float("inf")]
-    return sum(shares) / max(1, len(shares))
+    """Generalised mean of time over best time; a length that nobody serves counts a hundred."""
+    shares = [min(100.0, a / b) ** _EMPHASIS for a, b in zip(times, best, strict=True) if b != float("inf")]
+    return float((sum(shares) / max(1, len(shares))) ** (1 / _EMPHASIS))
 
 
 def _sample(low: int, high: int) -> list[int]:
@@ -210,7 +219,9 @@ def _constructed(
     rows, vectors = tile
     step = lcm(max(1, rows), max(1, vectors) * (hardware.lanes if along.vector else 1))
     length = step * max(1, round(192 / step))
-    if along.rows:
+    if along == _ROWS_ALONE and rows <= _FEW_ROWS:
+        length = rows
+    elif along.rows:
         length = lcm(length, rows * 8) if rows * 8 <= 256 else length
     space = space_for(task_at(name, template, length), hardware, profile.threads)
     if space.rule.name != "tiled":
