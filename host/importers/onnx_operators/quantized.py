@@ -82,7 +82,8 @@ def _difference(context: Context, value: Any, zero: Any) -> Any:
 
 def _requantized(context: Context, total: Any, scale: Any, y_scale: Any, y_zero: Any) -> Any:
     """The product in the result's scale: one factor, as ONNX Runtime computes it."""
-    ratio = context.emit(relax.op.divide(scale, _flat(context, y_scale)))
+    single = relax.op.astype(_flat(context, y_scale), "float32")
+    ratio = context.emit(relax.op.divide(relax.op.astype(scale, "float32"), single))
     real = context.emit(relax.op.multiply(relax.op.astype(total, "float32"), ratio))
     one, zero = scalar(1, "float32"), _flat(context, y_zero)
     return relax.op.quantize(real, one, zero, axis=0, out_dtype=dtype_of(y_zero))
