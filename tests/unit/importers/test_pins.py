@@ -48,3 +48,13 @@ def test_a_shape_that_does_not_fit(shapes: dict[str, tuple[int, ...]], words: st
 def test_one_symbol_with_two_sizes() -> None:
     with pytest.raises(ShapeError, match="another input makes it 128"):
         pin("m.onnx", [IDS, MASK], {"ids": (1, 128), "mask": (1, 64)})
+
+
+def test_a_symbol_can_be_given_by_its_name() -> None:
+    assert pin("m.onnx", [IDS, MASK], {"batch": (2,), "length": (9,)}) == {"ids": (2, 9), "mask": (2, 9)}
+    with pytest.raises(ShapeError, match=r"another input makes it 9|makes dimension 'length' 8"):
+        pin("m.onnx", [IDS, MASK], {"length": (9,), "ids": (1, 8)})
+    with pytest.raises(
+        ShapeError, match="'size', but the inputs are ids and the open dimensions batch, length"
+    ):
+        pin("m.onnx", [IDS], {"size": (3,)})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from host.errors import DeviceError, MeasureError, SessionLost
-from host.measure.paired import MIN_ROUNDS, PairedResult, compare
+from host.measure.paired import MIN_ROUNDS, PairedResult, compare, pooled
 from host.model import Energy, Measurement
 
 NO_ENERGY = Energy("unavailable", None, None, "no sensor")
@@ -168,3 +168,11 @@ def test_the_bounds_are_the_same_on_every_run():
     rounds = {"a": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "b": (2.0, 1.0, 4.0, 3.0, 6.0, 5.0)}
     result = PairedResult({}, rounds)
     assert result.ratio("a", "b") == result.ratio("a", "b")
+
+
+def test_several_comparisons_as_one_weigh_the_same() -> None:
+    short = compare(race([], a=lambda r: 4.0, b=lambda r: 1.0), [], rounds=6)
+    long = compare(race([], a=lambda r: 100.0, b=lambda r: 100.0), [], rounds=6)
+    result = pooled([short, long])
+    assert result.ratio("a", "b").value == pytest.approx(2.0)
+    assert result.measurements["a"].median_s == 100.0

@@ -9,7 +9,7 @@ import pytest
 
 from host.errors import UserError
 from sdk.cli.main import main
-from sdk.cli.options import parse_shapes
+from sdk.cli.options import parse_lengths, parse_shapes
 
 # What must not be imported for an answer that needs none of it.
 _HEAVY = ("tvm", "torch", "numpy", "onnx", "onnxruntime", "sqlalchemy", "jinja2")
@@ -86,6 +86,18 @@ def test_shapes_are_read_by_name() -> None:
             parse_shapes([text])
     with pytest.raises(UserError, match="already"):
         parse_shapes(["x=1", "x=2"])
+
+
+def test_a_range_is_read_as_its_ends() -> None:
+    assert parse_shapes(["seq=1..512", "ids=1,2..8"]) == {"seq": ((1, 512),), "ids": (1, (2, 8))}
+    with pytest.raises(UserError, match="from the lesser to the greater"):
+        parse_shapes(["seq=5..2"])
+    for text in ("seq=0..4", "seq=..4", "seq=1..", "seq=1..x"):
+        with pytest.raises(UserError, match="write it as"):
+            parse_shapes([text])
+    assert parse_lengths("128,16,16") == (16, 128)
+    with pytest.raises(UserError, match="--lengths 0: write it as"):
+        parse_lengths("0")
 
 
 def test_targets_and_their_vectors(capsys: pytest.CaptureFixture[str]) -> None:
