@@ -22,6 +22,7 @@ from targets import HardwareModel
 # Cycles around one register tile: address arithmetic, filling and draining the pipeline.
 _TILE_OVERHEAD_CYCLES = 16.0
 _LINE_ELEMENTS = 16
+_LINE_BYTES = 64
 # What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
 _RAGGED = 1.3
 # Slow-down by conflicts in the first level: between 1.3 and 4 in measured programs.
@@ -268,7 +269,8 @@ def _runs(
         return (float("inf"),) * len(accesses)
     run = values["panel"] * values["vectors"] * roles.lanes
     return tuple(
-        float(run * access.element_bytes)
+        # Footprints count whole lines already.
+        max(float(_LINE_BYTES), float(run * access.element_bytes))
         if access.strides[roles.vector] == 1 and not access.block_strides[roles.vector][0]
         else float("inf")
         for access in accesses

@@ -143,7 +143,8 @@ def _descend(
         for other in around:
             pool.offer(other, cost(other))
         best = min(around, key=lambda other: (cost(other), other.key()), default=state)
-        last = cost(best) >= cost(state)
+        # Of equal programs the one that the pool puts first: the walk stands where its result is.
+        last = (cost(best), best.key()) >= (cost(state), state.key())
         if recorder is not None:
             recorder(_descent_step(state, around, None if last else best, cost))
         if last:
@@ -175,7 +176,7 @@ def _walk(
     number: int,
     recorder: Recorder | None,
 ) -> bool:
-    state = skip_empty_levels(space, initial_state(space))
+    state = skip_empty_levels(space, _start(space, number))
     temperature, at_level, better = options.temperature, 0, False
     for _ in range(options.limit):
         better |= pool.offer(state, cost(state))
@@ -189,6 +190,20 @@ def _walk(
         at_level = 0 if advanced else at_level + 1
         temperature = options.temperature if advanced else max(0.02, temperature * options.cooling)
     return better
+
+
+def _start(space: DesignSpace, number: int) -> State:
+    """The unit program; for every second walk with the widest panel.
+
+    How wide panels are decides whether memory is read in long or in short runs, and the register tile that
+    is best with short ones need not be so with long ones.
+    """
+    state = initial_state(space)
+    for decision in space.decisions:
+        if number % 2 and decision.name == "panel":
+            wide = state.with_value("panel", decision.choices[-1])
+            return wide if space.legal(wide.decisions) else state
+    return state
 
 
 def _walk_step(

@@ -12,6 +12,7 @@ from host.gensor.etir import INTERLEAVE, LEVELS, initial_state, level_of
 from host.gensor.walk import TREE, Pool, WalkOptions, construct
 from host.model import DeviceProfile
 from host.space import DesignSpace, scheduled_function, space_for
+from targets import board_for, declared
 from tests.unit.space import functions as fn
 
 BOARD = fn.board()
@@ -40,6 +41,18 @@ def test_the_same_seed_gives_the_same_programs(name: str) -> None:
     for candidate in first:
         assert space.legal(dict(candidate.decisions))
         assert candidate.proposer == "gensor"
+
+
+def test_register_tiles_are_found_that_need_a_wide_panel() -> None:
+    """Vectors of 16 bytes: only side by side do they read whole cache lines, however they are tiled."""
+    board = board_for(declared()["raspberry_pi_4"])
+    assert board is not None
+    space = space_for(fn.task(fn.depthwise(112, 32, 1), "depthwise"), board.hardware, 1)
+    profile = DeviceProfile("raspberry_pi_4", board, board.hardware, 1)
+    (found,) = Gensor().propose(space, profile, [], 1, seed=0)
+    unit = {decision.name: decision.choices[0] for decision in space.decisions}
+    wide = {**unit, "rows": 2, "rows2": 4, "panel": 8, "window": 1, "pad": 1}
+    assert found.estimate_s <= 1.01 * estimate_seconds(space, wide)
 
 
 def test_whatever_grows_shrinks_back() -> None:
