@@ -29,6 +29,7 @@ class WalkOptions:
         patience: steps at one level at which the advance becomes as likely as not.
         limit: hard bound on the steps of one walk.
         stall: walks without a better program after which no further one is started.
+        wide: further walks that start with the widest panel.
         descents: best programs from which the walk goes on at temperature zero, over all levels at once.
         inverse: whether walks may step back (False: the tree).
         interleave: whether several tiles may be interleaved in one body (virtual threads, accumulators).
@@ -41,6 +42,7 @@ class WalkOptions:
     patience: int = 12
     limit: int = 160
     stall: int = 14
+    wide: int = 8
     descents: int = 3
     inverse: bool = True
     interleave: bool = True
@@ -68,7 +70,7 @@ class Step:
 
 Recorder = Callable[[Step], None]
 
-TREE = WalkOptions(walks=1, descents=0, inverse=False, interleave=False, greedy=True)
+TREE = WalkOptions(walks=1, wide=0, descents=0, inverse=False, interleave=False, greedy=True)
 
 
 @dataclass
@@ -124,6 +126,8 @@ def construct(
         stalled = 0 if better else stalled + 1
         if stalled >= options.stall:
             break
+    for number in range(options.walks, options.walks + options.wide):
+        _walk(space, cost, options, random.Random(f"{seed}/{number}"), pool, number, recorder)
     for values, _ in pool.ranked()[: options.descents]:
         _descend(space, cost, values, pool, recorder)
     return pool.ranked()[:k]
@@ -143,8 +147,7 @@ def _descend(
         for other in around:
             pool.offer(other, cost(other))
         best = min(around, key=lambda other: (cost(other), other.key()), default=state)
-        # Of equal programs the one that the pool puts first: the walk stands where its result is.
-        last = (cost(best), best.key()) >= (cost(state), state.key())
+        last = cost(best) >= cost(state)
         if recorder is not None:
             recorder(_descent_step(state, around, None if last else best, cost))
         if last:
@@ -176,7 +179,7 @@ def _walk(
     number: int,
     recorder: Recorder | None,
 ) -> bool:
-    state = skip_empty_levels(space, _start(space, number))
+    state = skip_empty_levels(space, _start(space, number >= options.walks))
     temperature, at_level, better = options.temperature, 0, False
     for _ in range(options.limit):
         better |= pool.offer(state, cost(state))
@@ -192,15 +195,15 @@ def _walk(
     return better
 
 
-def _start(space: DesignSpace, number: int) -> State:
-    """The unit program; for every second walk with the widest panel.
+def _start(space: DesignSpace, wide_panel: bool) -> State:
+    """The unit program, or the same with the widest panel.
 
     How wide panels are decides whether memory is read in long or in short runs, and the register tile that
     is best with short ones need not be so with long ones.
     """
     state = initial_state(space)
     for decision in space.decisions:
-        if number % 2 and decision.name == "panel":
+        if wide_panel and decision.name == "panel":
             wide = state.with_value("panel", decision.choices[-1])
             return wide if space.legal(wide.decisions) else state
     return state
