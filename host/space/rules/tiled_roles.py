@@ -14,7 +14,7 @@ from targets import HardwareModel
 PAD_COPY, PAD_PEEL = 0, 1
 # Rows that each weight is used for from which on fetching ahead pays: with 4 rows of 768 to 2048 weights it
 # costs up to 26% (nothing is computed that could hide it), with 8 it halves the time from cold memory.
-_FETCHING_ROWS = 8
+FETCHING_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access
     In a running model they come from memory: all others have been read since. With few rows a program does
     nothing but read them, which the processor's own prefetching does better.
     """
-    if math.prod(anchor.axes[axis].extent for axis in (*roles.rows, *roles.outer)) < _FETCHING_ROWS:
+    if math.prod(anchor.axes[axis].extent for axis in (*roles.rows, *roles.outer)) < FETCHING_ROWS:
         return None
     depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
     for access in anchor.reads:

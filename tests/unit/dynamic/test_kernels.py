@@ -96,3 +96,16 @@ def test_short_and_long_lengths_have_programs_of_their_own() -> None:
     made = kernel(dense, "dense")
     assert 1 < made.programs <= 8
     assert made.decisions
+
+
+def test_weights_from_memory_are_fetched_ahead_where_many_rows_use_them() -> None:
+    """The programs of one to three rows are not refused, and only they do not fetch."""
+
+    def large(n: int) -> tirx.PrimFunc:
+        return functions.dense(n, 768, 640, 8)
+
+    made = kernel(large, "large")
+    code = made.function.script()
+    # Every program has sums in registers: one of them takes a single row, so none is as it was lowered.
+    assert code.count("_local = T.alloc_local(") == made.programs
+    assert made.programs - 3 <= code.count("llvm.prefetch") < made.programs
