@@ -16,6 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from host.dynamic.fetches import apart, joined
 from host.dynamic.formula import Formula
 from host.dynamic.template import unify
 from host.errors import ScheduleError
@@ -77,7 +78,8 @@ def clamped(programs: Mapping[int, tirx.PrimFunc], whole: int, length: tirx.Var,
         slots[place] = _Scaled(slot, whole, length)
     function = template.with_slots(slots).over(count)  # type: ignore[arg-type]
     writer = _Clamping(count, whole, length, what)
-    body = writer.statement(function.body)
+    body, own = apart(function.body)
+    body = joined(writer.statement(body), own)
     if _uses(body, count) or any(_uses(p.ty, count) for p in function.params):
         raise ScheduleError(f"{what}: a size depends on the number of tiles")
     return Clamped(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs), writer.least)

@@ -33,7 +33,7 @@ _SCALES = (1, 2, 4, 8, 16, 32)
 
 
 # Programs of so few rows serve inputs of hardly more, and are made for them.
-_FEW_ROWS = 4
+_FEW_ROWS = 8
 
 
 def task_at(name: str, template: Template, length: int) -> Task:
