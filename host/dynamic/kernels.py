@@ -100,7 +100,7 @@ def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceP
     refused = ""
     for variant in variants_of(name, template, profile, dimension.low, dimension.high, seed):
         try:
-            made = _clamped(name, template, variant, profile, length)
+            made = clamped_variant(name, template, variant, profile, length)
         except (ScheduleError, LoweringError) as error:
             refused = str(error)
             continue
@@ -121,9 +121,15 @@ def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceP
     return Kernel(name, function, chosen.proposer, chosen.rule, dict(chosen.decisions), len(used))
 
 
-def _clamped(
+def clamped_variant(
     name: str, template: Template, variant: Variant, profile: DeviceProfile, length: tirx.Var
 ) -> Clamped:
+    """The program of a variant for any length that is not shorter than its tile.
+
+    Raises:
+        LoweringError: its programs at several lengths differ in more than numbers.
+        ScheduleError: its tiles could not overlap.
+    """
     programs = {}
     for multiple in _MULTIPLES:
         space = applied(variant, name, template, multiple, profile.threads)

@@ -10,9 +10,10 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from host.dynamic.kernels import Kernel, kernel_over
+from host.dynamic.kernels import Kernel, clamped_variant, kernel_over
 from host.dynamic.request import Dimension
 from host.dynamic.template import unify
+from host.dynamic.variants import variants_of
 from host.model import DeviceProfile
 from tests.unit.space import functions
 
@@ -109,3 +110,28 @@ def test_weights_from_memory_are_fetched_ahead_where_many_rows_use_them() -> Non
     # Every program has sums in registers: one of them takes a single row, so none is as it was lowered.
     assert code.count("_local = T.alloc_local(") == made.programs
     assert made.programs - 3 <= code.count("llvm.prefetch") < made.programs
+
+
+def test_tiles_overlap_and_not_blocks_of_tiles_where_weights_are_fetched_ahead() -> None:
+    """A prefetch counts the tiles of a block; it must not keep the block from being taken apart."""
+
+    def large(n: int) -> tirx.PrimFunc:
+        return functions.dense(n, 768, 640, 8)
+
+    board = functions.board("avx2")
+    profile = DeviceProfile("test", board, board.hardware, 1)
+    template = unify({n: large(n) for n in WITNESSES}, "large")
+    variants = variants_of("large", template, profile, 1, 512, 0)
+    blocked = [v for v in variants if dict(v.candidate.decisions)["block"] != 1 and v.rows >= 4]
+    assert blocked
+    made = clamped_variant("large", template, blocked[0], profile, tirx.Var("length", "int32"))
+    assert "llvm.prefetch" in made.function.script()
+    assert made.least == blocked[0].rows
+    n = 2 * blocked[0].rows + 1
+    a = np.random.default_rng(0).standard_normal((n, 640), dtype="float32")
+    w = np.random.default_rng(1).standard_normal((768 // 8, 640, 8), dtype="float32")
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
+    function = tvm.compile(made.function.with_attr("global_symbol", "large"), target=target)["large"]
+    np.testing.assert_allclose(
+        run(function, [a, w], (n, 768)), functions.dense_numpy(a, w), rtol=1e-3, atol=1e-3
+    )
