@@ -114,6 +114,18 @@ def fuse_parallel(
     return None, 0
 
 
+def schedule_copy(schedule: s_tir.Schedule, name: str, width: int, threads: int) -> None:
+    """A copy in advance: rows in parallel, the contiguous axis in vectors of up to `width` elements."""
+    loops = schedule.get_loops(schedule.get_sblock(name))
+    extents = [int(schedule.get(loop).extent) for loop in loops]
+    while width > 1 and extents[-1] % width:
+        width //= 2
+    if width > 1:
+        _, inner = schedule.split(loops[-1], [None, width])
+        schedule.vectorize(inner)
+    fuse_parallel(schedule, loops[:-1], extents[:-1], threads)
+
+
 def step_sizes(extent: int, largest: int, enough: int) -> tuple[int, ...]:
     """Tile sizes up to `largest`: divisors of the extent, or all sizes where no divisor reaches `enough`.
 

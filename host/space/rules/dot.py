@@ -6,12 +6,8 @@ same for all lanes, B packed. `intrinsic` says whether it is the instruction for
 
 from __future__ import annotations
 
-from typing import Any
-
-from tvm import s_tir
-
 from host.space.design import Decision, Decisions, Sampler
-from host.space.rules.common import epilogue_names, fuse_parallel, inline_chain, prologue_names
+from host.space.rules.common import epilogue_names, inline_chain, prologue_names, schedule_copy
 from host.space.rules.dot_intrinsics import has_intrinsic, intrinsic
 from host.space.rules.dot_stage import in_lanes, is_dot
 from host.space.rules.tiled import Tiled, vectorise_tail
@@ -67,7 +63,8 @@ class Dot:
             schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
             vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
         for name in prologue_names(workload):
-            _copy_bytes(schedule, name, 4 * hardware.lanes, threads)
+            # The instruction loads from memory: what it reads is made in advance.
+            schedule_copy(schedule, name, 4 * hardware.lanes, threads)
         nest.parallelise(threads)
         first = nest.finish()
         if plain:
@@ -84,16 +81,3 @@ def _roles(lanes: Workload, hardware: HardwareModel) -> Roles:
     roles = roles_of(lanes.anchor_stage, hardware)
     assert roles is not None, "the rule matched before"
     return roles
-
-
-def _copy_bytes(schedule: s_tir.Schedule, name: str, width: int, threads: int) -> None:
-    """What is read is made in advance: the instruction loads it from memory."""
-    block: Any = schedule.get_sblock(name)
-    loops = schedule.get_loops(block)
-    extents = [int(schedule.get(loop).extent) for loop in loops]
-    while width > 1 and extents[-1] % width:
-        width //= 2
-    if width > 1:
-        _, inner = schedule.split(loops[-1], [None, width])
-        schedule.vectorize(inner)
-    fuse_parallel(schedule, loops[:-1], extents[:-1], threads)

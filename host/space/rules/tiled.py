@@ -13,7 +13,13 @@ from typing import Any
 from tvm import s_tir
 
 from host.space.design import Decision, Decisions, Sampler
-from host.space.rules.common import epilogue_names, fuse_parallel, inline_chain, prologue_names, step_sizes
+from host.space.rules.common import (
+    epilogue_names,
+    inline_chain,
+    prologue_names,
+    schedule_copy,
+    step_sizes,
+)
 from host.space.rules.tiled_nest import Nest
 from host.space.rules.tiled_roles import (
     PAD_COPY,
@@ -111,7 +117,7 @@ class Tiled:
             if sampler.value("pad") == PAD_PEEL:
                 schedule.compute_inline(schedule.get_sblock(name))
             else:
-                _schedule_copy(schedule, name, hardware.lanes, threads)
+                schedule_copy(schedule, name, hardware.lanes, threads)
         nest.parallelise(threads)
         nest.finish()
         weights = cold_weights(anchor, roles, hardware)
@@ -192,16 +198,3 @@ def vectorise_tail(schedule: s_tir.Schedule, block: Any, depth: int, lanes: int)
             break
         if schedule.get(loop).kind == 0:
             schedule.unroll(loop)
-
-
-def _schedule_copy(schedule: s_tir.Schedule, name: str, lanes: int, threads: int) -> None:
-    """A padded copy: rows in parallel, channels in vectors."""
-    loops = schedule.get_loops(schedule.get_sblock(name))
-    extents = [int(schedule.get(loop).extent) for loop in loops]
-    width = lanes
-    while width > 1 and extents[-1] % width:
-        width //= 2
-    if width > 1:
-        _, inner = schedule.split(loops[-1], [None, width])
-        schedule.vectorize(inner)
-    fuse_parallel(schedule, loops[:-1], extents[:-1], threads)

@@ -79,12 +79,24 @@ def run_node(
     del model.graph.output[:]
     names = [name for name in node.output if name]
     model.graph.output.extend(value(name, array) for name, array in zip(names, wanted, strict=True))
+    return run_model(path, model, inputs, wanted, relative=1e-3, absolute=1e-5)
+
+
+def run_model(
+    path: Path,
+    model: onnx.ModelProto,
+    inputs: dict[str, np.ndarray],
+    wanted: Sequence[np.ndarray],
+    relative: float = 0.0,
+    absolute: float = 0.0,
+) -> list[np.ndarray]:
+    """Outputs of a model through importer and compiler, compared with what is wanted."""
     path.write_bytes(model.SerializeToString())
     samples = [list(inputs.values())]
-    imported = load(path, samples=samples, reference=lambda engine, file, given: [wanted])
+    imported = load(path, samples=samples, reference=lambda engine, file, given: [list(wanted)])
     assert imported.module is not None, imported.reason
     made = execute(imported.module, samples[0])
     for have, want in zip(made, wanted, strict=True):
         assert have.dtype == np.asarray(want).dtype
-        np.testing.assert_allclose(have, want, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(have, want, rtol=relative, atol=absolute)
     return made

@@ -9,8 +9,7 @@ import onnxruntime
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
-from host.importers import load
-from tests.unit.importers.harness import execute, graph
+from tests.unit.importers.harness import graph, run_model
 
 Arrays = dict[str, np.ndarray]
 DRAW = np.random.default_rng(0)
@@ -41,16 +40,7 @@ def same_as_onnxruntime(
         declared.type.tensor_type.shape.SetInParent()
         for size in np.asarray(array).shape:
             declared.type.tensor_type.shape.dim.add().dim_value = size
-    path = folder / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    samples = [list(inputs.values())]
-    imported = load(path, samples=samples, reference=lambda engine, file, given: [wanted])
-    assert imported.module is not None, imported.reason
-    made = execute(imported.module, samples[0])
-    for have, want in zip(made, wanted, strict=True):
-        assert have.dtype == want.dtype
-        np.testing.assert_array_equal(have, want)
-    return made
+    return run_model(folder / "model.onnx", model, inputs, wanted)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
