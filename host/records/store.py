@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,8 @@ from host.errors import EdgeError
 from host.model import SPACE_VERSION, Candidate, DeviceProfile, Energy, Measurement
 
 SCHEMA = "edgetlm.record/1"
+# Rows in memory at a time.
+_BATCH = 500
 
 _METADATA = sql.MetaData()
 _RECORDS = sql.Table(
@@ -153,12 +155,26 @@ class RecordStore:
         with self._engine.connect() as connection:
             return tuple(_record(content) for (content,) in connection.execute(query))
 
+    def select(
+        self, profile: Mapping[str, Any] | None = None, space_version: int | None = None
+    ) -> Iterator[Record]:
+        """Records of one profile, of one space version, or of both; oldest first, read in batches.
+
+        Args:
+            profile: as `profile_data` gives it; None takes every one.
+            space_version: None takes every one.
+        """
+        query = sql.select(_RECORDS.c.content).order_by(_RECORDS.c.id)
+        if profile is not None:
+            query = query.where(_RECORDS.c.profile_key == _key(profile))
+        with self._engine.connect() as connection:
+            for (content,) in connection.execution_options(yield_per=_BATCH).execute(query):
+                if space_version in (None, content["candidate"]["space_version"]):
+                    yield _record(content)
+
     def __iter__(self) -> Iterator[Record]:
         """Every record, oldest first."""
-        query = sql.select(_RECORDS.c.content).order_by(_RECORDS.c.id)
-        with self._engine.connect() as connection:
-            for (content,) in connection.execute(query):
-                yield _record(content)
+        return self.select()
 
     def export(self, path: Path) -> int:
         """Write every record as one line of JSON; returns how many."""

@@ -4,11 +4,12 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from host.errors import EdgeError
-from host.model import Candidate, DeviceProfile, Energy, Measurement
+from host.model import SPACE_VERSION, Candidate, DeviceProfile, Energy, Measurement
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from targets import board_for, declared
@@ -76,6 +77,20 @@ def test_a_record_of_another_space_version_is_no_answer(store: RecordStore) -> N
     store.append([Record(candidate, old.profile, old.measurement)])
     assert store.best("task", profile()) is None
     assert len(list(store)) == 1
+
+
+def test_records_are_selected_by_profile_and_space_version(store: RecordStore) -> None:
+    old = record(1.0)
+    candidate = Candidate("task", "matmul", old.candidate.decisions, "gensor", 0.5, space_version=0)
+    store.append([Record(candidate, old.profile, old.measurement), record(2.0), record(3.0, threads=2)])
+
+    def times(**chosen: Any) -> list[float]:
+        return [r.measurement.median_s for r in store.select(**chosen)]
+
+    assert times() == [0.001, 0.002, 0.003]
+    assert times(profile=profile()) == [0.001, 0.002]
+    assert times(space_version=0) == [0.001]
+    assert times(profile=profile(threads=2), space_version=SPACE_VERSION) == [0.003]
 
 
 def test_the_program_is_the_same_whoever_proposed_it() -> None:
