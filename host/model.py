@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Raised whenever the meaning of a decision changes; a candidate or record of another version is
 # recognised by it and not misread.
-SPACE_VERSION = 3
+SPACE_VERSION = 4
 
 
 @dataclass(frozen=True)

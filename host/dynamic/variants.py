@@ -10,18 +10,17 @@ from host.dynamic.template import Template
 from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
+from host.gensor.tiled_cost import FETCHING_ROWS
 from host.gensor.walk import WalkOptions
 from host.lowering.tasks import flops, workload_hash
 from host.model import Candidate, DeviceProfile, Task
 from host.space import Decision, DesignSpace, space_for
-from host.space.rules.tiled_roles import FETCHING_ROWS, Roles, roles_of
+from host.space.rules.tiled_roles import Roles, roles_of
 from targets import HardwareModel
 
 # Rows of a register tile that are tried, and vectors where these run along the length.
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _VECTORS = (1, 2, 3, 4)
-# Bytes of a cache that no weights are too large for.
-_HOLDS_ALL = 1 << 40
 # Programs of one task at most.
 LARGEST_CHOICE = 12
 # Exponent of the mean over lengths: a length that loses much counts more than several that lose little.
@@ -222,7 +221,8 @@ def _constructed(
     step = lcm(max(1, rows), max(1, vectors) * (hardware.lanes if along.vector else 1))
     length = step * max(1, round(192 / step))
     if along == _ROWS_ALONE and rows <= _FEW_ROWS:
-        length = rows
+        # At twice its rows a program that serves no fewer fetches its weights ahead.
+        length = rows if 2 * rows < FETCHING_ROWS or rows == _FEW_ROWS else 2 * rows
     elif along.rows:
         length = lcm(length, rows * 8) if rows * 8 <= 256 else length
     space = space_for(task_at(name, template, length), hardware, profile.threads)
@@ -297,12 +297,7 @@ def _units(
 def applied(variant: Variant, name: str, template: Template, multiple: int, threads: int) -> DesignSpace:
     """The design space of a variant at a multiple of its whole length, with its decisions only."""
     length = variant.whole * multiple
-    hardware = variant.hardware
-    if variant.along.rows and 2 * variant.rows < FETCHING_ROWS:
-        # It serves lengths at which weights are not fetched ahead; at the multiples they would be.
-        first, second, *others = hardware.levels
-        hardware = replace(hardware, levels=(first, replace(second, size_bytes=_HOLDS_ALL), *others))
-    space = space_for(task_at(name, template, length), hardware, threads)
+    space = space_for(task_at(name, template, length), variant.hardware, threads)
     fixed = tuple(Decision(key, (int(value),)) for key, value in variant.candidate.decisions)  # type: ignore[arg-type]
     return replace(space, decisions=fixed)
 

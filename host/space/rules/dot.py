@@ -37,14 +37,14 @@ class Dot:
         return has_intrinsic(hardware.dot_product, _roles(lanes, hardware).lanes)
 
     def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
-        """Those of `tiled`, a padded input always copied, and the instruction."""
+        """Those of `tiled`, a padded input always copied, nothing fetched ahead, and the instruction."""
         found = self._tiled.decisions(in_lanes(workload), hardware, threads)
-        kept = [Decision("pad", (PAD_COPY,)) if d.name == "pad" else d for d in found]
+        kept = [Decision("pad", (PAD_COPY,)) if d.name == "pad" else d for d in found if d.name != "fetch"]
         return (*kept, Decision("intrinsic", (PLAIN, INSTRUCTION)))
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """As in `tiled`."""
-        return self._tiled.legal(in_lanes(workload), hardware, values)
+        return self._tiled.legal(in_lanes(workload), hardware, {**values, "fetch": 0})
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Tiles the anchor, moves the stages after it into the tile and puts the instruction inside."""

@@ -60,7 +60,7 @@ class Tiled:
         return roles is not None and roles.lanes >= min(4, hardware.lanes)
 
     def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
-        """Register tile, cache blocks, unrolling and the reading of padding."""
+        """Register tile, cache blocks, unrolling, the reading of padding and of the next weights."""
         anchor = workload.anchor_stage
         roles = _roles(anchor, hardware)
         depth = anchor.axes[roles.reduction[-1]].extent
@@ -78,6 +78,7 @@ class Tiled:
             Decision("unroll", tuple(s for s in (1, 2, 4, 8) if depth % s == 0)),
             Decision("window", (0, 1) if 1 < _window(anchor, roles) <= 64 else (0,)),
             Decision("pad", (PAD_COPY, PAD_PEEL) if padded else (PAD_COPY,)),
+            Decision("fetch", (0, 1) if cold_weights(anchor, roles, hardware) is not None else (0,)),
         )
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
@@ -92,6 +93,8 @@ class Tiled:
         )
         return (
             divided
+            # What is fetched ahead are the weights of the next panel: there has to be one.
+            and (not values["fetch"] or counts.panel_blocks > 1)
             and registers(anchor, roles, hardware, values) <= hardware.vector_registers
             and _code_in_bounds(anchor, roles, counts, values)
         )
@@ -121,7 +124,7 @@ class Tiled:
         nest.parallelise(threads)
         nest.finish()
         weights = cold_weights(anchor, roles, hardware)
-        if weights is not None and counts_of(roles, sampler.values).panel_blocks > 1:
+        if sampler.value("fetch") and weights is not None:
             nest.prefetch(weights)
 
 

@@ -12,9 +12,6 @@ from targets import HardwareModel
 
 # How a padded input is read: from a padded copy, or from the input itself, with the borders peeled off.
 PAD_COPY, PAD_PEEL = 0, 1
-# Rows that each weight is used for from which on fetching ahead pays: with 4 rows of 768 to 2048 weights it
-# costs up to 26% (nothing is computed that could hide it), with 8 it halves the time from cold memory.
-FETCHING_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -159,14 +156,16 @@ def parallel_chunks(outer: int, roles: Roles, counts: Counts, threads: int) -> i
     return chunks
 
 
-def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access | None:
-    """Weights packed by vectors that many rows read and no core's own cache holds; None without such.
+def uses_of_weights(anchor: Stage, roles: Roles) -> int:
+    """Rows that each weight is used for."""
+    return math.prod(anchor.axes[axis].extent for axis in (*roles.rows, *roles.outer))
 
-    In a running model they come from memory: all others have been read since. With few rows a program does
-    nothing but read them, which the processor's own prefetching does better.
+
+def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access | None:
+    """Weights packed by vectors that all rows read and no core's own cache holds; None without such.
+
+    In a running model they come from memory: all others have been read since.
     """
-    if math.prod(anchor.axes[axis].extent for axis in (*roles.rows, *roles.outer)) < FETCHING_ROWS:
-        return None
     depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
     for access in anchor.reads:
         lanes, step = access.block_strides[roles.vector]

@@ -30,6 +30,12 @@ def _space(name: str) -> DesignSpace:
     return space_for(fn.task(FUNCTIONS[name], name), BOARD.hardware, 1)
 
 
+@pytest.mark.parametrize(("rows", "fetched"), [(1, 0), (4, 0), (8, 1), (128, 1)])
+def test_weights_are_fetched_ahead_where_enough_rows_use_them(rows: int, fetched: int) -> None:
+    space = space_for(fn.task(fn.dense(rows, 3072, 768), "dense"), BOARD.hardware, 1)
+    assert Gensor().propose(space, PROFILE, [], 1, seed=0)[0].value("fetch") == fetched
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_seed_gives_the_same_programs(name: str) -> None:
     space = _space(name)
