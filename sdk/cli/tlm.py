@@ -38,7 +38,7 @@ def pretrain(
     """Train on programs that nobody measured, with the constructor as the teacher."""
     from host.errors import UserError
     from host.gensor import Gensor
-    from host.tlm.model import Size
+    from host.tlm.card import Size
     from host.tlm.pretrain import PretrainOptions
     from host.tlm.pretrain import pretrain as run
     from sdk.cli.console import print_line

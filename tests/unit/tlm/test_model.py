@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from host.errors import TlmError
-from host.tlm.model import CARD, WEIGHTS, Size, load_model, new_model, save_model
+from host.tlm.card import CARD, WEIGHTS, Size
+from host.tlm.model import load_model, new_model, save_model
 from host.tlm.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary()

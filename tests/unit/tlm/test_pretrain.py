@@ -13,10 +13,20 @@ import torch
 from host.errors import TlmError
 from host.gensor import Gensor
 from host.tlm import dataset
+from host.tlm.card import WEIGHTS, Size
 from host.tlm.dataset import Dataset
 from host.tlm.held_out import anchor_key, is_held_out
-from host.tlm.model import WEIGHTS, Size, load_model
-from host.tlm.pretrain import SENTENCES, STATE, PretrainOptions, Progress, Trainer, pretrain, split
+from host.tlm.model import load_model
+from host.tlm.pretrain import (
+    SENTENCES,
+    STATE,
+    PretrainOptions,
+    Progress,
+    lesson_of,
+    pretrain,
+    split,
+    trainer_for,
+)
 from host.tlm.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary()
@@ -90,12 +100,13 @@ def test_training_learns_and_its_loss_is_of_the_decisions_only(data: Path, tmp_p
     assert card.training["steps"] == 60
     assert load_model(tmp_path / "a", VOCABULARY)[1] == card
     # The output rows of tokens that only prompts hold get no gradient from a loss on decisions.
-    trainer = Trainer(_options(tmp_path / "a", data, 1), VOCABULARY)
+    trainer = trainer_for(_options(tmp_path / "a", data, 1), VOCABULARY)
     example = next(one for one in Dataset(data, 0, VOCABULARY).examples if one.programs)
-    loss = trainer._loss([(example, 0)])
-    longer = replace(example, prompt=(*example.prompt, *example.prompt[:1]))
-    assert trainer._loss([(example, 0), (longer, 0)]) != loss
-    alone = trainer._loss([(replace(example, programs=((example.programs[0][0][:1], 1.0),)), 0)])
+    lesson = lesson_of(example, 0, VOCABULARY)
+    loss = trainer.loss([lesson])
+    longer = replace(lesson, known=(*lesson.known[:-1], *lesson.known[:1], *lesson.known[-1:]))
+    assert trainer.loss([lesson, longer]) != loss
+    alone = trainer.loss([replace(lesson, decided=lesson.decided[:1])])
     assert float(alone.detach()) > 0.0
 
 
