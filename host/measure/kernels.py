@@ -7,13 +7,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from host.errors import MeasureError, SessionLost
 from host.model import Measurement
 from host.transport.session import measurement_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from host.transport.session import Session
 
 _REMOTE_ERROR = "Error caught from RPC call"
@@ -81,7 +83,34 @@ class KernelRunner:
             raise self._failure(function, error) from error
         return measurement_of(json.loads(text))
 
+    def run(self, library: Path, function: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Call one kernel once; returns its arguments as they are afterwards, outputs among them.
+
+        Args:
+            library: shared library, on the host.
+            function: name of the kernel in it.
+            arrays: every argument, those that are written too.
+
+        Raises:
+            MeasureError: the kernel cannot be loaded or refuses its arguments.
+            SessionLost: it crashed, hung or used too much memory.
+        """
+        import tvm
+
+        try:
+            module = self._load(library)
+            device = self._remote.cpu()
+            tensors = [tvm.runtime.tensor(array, device) for array in arrays]
+            module.get_function(function, query_imports=True)(*tensors)
+            return [tensor.numpy() for tensor in tensors]
+        except Exception as error:  # tvm_ffi raises any registered class, by name
+            raise self._failure(function, error) from error
+
     def _call(self, library: Path, function: str, specification: str) -> str:
+        module = self._load(library)
+        return str(self._measure(module, function, specification))
+
+    def _load(self, library: Path) -> Any:
         if self._remote is None:
             self._remote = self._session.rpc()
             self._measure = self._remote.get_function("edgetlm.measure")
@@ -91,7 +120,7 @@ class KernelRunner:
         module = self._remote.load_module(name)
         # The library is mapped by now; searches must not fill the device.
         self._remote.remove(name)
-        return str(self._measure(module, function, specification))
+        return module
 
     def _failure(self, function: str, error: Exception) -> Exception:
         if isinstance(error, SessionLost):
@@ -110,7 +139,7 @@ class KernelRunner:
         if remote is not None:
             remote.get_function("CloseRPCConnection")()
 
-    def __enter__(self) -> KernelRunner:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

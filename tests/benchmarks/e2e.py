@@ -54,16 +54,17 @@ def find_subject(text: str, peers: Sequence[str], models: Path) -> Subject:
     if name not in ZOO:
         raise SystemExit(f"no model {text!r}: give a file or one of {', '.join(ZOO)}")
     wanted = wanted or "onnx"
-    path = _export(name, wanted, models)
+    path = export_model(name, wanted, models)
     peer_files = {}
     for peer in peers:
         formats = [one for one in _READS[peer] if one in ZOO[name].formats]
         if wanted not in _READS[peer] and formats:
-            peer_files[peer] = _export(name, formats[0], models)
+            peer_files[peer] = export_model(name, formats[0], models)
     return Subject(text, path, peer_files)
 
 
-def _export(name: str, format_name: str, models: Path) -> Path:
+def export_model(name: str, format_name: str, models: Path) -> Path:
+    """The file of a model of the zoo in a folder, made if it is not there."""
     path = models / f"{name}.{format_name}"
     if not path.is_file():
         command = [

@@ -1,0 +1,183 @@
+"""Programs of one task on one device: built, measured, and checked against each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tvm
+
+from host.build import KernelCache, build_kernel_library, compile_kernel, target_for
+from host.errors import MeasureError
+from host.measure.kernels import KernelRunner
+from host.model import DeviceProfile, Task
+
+if TYPE_CHECKING:
+    from host.transport import Device
+
+KERNEL = "kernel"
+# Relative to the largest value, as bundles are verified.
+TOLERANCE = 1e-3
+# A program that runs longer is of no use to anybody: the executor is ended and replaced.
+_TIME_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class MeasurePlan:
+    """How a program is measured.
+
+    Attributes:
+        samples: in one measurement; the least of them counts, since neighbours on the machine can only add
+            time.
+        sample_ms: length of a sample, at least, in milliseconds.
+        pass_s: a pass over one program stops early after this long.
+        rounds: of the comparison side by side.
+        seed: of the arguments and of the order within the rounds.
+    """
+
+    samples: int = 12
+    sample_ms: float = 2.0
+    pass_s: float = 1.0
+    rounds: int = 12
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A program as a library; equal programs have the same key.
+
+    Attributes:
+        key: hash of the program.
+        library: shared library, on the host.
+        build_s: seconds that it took.
+    """
+
+    key: str
+    library: Path
+    build_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """An open device with what measuring needs; see `open_bench`."""
+
+    profile: DeviceProfile
+    target: tvm.target.Target
+    runner: KernelRunner
+    folder: Path
+    cache: KernelCache
+    plan: MeasurePlan
+
+    def build(self, function: tvm.tirx.PrimFunc) -> Built:
+        """Compile and link one program.
+
+        Raises:
+            BuildError: it does not compile.
+        """
+        begin = time.perf_counter()
+        key = compile_kernel(function, KERNEL, self.target, self.cache).key
+        path = self.folder / f"{key}.so"
+        if not path.is_file():
+            build_kernel_library({KERNEL: function}, path, self.target, self.cache)
+        return Built(key, path, time.perf_counter() - begin)
+
+    def time(self, task: Task, built: Built, max_s: float | None = None) -> float:
+        """Seconds of one call: the least of the samples.
+
+        Raises:
+            MeasureError: it cannot be run.
+            SessionLost: it crashed or hung.
+        """
+        measurement = self.runner.measure(
+            built.library,
+            KERNEL,
+            arguments_of(task),
+            repeat=self.plan.samples,
+            min_repeat_ms=self.plan.sample_ms,
+            max_s=self.plan.pass_s if max_s is None else max_s,
+            seed=self.plan.seed,
+        )
+        return min(measurement.times_s)
+
+    def outputs(self, task: Task, built: Built) -> list[np.ndarray]:
+        """What the program leaves in its arguments, which are the same for all programs of a task.
+
+        Raises:
+            MeasureError: it cannot be run.
+            SessionLost: it crashed or hung.
+        """
+        generator = np.random.default_rng(self.plan.seed)
+        return self.runner.run(built.library, KERNEL, [_array(*one, generator) for one in arguments_of(task)])
+
+    def side_by_side(self, task: Task, programs: Mapping[str, Built]) -> dict[str, tuple[float, ...]]:
+        """Seconds of every program in interleaved rounds, in an order drawn for each; rounds correspond.
+
+        Raises:
+            MeasureError: a program cannot be run.
+            SessionLost: one crashed or hung.
+        """
+        order = np.random.default_rng(self.plan.seed)
+        times: dict[str, list[float]] = {name: [] for name in programs}
+        for _ in range(self.plan.rounds):
+            for name in map(str, order.permutation(sorted(programs))):
+                times[name].append(self.time(task, programs[name], max_s=2 * self.plan.pass_s))
+        return {name: tuple(samples) for name, samples in times.items()}
+
+
+@contextmanager
+def open_bench(device: Device, profile: DeviceProfile, folder: Path, plan: MeasurePlan) -> Iterator[Bench]:
+    """A session on the device for kernels.
+
+    Args:
+        device: connected.
+        profile: of it; `threads` is that of every program.
+        folder: for libraries and compiled kernels. No kernel of before is taken, so that seconds of
+            building count everything.
+        plan: how to measure.
+
+    Raises:
+        DeviceError: the device went away or is in use.
+    """
+    with (
+        device.open_session("tvm", profile.threads, time_limit_s=_TIME_LIMIT_S) as session,
+        KernelRunner(session) as runner,
+    ):
+        cache = KernelCache(folder / "kernels")
+        yield Bench(profile, target_for(profile.board), runner, folder, cache, plan)
+
+
+def arguments_of(task: Task) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Shape and dtype of every argument of the task's function."""
+    return tuple((tuple(int(d) for d in p.shape), str(p.dtype)) for p in task.function.params)
+
+
+def difference(made: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """Largest difference of corresponding arrays, each relative to its largest expected value.
+
+    Infinite where something is no finite number.
+
+    Raises:
+        MeasureError: the arrays do not correspond.
+    """
+    if [one.shape for one in made] != [one.shape for one in expected]:
+        raise MeasureError("two programs of one task have different arguments")
+    worst = 0.0
+    for one, other in zip(made, expected, strict=True):
+        if not np.isfinite(one).all() or not np.isfinite(other).all():
+            return float("inf")
+        if one.size:
+            gap = np.abs(one.astype(np.float64) - other.astype(np.float64)).max()
+            worst = max(worst, float(gap) / max(float(np.abs(other.astype(np.float64)).max()), 1e-30))
+    return worst
+
+
+def _array(shape: tuple[int, ...], dtype: str, generator: np.random.Generator) -> np.ndarray:
+    # Integers are indices as often as not, and only 0 is in range of every table.
+    if not dtype.startswith("float"):
+        return np.zeros(shape, dtype)
+    return generator.standard_normal(shape, np.float32).astype(dtype)
