@@ -61,8 +61,7 @@ def skip_empty_levels(space: DesignSpace, state: State) -> State:
     """The state at the first level from here on that has a decision with a choice."""
     while not state.finished:
         names = LEVELS[state.level]
-        open_here = [d for d in space.decisions if level_of(d.name) == state.level and len(d.choices) > 1]
-        if open_here or not names:
+        if not names or any(level_of(d.name) == state.level and len(d.choices) > 1 for d in space.decisions):
             return state
         state = state.advanced()
     return state

@@ -18,6 +18,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("vectors", "rows", "rows2", "unroll", "window", "pad", "partials", "strip", "inline", "cols"),
     ("panel", "block", "block2", PARALLEL, *_CUDA_BLOCK),
 )
+_LEVEL_OF = {name: index for index, names in enumerate(LEVELS) for name in names}
 # Decisions that interleave several tiles in one body: their operations do not wait for one another or,
 # on a GPU, neighbouring threads touch neighbouring banks; with the value at which there is one tile only.
 INTERLEAVE = {"vectors": 1, "rows2": 1, "partials": 1, "vx": 1, "vy": 1}
@@ -65,7 +66,4 @@ def initial_state(space: DesignSpace) -> State:
 
 def level_of(name: str) -> int:
     """The level at which a decision is taken."""
-    for index, names in enumerate(LEVELS):
-        if name in names:
-            return index
-    return 0
+    return _LEVEL_OF.get(name, 0)

@@ -64,12 +64,21 @@ def footprints(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> list[lis
     Returns:
         `len(nest) + 1` rows: row d is what one iteration of the loops outside of depth d uses.
     """
-    tiles: list[dict[int, int]] = [{}]
+    tile: dict[int, int] = {}
+    rows = [[footprint_bytes(access, tile) for access in accesses]]
     for loop in reversed(nest):
-        inner = dict(tiles[0])
-        inner[loop.axis] = inner.get(loop.axis, 1) * loop.trips
-        tiles.insert(0, inner)
-    return [[footprint_bytes(access, tile) for access in accesses] for tile in tiles]
+        axis = loop.axis
+        tile[axis] = tile.get(axis, 1) * loop.trips
+        rows.append(
+            [
+                # A loop that does not move an access touches nothing more of it.
+                footprint_bytes(access, tile)
+                if access.strides[axis] or access.block_strides[axis][0]
+                else inner
+                for access, inner in zip(accesses, rows[-1], strict=True)
+            ]
+        )
+    return rows[::-1]
 
 
 def traffic_bytes(

@@ -94,6 +94,36 @@ class Pool:
         return [(dict(key), cost) for key, cost in ordered]
 
 
+@dataclass(frozen=True)
+class _Edges:
+    """What leads out of a state: moves with their benefits T(s) / T(s'), and the advance."""
+
+    moves: tuple[Action, ...]
+    gains: tuple[float, ...]
+    advance: Action
+
+
+class _Graph:
+    """The construction graph of one space; walks meet again, so what leads out of a state is kept."""
+
+    def __init__(self, space: DesignSpace, cost: Callable[[State], float], options: WalkOptions) -> None:
+        self.space = space
+        self.cost = cost
+        self.options = options
+        self._known: dict[tuple[tuple[tuple[str, int], ...], int], _Edges] = {}
+
+    def edges(self, state: State) -> _Edges:
+        """The legal edges out of a state that is not finished."""
+        key = (state.values, state.level)
+        found = self._known.get(key)
+        if found is None:
+            *moves, advance = actions(self.space, state, self.options.inverse, self.options.interleave)
+            here = self.cost(state)
+            gains = tuple(here / self.cost(action.target) for action in moves)
+            found = self._known[key] = _Edges(tuple(moves), gains, advance)
+        return found
+
+
 def construct(
     space: DesignSpace,
     estimate: Estimate,
@@ -115,19 +145,22 @@ def construct(
     known: dict[tuple[tuple[str, int], ...], float] = {}
 
     def cost(state: State) -> float:
-        if state.key() not in known:
-            known[state.key()] = estimate(state.decisions)
-        return known[state.key()]
+        key = state.values
+        found = known.get(key)
+        if found is None:
+            found = known[key] = estimate(state.decisions)
+        return found
 
+    graph = _Graph(space, cost, options)
     pool = Pool(max(k, 8))
     stalled = 0
     for number in range(options.walks):
-        better = _walk(space, cost, options, random.Random(f"{seed}/{number}"), pool, number, recorder)
+        better = _walk(graph, random.Random(f"{seed}/{number}"), pool, number, recorder)
         stalled = 0 if better else stalled + 1
         if stalled >= options.stall:
             break
     for number in range(options.walks, options.walks + options.wide):
-        _walk(space, cost, options, random.Random(f"{seed}/{number}"), pool, number, recorder)
+        _walk(graph, random.Random(f"{seed}/{number}"), pool, number, recorder)
     for values, _ in pool.ranked()[: options.descents]:
         _descend(space, cost, values, pool, recorder)
     return pool.ranked()[:k]
@@ -171,23 +204,18 @@ def _finished(values: dict[str, int]) -> State:
 
 
 def _walk(
-    space: DesignSpace,
-    cost: Callable[[State], float],
-    options: WalkOptions,
-    generator: random.Random,
-    pool: Pool,
-    number: int,
-    recorder: Recorder | None,
+    graph: _Graph, generator: random.Random, pool: Pool, number: int, recorder: Recorder | None
 ) -> bool:
+    space, options = graph.space, graph.options
     state = skip_empty_levels(space, _start(space, number >= options.walks))
     temperature, at_level, better = options.temperature, 0, False
     for _ in range(options.limit):
-        better |= pool.offer(state, cost(state))
+        better |= pool.offer(state, graph.cost(state))
         if state.finished:
             break
-        action = _choose(space, state, cost, options, temperature, at_level, generator)
+        action = _choose(graph, state, temperature, at_level, generator)
         if recorder is not None:
-            recorder(_walk_step(space, state, cost, options, action, number))
+            recorder(_walk_step(space, state, graph.cost, options, action, number))
         advanced = action.kind == "advance"
         state = skip_empty_levels(space, action.target)
         at_level = 0 if advanced else at_level + 1
@@ -226,22 +254,15 @@ def _walk_step(
 
 
 def _choose(
-    space: DesignSpace,
-    state: State,
-    cost: Callable[[State], float],
-    options: WalkOptions,
-    temperature: float,
-    at_level: int,
-    generator: random.Random,
+    graph: _Graph, state: State, temperature: float, at_level: int, generator: random.Random
 ) -> Action:
     """One transition: benefit of an action is T(s) / T(s'), the advance follows a sigmoid of the steps."""
-    here = cost(state)
-    *moves, advance = list(actions(space, state, options.inverse, options.interleave))
-    gains = [here / cost(action.target) for action in moves]
-    if options.greedy:
+    edges = graph.edges(state)
+    moves, gains, advance = edges.moves, edges.gains, edges.advance
+    if graph.options.greedy:
         best = max(range(len(moves)), key=lambda i: gains[i], default=None)
         return advance if best is None or gains[best] <= 1.0 else moves[best]
-    leave = 1.0 / (1.0 + math.exp(-(at_level - options.patience) / 2.0))
+    leave = 1.0 / (1.0 + math.exp(-(at_level - graph.options.patience) / 2.0))
     if not moves or generator.random() < leave:
         return advance
     largest = max(gains)

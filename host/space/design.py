@@ -85,9 +85,10 @@ class DesignSpace:
 
     def legal(self, values: Decisions) -> bool:
         """Whether the values are among the choices and fit together."""
-        return all(values.get(d.name) in d.choices for d in self.decisions) and self.rule.legal(
-            self.workload, self.hardware, values
-        )
+        for decision in self.decisions:
+            if values.get(decision.name) not in decision.choices:
+                return False
+        return self.rule.legal(self.workload, self.hardware, values)
 
     def threads_of(self, values: Decisions) -> int:
         """Threads that the program with these values uses."""
