@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,37 +30,17 @@ from host.space.protocol import Proposer
 from host.space.rules import space_for
 from host.tlm.boards import draw_board, training_boards
 from host.tlm.description import describe_board, describe_task
+from host.tlm.example import Example, content_of, example_from
 from host.tlm.held_out import is_held_out
-from host.tlm.language import encode, encode_prompt, quality_of, sentence_of
+from host.tlm.language import encode, encode_prompt, sentence_of
 from host.tlm.operators import draw_operator
 from host.tlm.vocabulary import Vocabulary
+from host.tlm.workers import in_order
 from targets import Board
 
 SCHEMA = "edgetlm.sentences/1"
 # Programs of one task.
 _PROGRAMS = 6
-
-
-@dataclass(frozen=True)
-class Example:
-    """One task with programs.
-
-    Attributes:
-        index: its number.
-        prompt: token numbers up to and without the quality.
-        programs: token numbers of the decisions, and how many times slower than the best each is.
-        left_out: why it is not trained on; "" where it is.
-    """
-
-    index: int
-    prompt: tuple[int, ...] = ()
-    programs: tuple[tuple[tuple[int, ...], float], ...] = ()
-    left_out: str = ""
-
-    @property
-    def qualities(self) -> tuple[int, ...]:
-        """How good each program is."""
-        return tuple(quality_of(slower) for _, slower in self.programs)
 
 
 def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
@@ -160,7 +139,7 @@ class Dataset:
                 f"{self.path}: sentences of another seed, vocabulary or space version; choose another folder"
             )
         for number, line in enumerate(lines[1:], start=2):
-            example = _example(self.path, number, _parsed(self.path, number, line))
+            example = example_from(self.path, number, _parsed(self.path, number, line))
             if example.index != len(self.examples):
                 raise TlmError(
                     f"{self.path}, line {number}: example {example.index} is out of order; remove it"
@@ -169,23 +148,26 @@ class Dataset:
         if len(whole) != len(text) or not lines:
             self.path.write_text(whole or json.dumps(self._header) + "\n")
 
-    def grow(self, count: int, teacher: Proposer) -> Iterator[Example]:
-        """Adds examples until there are `count`; each is on disk when it is returned."""
-        boards = training_boards()
+    def grow(self, count: int, teacher: Proposer, jobs: int = 1) -> Iterator[Example]:
+        """Adds examples until there are `count`; each is on disk when it is returned.
+
+        Args:
+            count: examples in all.
+            teacher: proposes programs with estimates; with several processes it has to be picklable.
+            jobs: processes that make them; the file is the same whatever their number.
+
+        Raises:
+            TlmError: one of the processes ended before its work was done.
+        """
+        make = partial(
+            make_example, self.seed, boards=training_boards(), teacher=teacher, vocabulary=self.vocabulary
+        )
         with self.path.open("a") as file:
-            for index in range(len(self.examples), count):
-                example = make_example(self.seed, index, boards, teacher, self.vocabulary)
-                file.write(json.dumps(_content(example), separators=(",", ":")) + "\n")
+            for example in in_order(make, range(len(self.examples), count), jobs):
+                file.write(json.dumps(content_of(example), separators=(",", ":")) + "\n")
                 file.flush()
                 self.examples.append(example)
                 yield example
-
-
-def _content(example: Example) -> dict[str, Any]:
-    if example.left_out:
-        return {"index": example.index, "left_out": example.left_out}
-    programs = [[list(tokens), slower] for tokens, slower in example.programs]
-    return {"index": example.index, "prompt": list(example.prompt), "programs": programs}
 
 
 def _parsed(path: Path, number: int, line: str) -> Any:
@@ -193,13 +175,3 @@ def _parsed(path: Path, number: int, line: str) -> Any:
         return json.loads(line)
     except ValueError as error:
         raise TlmError(f"{path}, line {number} is damaged ({error}); remove the file") from error
-
-
-def _example(path: Path, number: int, content: Any) -> Example:
-    try:
-        if "left_out" in content:
-            return Example(int(content["index"]), left_out=str(content["left_out"]))
-        programs = tuple((tuple(map(int, tokens)), float(slower)) for tokens, slower in content["programs"])
-        return Example(int(content["index"]), tuple(map(int, content["prompt"])), programs)
-    except (KeyError, TypeError, ValueError) as error:
-        raise TlmError(f"{path}, line {number} is no example ({error}); remove the file") from error

@@ -25,20 +25,12 @@ from host.tlm.description import (
     figure_count,
 )
 
-# Quality of a program: how many times slower than the best known one it may be for 0, 1 and 2.
-_SLOWER = (1.02, 1.1, 1.5)
-
 _STAGES = {
     vocab.stage_token(kind, expensive, anchor): (kind, expensive, anchor)
     for kind in vocab.STAGE_KINDS
     for expensive in (False, True)
     for anchor in (False, True)
 }
-
-
-def quality_of(slower: float) -> int:
-    """How good a program is that takes `slower` times as long as the best known one: 0 is the best."""
-    return next((quality for quality, most in enumerate(_SLOWER) if slower <= most), len(_SLOWER))
 
 
 @dataclass(frozen=True)

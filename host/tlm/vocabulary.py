@@ -13,7 +13,7 @@ PAD, BOARD, TASK, DECIDE, END = "<pad>", "<board>", "<task>", "<decide>", "<end>
 CPU, GPU = "cpu", "gpu"
 # Quantities on a scale of half octaves: level n stands for 2^(n / 2) units, 0 for less than one unit.
 LEVELS = 96
-# How good a program is beside the best known one for its task; see `language.quality_of`.
+# How good a program is beside the best known one for its task; see `example.quality_of`.
 QUALITIES = 4
 # How an access moves with an axis: not at all, to the neighbour in memory, by one or by several steps of
 # another dimension, in groups (packed weights), or in a way that depends on data.

@@ -17,7 +17,8 @@ from host.space import space_for
 from host.space.rules import CUDA_RULES, RULES
 from host.tlm import numbers
 from host.tlm.description import describe_board, level_of
-from host.tlm.language import decode, encode, quality_of, sentence_of
+from host.tlm.example import quality_of
+from host.tlm.language import decode, encode, sentence_of
 from host.tlm.vocabulary import DECISION_NAMES, LEVELS, QUALITIES, RULE_NAMES, Vocabulary
 from tests.unit.space import functions as fn
 from tests.unit.tlm.cases import TARGETS, board_of, spaces
