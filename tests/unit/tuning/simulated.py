@@ -1,0 +1,108 @@
+"""A board whose times are known: real design spaces, times by a formula, proposers of known skill."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tvm.script import tirx as T
+
+from host.errors import TlmError
+from host.gensor.benefit import estimate_seconds
+from host.model import Candidate, DeviceProfile, Energy, Measurement, Task
+from host.space import DesignSpace, space_for
+from targets import board_for, declared
+
+
+@T.prim_func(s_tir=True)
+def dense(
+    x: T.Buffer((16, 64), "float32"), w: T.Buffer((64, 64), "float32"), y: T.Buffer((16, 64), "float32")
+) -> None:
+    T.func_attr({"tirx.noalias": True})
+    for i, j, k in T.grid(16, 64, 64):
+        with T.sblock("y"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                y[vi, vj] = T.float32(0)
+            y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
+
+
+def profile() -> DeviceProfile:
+    """One unit of an AVX2 board, one thread."""
+    board = board_for(declared()["x86_64-v3"])
+    assert board is not None
+    return DeviceProfile("desk", board, board.hardware, 1)
+
+
+def dense_space(name: str = "dense", weight: int = 1) -> DesignSpace:
+    """The design space of a small matrix product under a name of its own."""
+    task = Task(name, dense, weight, f"hash-{name}", 2.0 * 16 * 64 * 64)
+    return space_for(task, profile().hardware)
+
+
+def truth(space: DesignSpace, candidate: Candidate) -> float:
+    """Seconds of a program: the analytical estimate, up to 30% more by a hash that no model knows."""
+    values = {name: int(candidate.value(name)) for name, _ in candidate.decisions}
+    text = f"{candidate.workload_hash}/{candidate.decisions}"
+    luck = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
+    return estimate_seconds(space, values) * (1.0 + 0.3 * luck)
+
+
+def measured(seconds: float) -> Measurement:
+    """A measurement with this median."""
+    return Measurement((seconds,) * 3, Energy("unavailable", None, None, "simulated"), {}, {}, 1)
+
+
+class Skilled:
+    """Proposes the best by truth of `draws` random programs for each candidate."""
+
+    def __init__(self, name: str, draws: int) -> None:
+        self.name = name
+        self.draws = draws
+
+    def propose(
+        self,
+        space: DesignSpace,
+        profile: DeviceProfile,
+        history: Sequence[tuple[Candidate, Measurement]],
+        k: int,
+        seed: int,
+    ) -> list[Candidate]:
+        generator = random.Random(f"{self.name}/{space.task.workload_hash}/{seed}/{len(history)}")
+        known = {candidate.decisions for candidate, _ in history}
+        found: dict[object, Candidate] = {}
+        for _ in range(k):
+            drawn = [space.candidate(space.sample(generator), self.name) for _ in range(self.draws)]
+            fresh = [one for one in drawn if one.decisions not in known and one.decisions not in found]
+            if fresh:
+                best = min(fresh, key=lambda one: truth(space, one))
+                found[best.decisions] = best
+        return list(found.values())
+
+
+class Broken:
+    """A language model whose checkpoint is damaged."""
+
+    name = "tlm"
+
+    def propose(
+        self,
+        space: DesignSpace,
+        profile: DeviceProfile,
+        history: Sequence[tuple[Candidate, Measurement]],
+        k: int,
+        seed: int,
+    ) -> list[Candidate]:
+        raise TlmError("models/x/weights.safetensors: not the weights that model.json is of; copy it again")
+
+
+def candidate(task: str, number: int, proposer: str) -> Candidate:
+    """A made-up program."""
+    return Candidate(task, "tiled", (("rows", number),), proposer, 1.0)
+
+
+def by(one: Candidate, proposer: str) -> Candidate:
+    """The same program, proposed by another."""
+    return replace(one, proposer=proposer)
