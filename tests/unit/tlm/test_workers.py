@@ -1,0 +1,58 @@
+"""Work by number over several processes."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from host.errors import ScheduleError, TlmError
+from host.tlm.workers import in_order
+
+
+def _slow_first(folder: Path, number: int) -> tuple[int, int]:
+    """The first waits for the second."""
+    if number == 1:
+        (folder / "one").touch()
+    while number == 0 and not (folder / "one").exists():
+        pass
+    return number, os.getpid()
+
+
+def _dies(number: int) -> int:
+    if number == 5:
+        os._exit(9)
+    return number
+
+
+def _fails(number: int) -> int:
+    if number == 2:
+        raise ScheduleError("no program")
+    return number
+
+
+def test_results_are_in_order_and_from_several_processes(tmp_path: Path) -> None:
+    found = list(in_order(partial(_slow_first, tmp_path), range(40), 2))
+    assert [number for number, _ in found] == list(range(40))
+    processes = {process for _, process in found}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+
+
+def test_one_job_works_in_this_process(tmp_path: Path) -> None:
+    assert {process for _, process in in_order(partial(_slow_first, tmp_path), range(1, 3), 1)} == {
+        os.getpid()
+    }
+
+
+def test_a_process_that_dies_is_an_error_of_one_line() -> None:
+    with pytest.raises(TlmError, match="ended before its work was done") as caught:
+        list(in_order(_dies, range(60), 2))
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_of_the_work_come_through() -> None:
+    with pytest.raises(ScheduleError, match="no program"):
+        list(in_order(_fails, range(60), 2))
