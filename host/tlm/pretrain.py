@@ -16,14 +16,18 @@ from typing import Any
 from host.errors import TlmError
 from host.space.protocol import Proposer
 from host.tlm.card import CARD, Card, Size, write_whole
-from host.tlm.dataset import Dataset, Example
+from host.tlm.dataset import Dataset
+from host.tlm.example import Example
 from host.tlm.model import new_model, save_model
-from host.tlm.training import Lesson, Schedule, Training
+from host.tlm.packing import Lesson
+from host.tlm.training import Schedule, Training
 from host.tlm.vocabulary import Vocabulary, quality_token
 
 SENTENCES, STATE = "sentences.jsonl", "training.pt"
 # Every so many-th example is withheld to see what is learned about tasks never seen.
 _WITHHELD_EACH = 20
+# A program that takes twice as long as the best counts a sixteenth.
+_EMPHASIS = 4
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class PretrainOptions:
         examples: tasks to train on.
         seed: of data, weights and batches.
         resume: go on with what is in the folder.
-        batch: sentences of one step.
+        batch: tasks of one step.
         learning_rate: largest; it rises over `warm_up` steps and falls to zero as a cosine.
         warm_up: steps.
         save_every: steps between two states on disk.
@@ -48,7 +52,7 @@ class PretrainOptions:
     examples: int = 20000
     seed: int = 0
     resume: bool = False
-    batch: int = 32
+    batch: int = 16
     learning_rate: float = 1e-3
     warm_up: int = 100
     save_every: int = 200
@@ -144,22 +148,17 @@ def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Training:
 def lessons_of(
     options: PretrainOptions, examples: Sequence[Example], step: int, vocabulary: Vocabulary
 ) -> list[Lesson]:
-    """The batch of a step."""
+    """The batch of a step: all programs of some tasks."""
     generator = random.Random(f"{options.seed}/batch/{step}")
-    chosen = [
-        (example, draw_program(example, generator))
+    return [
+        lesson_of(example, number, vocabulary)
         for example in generator.choices(examples, k=options.batch)
+        for number in range(len(example.programs))
     ]
-    return [lesson_of(example, number, vocabulary) for example, number in chosen]
 
 
 def lesson_of(example: Example, number: int, vocabulary: Vocabulary) -> Lesson:
-    """One program of an example, with how good it is."""
+    """One program of an example, with how good it is; the better, the more it counts."""
+    decided, slower = example.programs[number]
     quality = vocabulary.number(quality_token(example.qualities[number]))
-    return Lesson((*example.prompt, quality), example.programs[number][0])
-
-
-def draw_program(example: Example, generator: random.Random) -> int:
-    """A program to learn, the better the likelier."""
-    weights = [slower**-4 for _, slower in example.programs]
-    return generator.choices(range(len(weights)), weights)[0]
+    return Lesson((*example.prompt, quality), decided, slower**-_EMPHASIS)

@@ -13,23 +13,10 @@ import torch
 from transformers import GPT2LMHeadModel
 
 from host.errors import TlmError
+from host.tlm.packing import Lesson, pack
 from host.tlm.vocabulary import PAD, Vocabulary
 
-_IGNORED = -100
 _LARGEST_GRADIENT = 1.0
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """One program to learn.
-
-    Attributes:
-        known: token numbers before the decisions, with the quality; not learned.
-        decided: token numbers of the decisions.
-    """
-
-    known: tuple[int, ...]
-    decided: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -112,12 +99,10 @@ class Training:
         self.step += 1
 
     def loss(self, lessons: Sequence[Lesson]) -> torch.Tensor:
-        """Mean over the tokens of the decisions; what is known before them is not learned."""
-        tokens, wanted = _tensors(lessons, self._padding, self._device)
-        logits = self.model(tokens).logits[:, :-1]
-        return torch.nn.functional.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]), wanted.reshape(-1), ignore_index=_IGNORED
-        )
+        """Mean over the tokens of the decisions by their lessons' weights; what is known is not learned."""
+        packed = pack(lessons, self._padding, self._device)
+        weights = torch.tensor([lesson.weight for lesson in lessons], device=self._device)[packed.lessons]
+        return -(weights * packed.log_probabilities(self.model)).sum() / weights.sum()
 
     def loss_of(self, lessons: Sequence[Lesson], batch: int) -> float:
         """Mean loss over lessons, without learning.
@@ -181,24 +166,8 @@ def log_probabilities(
     found: list[float] = []
     with torch.inference_mode():
         for start in range(0, len(lessons), batch):
-            tokens, wanted = _tensors(lessons[start : start + batch], padding, model.device)
-            logits = model(tokens).logits[:, :-1]
-            losses = torch.nn.functional.cross_entropy(
-                logits.transpose(1, 2), wanted, ignore_index=_IGNORED, reduction="none"
-            )
-            found += (-losses.sum(dim=1)).tolist()
+            part = lessons[start : start + batch]
+            packed = pack(part, padding, model.device)
+            totals = torch.zeros(len(part), device=model.device)
+            found += totals.index_add(0, packed.lessons, packed.log_probabilities(model)).tolist()
     return found
-
-
-def _tensors(
-    lessons: Sequence[Lesson], padding: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens (lessons, longest), and which token each position should say next (lessons, longest - 1)."""
-    rows = [[*lesson.known, *lesson.decided] for lesson in lessons]
-    longest = max(map(len, rows))
-    tokens = [row + [padding] * (longest - len(row)) for row in rows]
-    targets = [
-        [_IGNORED] * len(lesson.known) + list(lesson.decided) + [_IGNORED] * (longest - len(row))
-        for lesson, row in zip(lessons, rows, strict=True)
-    ]
-    return torch.tensor(tokens, device=device), torch.tensor(targets, device=device)[:, 1:]
