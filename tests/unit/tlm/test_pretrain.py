@@ -60,6 +60,13 @@ def test_data_is_the_same_when_it_is_continued(data: Path, tmp_path: Path) -> No
     assert Dataset(path, 0, VOCABULARY).examples == continued.examples
 
 
+def test_data_is_the_same_from_several_processes(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / SENTENCES
+    grown = list(Dataset(path, 0, VOCABULARY).grow(EXAMPLES, Gensor(), jobs=2))
+    assert [example.index for example in grown] == list(range(EXAMPLES))
+    assert path.read_bytes() == data.read_bytes()
+
+
 def test_data_of_elsewhere_is_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(TlmError, match="another seed"):
         Dataset(data, 1, VOCABULARY)
