@@ -45,6 +45,7 @@ class PretrainOptions:
         warm_up: steps.
         save_every: steps between two states on disk.
         size: of the network.
+        jobs: processes that make the examples; their number changes nothing but the time.
     """
 
     out: Path
@@ -57,6 +58,7 @@ class PretrainOptions:
     warm_up: int = 100
     save_every: int = 200
     size: Size = field(default_factory=Size)
+    jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def pretrain(options: PretrainOptions, teacher: Proposer, tell: Callable[[Progre
     if not options.resume and any((options.out / name).exists() for name in (STATE, SENTENCES, CARD)):
         raise TlmError(f"{options.out}: there is a training already; add --resume or choose another folder")
     data = Dataset(options.out / SENTENCES, options.seed, vocabulary)
-    for example in data.grow(options.examples, teacher):
+    for example in data.grow(options.examples, teacher, options.jobs):
         tell(Progress("sentences", example.index + 1, options.examples))
     trained, withheld = split(data.examples[: options.examples])
     if not trained or not withheld:
