@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sdk.cli.evaluate import evaluate
 from sdk.cli.options import Verbose
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     group = typer.Typer(help="Train the language model that proposes programs.", no_args_is_help=True)
     group.command()(pretrain)
+    group.command()(evaluate)
     app.add_typer(group, name="tlm")
 
 

@@ -1,0 +1,282 @@
+"""The evaluation: every proposer with every number of measurements, on the searched tasks of networks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from host.errors import DeviceError, EdgeError, SessionLost, UserError
+from host.evaluation.baseline import Baseline, baseline_names, read_baseline
+from host.evaluation.bench import Bench, MeasurePlan, open_bench
+from host.evaluation.contest import Contest, baseline_program, hold
+from host.evaluation.figures import REACHED, tuning_time, weighted_ratio
+from host.evaluation.proposals import RandomSampling, Selection, Subject
+from host.gensor import Gensor
+from host.space.protocol import Proposer
+from host.tlm.proposer import Tlm
+
+if TYPE_CHECKING:
+    from host.model import DeviceProfile
+    from host.transport import Device
+
+SCHEMA = "edgetlm.evaluation/1"
+METHODS = ("tlm", "gensor", "tree", "random")
+TLM = "tlm"
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What to evaluate.
+
+    Attributes:
+        baselines: folder of the searched baselines.
+        checkpoint: of the language model.
+        networks: names; empty for all that the folder has.
+        budgets: numbers of measurements a task; with 0 the first proposal counts.
+        methods: names from `METHODS`.
+        plan: how programs are measured.
+        seed: of the proposers.
+    """
+
+    baselines: Path
+    checkpoint: Path
+    networks: tuple[str, ...] = ()
+    budgets: tuple[int, ...] = (0, 1, 10, 32)
+    methods: tuple[str, ...] = METHODS
+    plan: MeasurePlan = field(default_factory=MeasurePlan)
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TaskResult:
+    """One task, evaluated.
+
+    Attributes:
+        selections: by method and budget.
+        contest: of the finalists, whose names are `finalist(method, budget)`.
+    """
+
+    selections: Mapping[tuple[str, int], Selection]
+    contest: Contest
+
+
+def finalist(method: str, budget: int) -> str:
+    """Name of a method's program in a contest."""
+    return f"{method}/{budget}"
+
+
+def evaluate(
+    device: Device, profile: DeviceProfile, options: EvaluateOptions, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Run the evaluation, from no record at all.
+
+    Args:
+        device: connected; programs are measured there.
+        profile: of it, with the threads of the baselines.
+        options: what to evaluate.
+        tell: is told a line for every task.
+
+    Returns:
+        The figures as plain data: `baseline`, `networks` by name and more.
+
+    Raises:
+        UserError: a baseline does not exist, or those given are of different searches.
+        EdgeError: a baseline is damaged, or none of its networks can be evaluated.
+        DeviceError: the device went away.
+    """
+    baselines = load_baselines(options)
+    networks: dict[str, Any] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="edgetlm-evaluation-")))
+        bench = stack.enter_context(open_bench(device, profile, folder, options.plan))
+        proposers = _proposers(options)
+        load_s = _warmed(proposers, bench, baselines[0], options.seed)
+        for baseline in baselines:
+            networks[baseline.network] = _network(bench, baseline, proposers, options, load_s, tell)
+    if all("error" in entry for entry in networks.values()):
+        raise EdgeError("; ".join(f"{name}: {entry['error']}" for name, entry in networks.items()))
+    return {
+        "schema": SCHEMA,
+        "baseline": baselines[0].name,
+        "checkpoint": options.checkpoint.name,
+        "seed": options.seed,
+        "threads": profile.threads,
+        "model_load_s": load_s,
+        "networks": networks,
+    }
+
+
+def load_baselines(options: EvaluateOptions) -> list[Baseline]:
+    """The baselines of the networks that were asked for.
+
+    Raises:
+        UserError: one does not exist, or they are of different searches.
+        EdgeError: one is damaged.
+    """
+    # An empty folder is as good as a missing file: the message names the first network of the issue.
+    names = options.networks or baseline_names(options.baselines) or ("mobilenetv2",)
+    baselines = [read_baseline(options.baselines, name) for name in names]
+    if len({(baseline.name, baseline.threads) for baseline in baselines}) > 1:
+        kinds = ", ".join(f"{b.network} {b.name} with {b.threads} threads" for b in baselines)
+        raise UserError(f"baselines of different searches cannot be compared: {kinds}; give --networks")
+    return baselines
+
+
+def _proposers(options: EvaluateOptions) -> dict[str, Proposer]:
+    known: dict[str, Proposer] = {
+        TLM: Tlm(options.checkpoint),
+        "gensor": Gensor(),
+        "tree": Gensor(tree=True),
+        "random": RandomSampling(),
+    }
+    return {name: known[name] for name in options.methods}
+
+
+def _warmed(proposers: Mapping[str, Proposer], bench: Bench, baseline: Baseline, seed: int) -> float:
+    """Seconds of reading the language model, which then counts once and not in the first task."""
+    if TLM not in proposers:
+        return 0.0
+    for entry in baseline.tasks:
+        subject = Subject(bench, entry.task)
+        if subject.space is not None and subject.space.decisions:
+            begin = time.perf_counter()
+            proposers[TLM].propose(subject.space, bench.profile, (), 1, seed)
+            first = time.perf_counter() - begin
+            begin = time.perf_counter()
+            proposers[TLM].propose(subject.space, bench.profile, (), 1, seed)
+            return max(0.0, first - (time.perf_counter() - begin))
+    return 0.0
+
+
+def _network(
+    bench: Bench,
+    baseline: Baseline,
+    proposers: Mapping[str, Proposer],
+    options: EvaluateOptions,
+    load_s: float,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    results: dict[str, TaskResult] = {}
+    try:
+        for entry in baseline.tasks:
+            subject = Subject(bench, entry.task)
+            selections = {
+                (method, budget): subject.select(proposer, budget, options.seed)
+                for method, proposer in proposers.items()
+                for budget in options.budgets
+            }
+            finalists = {finalist(*key): selection.built for key, selection in selections.items()}
+            best = baseline_program(bench, entry, baseline.trials)
+            contest = hold(bench, entry, best, finalists)
+            results[entry.task.workload_hash] = TaskResult(selections, contest)
+            tell(task_line(baseline.network, entry.task.name, contest))
+    except SessionLost as error:
+        return {"error": str(error)}
+    except DeviceError:
+        raise
+    except EdgeError as error:
+        return {"error": str(error)}
+    return network_figures(baseline, results, tuple(proposers), options.budgets, load_s)
+
+
+def task_line(network: str, name: str, contest: Contest) -> str:
+    """A task's ratios of speed as a line."""
+    ratios = [f"{one} {contest.baseline_s / seconds:.2f}" for one, seconds in contest.seconds.items()]
+    wrong = [f"{one} is left out: {reason}" for one, reason in contest.wrong.items()]
+    return f"{network} {name}: " + "  ".join([*ratios, *wrong])
+
+
+def network_figures(
+    baseline: Baseline,
+    results: Mapping[str, TaskResult],
+    methods: Sequence[str],
+    budgets: Sequence[int],
+    load_s: float,
+) -> dict[str, Any]:
+    """A network's part of the figures."""
+    weights = {entry.task.workload_hash: entry.task.weight for entry in baseline.tasks}
+    searched = {key: result.contest.baseline_s for key, result in results.items()}
+
+    def ratio(method: str, budget: int) -> float | None:
+        name = finalist(method, budget)
+        ours = {key: one.contest.seconds[name] for key, one in results.items() if name in one.contest.seconds}
+        return weighted_ratio(weights, searched, ours)
+
+    table = {str(budget): {method: ratio(method, budget) for method in methods} for budget in budgets}
+    most = max(budgets)
+    own = [result.selections[TLM, most] for result in results.values()] if TLM in methods else []
+    proposed = sum(selection.proposed for selection in own)
+    return {
+        "budgets": table,
+        "coverage": baseline.coverage,
+        "valid_share": sum(selection.applied for selection in own) / proposed if proposed else None,
+        "seconds_per_proposal": sum(s.propose_s for s in own) / proposed if proposed else None,
+        "tuning": _tuning(baseline, results, methods, budgets, table, load_s),
+        "machine_of_baseline": dict(baseline.machine),
+        "tasks": [_task_figures(entry, results[entry.task.workload_hash]) for entry in baseline.tasks],
+    }
+
+
+def _tuning(
+    baseline: Baseline,
+    results: Mapping[str, TaskResult],
+    methods: Sequence[str],
+    budgets: Sequence[int],
+    table: Mapping[str, Mapping[str, float | None]],
+    load_s: float,
+) -> dict[str, Any]:
+    """Seconds of each method, and of the search, to `REACHED` of the searched speed."""
+    courses = [entry.searches[baseline.trials] for entry in baseline.tasks]
+    search = tuning_time(courses, [entry.task.weight for entry in baseline.tasks])
+    seconds = {
+        method: {
+            str(budget): sum(result.selections[method, budget].seconds for result in results.values())
+            + (load_s if method == TLM else 0.0)
+            for budget in budgets
+        }
+        for method in methods
+    }
+    reached: dict[str, Any] = {}
+    for method in methods:
+        enough = [budget for budget in sorted(budgets) if (table[str(budget)][method] or 0.0) >= REACHED]
+        if not enough:
+            reached[method] = None
+            continue
+        own = seconds[method][str(enough[0])]
+        reached[method] = {
+            "budget": enough[0],
+            "seconds": own,
+            "times_less_than_whole": search.whole_s / own,
+            "times_less_than_whole_cpu": search.whole_cpu_s / own,
+            "times_less_than_reached": search.reached_s / own,
+            "times_less_than_reached_cpu": search.reached_cpu_s / own,
+        }
+    return {"share": REACHED, "search": vars(search), "seconds": seconds, "reached": reached}
+
+
+def _task_figures(entry: Any, result: TaskResult) -> dict[str, Any]:
+    methods: dict[str, Any] = {}
+    for (method, budget), selection in result.selections.items():
+        name = finalist(method, budget)
+        known = result.contest.seconds.get(name)
+        methods[name] = {
+            "us": None if known is None else known * 1e6,
+            "decisions": dict(selection.decisions),
+            "tuning_s": selection.seconds,
+            "reason": result.contest.wrong.get(name, selection.reason),
+        }
+    return {
+        "name": entry.task.name,
+        "kind": entry.kind,
+        "workload": entry.task.workload_hash,
+        "weight": entry.task.weight,
+        "share": entry.share,
+        "baseline_us": result.contest.baseline_s * 1e6,
+        "max_rel_err": result.contest.error,
+        "methods": methods,
+    }
