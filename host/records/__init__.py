@@ -1,5 +1,7 @@
 """Append-only store of every measurement ever made, with its provenance."""
 
-from host.records.store import Record, RecordStore
+from host.records.foreign import ForeignRecord
+from host.records.record import Record, profile_data
+from host.records.store import ForeignSummary, RecordStore, Summary
 
-__all__ = ["Record", "RecordStore"]
+__all__ = ["ForeignRecord", "ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]

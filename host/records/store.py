@@ -1,106 +1,84 @@
-"""Records: what ran on which device, how fast, who proposed it. Rows are added and never changed."""
+"""The store: records are added and never changed, by any number of processes at once."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sql
-from sqlalchemy.exc import SQLAlchemyError
 
 from host.errors import EdgeError
-from host.model import SPACE_VERSION, Candidate, DeviceProfile, Energy, Measurement
-
-SCHEMA = "edgetlm.record/1"
-# Rows in memory at a time.
-_BATCH = 500
-
-_METADATA = sql.MetaData()
-_RECORDS = sql.Table(
-    "records",
-    _METADATA,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("workload_hash", sql.String(64), nullable=False),
-    sql.Column("profile_key", sql.String(64), nullable=False),
-    sql.Column("candidate_key", sql.String(64), nullable=False),
-    sql.Column("median_s", sql.Float, nullable=False),
-    sql.Column("made_at", sql.String(40), nullable=False),
-    sql.Column("content", sql.JSON, nullable=False),
-    sql.Index("by_task", "workload_hash", "profile_key", "median_s"),
+from host.model import SPACE_VERSION
+from host.records.database import (
+    BATCH,
+    FOREIGN,
+    RECORDS,
+    WORKLOADS,
+    Database,
+    insert_new,
+    row_of,
 )
+from host.records.foreign import ForeignRecord
+from host.records.lines import read_lines, write_lines
+from host.records.record import Record, key_of, line_of, profile_data, record_of
+
+__all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
-class Record:
-    """One measurement of one candidate on one device.
+class Summary:
+    """What is on record of one task on one profile in one space version.
 
     Attributes:
-        candidate: the program, with its task's hash.
-        profile: the device's profile in plain data (`profile_data`).
-        measurement: times, energy and the device's state.
-        made_at: UTC time in ISO format.
-        origin: what made it: command, model, seed, versions.
+        workload_hash: the task.
+        space_version: of the candidates.
+        measured: records with times.
+        failed: records of candidates that do not build or run.
+        best: the fastest record; the latest one where all failed.
     """
 
-    candidate: Candidate
-    profile: dict[str, Any]
-    measurement: Measurement
-    made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
-    origin: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def profile_key(self) -> str:
-        """Hash of the profile."""
-        return _key(self.profile)
-
-    @property
-    def candidate_key(self) -> str:
-        """Hash of the program, whoever proposed it."""
-        candidate = self.candidate
-        decisions = [[name, value] for name, value in candidate.decisions]
-        return _key([candidate.workload_hash, candidate.rule, decisions, candidate.space_version])
+    workload_hash: str
+    space_version: int
+    measured: int
+    failed: int
+    best: Record
 
 
-def profile_data(profile: DeviceProfile) -> dict[str, Any]:
-    """What of a profile decides how fast a program is; the user's name for the device does not."""
-    content = {
-        "board": profile.board.name,
-        "target": dict(profile.board.tvm_target),
-        # As the board declares it: a new calibration changes no program, and no record becomes foreign.
-        "hardware": asdict(profile.board.hardware),
-        "threads": profile.threads,
-    }
-    # As it comes back from the database: lists, no tuples.
-    plain: dict[str, Any] = json.loads(json.dumps(content))
-    return plain
+@dataclass(frozen=True)
+class ForeignSummary:
+    """What is on record of one task from MetaSchedule's own rules.
+
+    Attributes:
+        workload_hash: the task.
+        measured, failed: numbers of records.
+        best_s: the least median in seconds; None where all failed.
+    """
+
+    workload_hash: str
+    measured: int
+    failed: int
+    best_s: float | None
 
 
 class RecordStore:
     """Records in a database.
 
     Args:
-        url: SQLAlchemy URL; a path makes a SQLite file.
+        url: SQLAlchemy URL; a path, or text that is no URL, makes a SQLite file.
 
     Raises:
-        EdgeError: the database cannot be opened.
+        EdgeError: the database cannot be opened or is of another schema version. Every method raises it too
+            where the database refuses.
     """
 
     def __init__(self, url: str | Path) -> None:
-        if isinstance(url, Path):
-            url.parent.mkdir(parents=True, exist_ok=True)
-            url = f"sqlite:///{url}"
-        self._url = url
-        try:
-            self._engine = sql.create_engine(url)
-            _METADATA.create_all(self._engine)
-        except SQLAlchemyError as error:
-            raise EdgeError(f"record store {url} cannot be opened: {_reason(error)}") from error
+        self._database = Database(url)
 
     def __enter__(self) -> RecordStore:
         return self
@@ -112,140 +90,173 @@ class RecordStore:
 
     def close(self) -> None:
         """Let the database go."""
-        self._engine.dispose()
+        self._database.engine.dispose()
 
     def append(self, records: Iterable[Record]) -> int:
-        """Add records, all or none.
+        """Add records, all or none; one that is there already is not added again.
 
         Returns:
-            How many.
-
-        Raises:
-            EdgeError: the database refuses.
+            How many are new.
         """
-        rows = [_row(record) for record in records]
-        if rows:
-            try:
-                with self._engine.begin() as connection:
-                    connection.execute(_RECORDS.insert(), rows)
-            except SQLAlchemyError as error:
-                raise EdgeError(f"record store {self._url}: {_reason(error)}") from error
-        return len(rows)
+        count = 0
+        with self._database.writing() as connection:
+            for batch in _batches(records):
+                rows = [row_of(record, line_of(record)) for record in batch]
+                count += insert_new(connection, RECORDS, rows, "record_key")
+        return count
 
-    def best(self, workload_hash: str, profile: dict[str, Any]) -> Record | None:
+    def best(self, workload_hash: str, profile: Mapping[str, Any]) -> Record | None:
         """The fastest record of a task on a profile in the present space version, or None."""
         query = (
-            sql.select(_RECORDS.c.content)
-            .where(_RECORDS.c.workload_hash == workload_hash, _RECORDS.c.profile_key == _key(profile))
-            .order_by(_RECORDS.c.median_s, _RECORDS.c.id)
+            sql.select(RECORDS.c.id, RECORDS.c.content)
+            .where(
+                RECORDS.c.workload_hash == workload_hash,
+                RECORDS.c.profile_key == key_of(profile),
+                RECORDS.c.space_version == SPACE_VERSION,
+                RECORDS.c.median_s.is_not(None),
+            )
+            .order_by(RECORDS.c.median_s, RECORDS.c.id)
+            .limit(1)
         )
-        with self._engine.connect() as connection:
-            for (content,) in connection.execute(query):
-                if content["candidate"]["space_version"] == SPACE_VERSION:
-                    return _record(content)
-        return None
+        return next((record for _, record in self._read(query)), None)
 
-    def history(self, workload_hash: str, profile: dict[str, Any]) -> tuple[Record, ...]:
-        """All records of a task on a profile, oldest first."""
+    def history(
+        self, workload_hash: str, profile: Mapping[str, Any], failed: bool = False
+    ) -> tuple[Record, ...]:
+        """The measured records of a task on a profile, or those that failed instead; oldest first."""
         query = (
-            sql.select(_RECORDS.c.content)
-            .where(_RECORDS.c.workload_hash == workload_hash, _RECORDS.c.profile_key == _key(profile))
-            .order_by(_RECORDS.c.id)
+            sql.select(RECORDS.c.id, RECORDS.c.content)
+            .where(
+                RECORDS.c.workload_hash == workload_hash,
+                RECORDS.c.profile_key == key_of(profile),
+                RECORDS.c.median_s.is_(None) if failed else RECORDS.c.median_s.is_not(None),
+            )
+            .order_by(RECORDS.c.id)
         )
-        with self._engine.connect() as connection:
-            return tuple(_record(content) for (content,) in connection.execute(query))
+        return tuple(record for _, record in self._read(query))
 
     def select(
-        self, profile: Mapping[str, Any] | None = None, space_version: int | None = None
+        self,
+        profile: Mapping[str, Any] | None = None,
+        space_version: int | None = None,
+        failed: bool = False,
     ) -> Iterator[Record]:
-        """Records of one profile, of one space version, or of both; oldest first, read in batches.
+        """Measured records of one profile, of one space version, or of both; oldest first.
+
+        They are read in batches, and no lock is held between two of them: what is added meanwhile comes too.
 
         Args:
             profile: as `profile_data` gives it; None takes every one.
             space_version: None takes every one.
+            failed: take those too that do not build or run; they have no times.
         """
-        query = sql.select(_RECORDS.c.content).order_by(_RECORDS.c.id)
+        query = sql.select(RECORDS.c.id, RECORDS.c.content).order_by(RECORDS.c.id).limit(BATCH)
         if profile is not None:
-            query = query.where(_RECORDS.c.profile_key == _key(profile))
-        with self._engine.connect() as connection:
-            for (content,) in connection.execution_options(yield_per=_BATCH).execute(query):
-                if space_version in (None, content["candidate"]["space_version"]):
-                    yield _record(content)
+            query = query.where(RECORDS.c.profile_key == key_of(profile))
+        if space_version is not None:
+            query = query.where(RECORDS.c.space_version == space_version)
+        if not failed:
+            query = query.where(RECORDS.c.median_s.is_not(None))
+        last = -1
+        while batch := self._read(query.where(RECORDS.c.id > last)):
+            yield from (record for _, record in batch)
+            last = batch[-1][0]
 
     def __iter__(self) -> Iterator[Record]:
-        """Every record, oldest first."""
-        return self.select()
+        """Every record, failed ones too, oldest first."""
+        return self.select(failed=True)
+
+    def summaries(self) -> tuple[Summary, ...]:
+        """What is on record, by task, profile and space version."""
+        keys = (RECORDS.c.workload_hash, RECORDS.c.profile_key, RECORDS.c.space_version)
+        query = sql.select(*keys, sql.func.count(), sql.func.count(RECORDS.c.median_s)).group_by(*keys)
+        with self._database.reading() as connection:
+            groups = connection.execute(query.order_by(*keys)).all()
+        found = []
+        for task, profile, version, count, measured in groups:
+            best = (
+                sql.select(RECORDS.c.id, RECORDS.c.content)
+                .where(*(key == value for key, value in zip(keys, (task, profile, version), strict=True)))
+                .order_by(RECORDS.c.median_s.is_(None), RECORDS.c.median_s, RECORDS.c.id.desc())
+                .limit(1)
+            )
+            found.append(Summary(task, version, measured, count - measured, self._read(best)[0][1]))
+        return tuple(found)
 
     def export(self, path: Path) -> int:
-        """Write every record as one line of JSON; returns how many."""
-        count = 0
-        with path.open("w", encoding="utf-8") as file:
-            for record in self:
-                file.write(json.dumps(_content(record), sort_keys=True) + "\n")
-                count += 1
-        return count
+        """Write every record as one line of JSON, the file whole or not at all; returns how many."""
+        return write_lines(self, path)
 
     def load(self, path: Path) -> int:
-        """Append the records of an exported file; returns how many.
+        """Add the records of an exported file, all or none; returns how many are new.
 
         Raises:
-            EdgeError: a line is no record of this schema.
+            EdgeError: a line is no record of a known schema.
         """
-        records = []
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    content = json.loads(line)
-                    if content["schema"] != SCHEMA:
-                        raise ValueError(f"schema {content['schema']!r}")
-                    records.append(_record(content))
-                except (ValueError, KeyError, TypeError) as error:
-                    raise EdgeError(f"{path}, line {number} is no record of {SCHEMA}: {error}") from error
-        return self.append(records)
+        return self.append(read_lines(path))
+
+    def append_foreign(self, records: Iterable[ForeignRecord]) -> int:
+        """Add records of other programs than ours, all or none; returns how many are new."""
+        count = 0
+        with self._database.writing() as connection:
+            for batch in _batches(records):
+                functions = {record.workload_key: record.workload for record in batch}
+                lines = [{"workload_key": key, "content": line} for key, line in functions.items()]
+                insert_new(connection, WORKLOADS, lines, "workload_key")
+                rows = [
+                    {
+                        "record_key": record.record_key,
+                        "workload_hash": record.workload_hash,
+                        "workload_key": record.workload_key,
+                        "median_s": record.median_s,
+                        "content": record.content,
+                    }
+                    for record in batch
+                ]
+                count += insert_new(connection, FOREIGN, rows, "record_key")
+        return count
+
+    def foreign(self) -> Iterator[ForeignRecord]:
+        """Every record of other programs than ours, oldest first, read in batches."""
+        columns = (FOREIGN.c.id, FOREIGN.c.workload_hash, WORKLOADS.c.content, FOREIGN.c.content)
+        query = sql.select(*columns, FOREIGN.c.median_s).join_from(FOREIGN, WORKLOADS)
+        last = -1
+        while True:
+            with self._database.reading() as connection:
+                batch = query.where(FOREIGN.c.id > last).order_by(FOREIGN.c.id).limit(BATCH)
+                rows = connection.execute(batch).all()
+            if not rows:
+                return
+            for number, task, workload, content, seconds in rows:
+                yield ForeignRecord(task, workload, content, seconds)
+                last = number
+
+    def foreign_summaries(self) -> tuple[ForeignSummary, ...]:
+        """What is on record of other programs than ours, by task."""
+        task, seconds = FOREIGN.c.workload_hash, FOREIGN.c.median_s
+        query = sql.select(task, sql.func.count(), sql.func.count(seconds), sql.func.min(seconds))
+        with self._database.reading() as connection:
+            rows = connection.execute(query.group_by(task).order_by(task)).all()
+        return tuple(
+            ForeignSummary(key, measured, count - measured, best) for key, count, measured, best in rows
+        )
+
+    def _read(self, query: sql.Select[Any]) -> list[tuple[int, Record]]:
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return [(number, self._record(number, content)) for number, content in rows]
+
+    def _record(self, number: int, content: str) -> Record:
+        try:
+            return record_of(content)
+        except ValueError as error:
+            raise EdgeError(
+                f"record store {self._database.name}, row {number} is damaged ({error}): "
+                "repair it, or take another store with --records"
+            ) from error
 
 
-def _key(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _reason(error: SQLAlchemyError) -> str:
-    return str(error).splitlines()[0]
-
-
-def _row(record: Record) -> dict[str, Any]:
-    return {
-        "workload_hash": record.candidate.workload_hash,
-        "profile_key": record.profile_key,
-        "candidate_key": record.candidate_key,
-        "median_s": record.measurement.median_s,
-        "made_at": record.made_at,
-        "content": _content(record),
-    }
-
-
-def _content(record: Record) -> dict[str, Any]:
-    content = asdict(record)
-    # JSON has no NaN: an estimate that the proposer did not make is null.
-    if record.candidate.estimate_s != record.candidate.estimate_s:
-        content["candidate"]["estimate_s"] = None
-    return {"schema": SCHEMA, **content}
-
-
-def _record(content: dict[str, Any]) -> Record:
-    made = dict(content["candidate"])
-    estimate = made.pop("estimate_s")
-    decisions = tuple(
-        (name, tuple(value) if isinstance(value, list) else value) for name, value in made.pop("decisions")
-    )
-    measured = dict(content["measurement"])
-    times = tuple(measured.pop("times_s"))
-    energy = Energy(**measured.pop("energy"))
-    return Record(
-        candidate=Candidate(
-            decisions=decisions, estimate_s=float("nan") if estimate is None else estimate, **made
-        ),
-        profile=content["profile"],
-        measurement=Measurement(times_s=times, energy=energy, **measured),
-        made_at=content["made_at"],
-        origin=content["origin"],
-    )
+def _batches(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    rest = iter(items)
+    while batch := list(islice(rest, BATCH)):
+        yield batch

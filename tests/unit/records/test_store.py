@@ -1,32 +1,22 @@
+"""What is kept comes back, and the best of it is found."""
+
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from host.errors import EdgeError
-from host.model import SPACE_VERSION, Candidate, DeviceProfile, Energy, Measurement
-from host.records import Record, RecordStore
-from host.records.store import profile_data
-from targets import board_for, declared
-
-
-def profile(threads: int = 1, device: str = "desk") -> dict[str, object]:
-    board = board_for(declared()["x86_64-v3"])
-    assert board is not None
-    return profile_data(DeviceProfile(device, board, board.hardware, threads))
-
-
-def record(milliseconds: float, tile: int = 4, threads: int = 1, proposer: str = "gensor") -> Record:
-    decisions = (("rows", (tile, 8)), ("unroll", 16))
-    candidate = Candidate("task", "matmul", decisions, proposer, math.nan if tile == 4 else 1e-3)
-    energy = Energy("measured", 0.25, 0.125, "rapl", "package")
-    times = (milliseconds * 1e-3,) * 3
-    return Record(candidate, profile(threads), Measurement(times, energy, {"load": 1}, {}, threads))
+from host.model import SPACE_VERSION, Candidate, Energy, Measurement
+from host.records import ForeignRecord, Record, RecordStore
+from host.records.database import BATCH
+from host.records.record import line_of, record_of
+from tests.unit.records.samples import failure, profile, record, same
 
 
 @pytest.fixture
@@ -35,17 +25,13 @@ def store(tmp_path: Path) -> Iterator[RecordStore]:
         yield opened
 
 
-def same(a: Record, b: Record) -> bool:
-    nan_a, nan_b = math.isnan(a.candidate.estimate_s), math.isnan(b.candidate.estimate_s)
-    estimates = (nan_a and nan_b) or a.candidate.estimate_s == b.candidate.estimate_s
-    rest_a = (a.candidate.decisions, a.candidate.proposer, a.profile, a.measurement, a.made_at)
-    return estimates and rest_a == (
-        b.candidate.decisions,
-        b.candidate.proposer,
-        b.profile,
-        b.measurement,
-        b.made_at,
-    )
+def medians(records: Any) -> list[float]:
+    return [one.measurement.median_s for one in records]
+
+
+def of_version(milliseconds: float, version: int) -> Record:
+    made = record(milliseconds)
+    return replace(made, candidate=replace(made.candidate, space_version=version))
 
 
 def test_records_come_back_as_they_were(store: RecordStore) -> None:
@@ -56,6 +42,20 @@ def test_records_come_back_as_they_were(store: RecordStore) -> None:
     assert all(same(a, b) for a, b in zip(read, written, strict=True))
 
 
+def test_a_record_is_kept_once(store: RecordStore) -> None:
+    first, second = record(3.0), record(3.0)
+    assert store.append([first, first]) == 1
+    assert store.append([first, second]) == 1, "measured again is another record"
+    assert len(list(store)) == 2
+
+
+def test_all_are_added_or_none(store: RecordStore) -> None:
+    no_json = replace(record(1.0), origin={"seed": object()})
+    with pytest.raises(EdgeError, match="a record of task task cannot be written as JSON"):
+        store.append([record(2.0), no_json])
+    assert list(store) == []
+
+
 def test_the_best_is_the_fastest_on_the_same_profile(store: RecordStore) -> None:
     store.append([record(3.0), record(2.0, tile=8), record(1.0, tile=16, threads=2)])
     best = store.best("task", profile())
@@ -63,7 +63,7 @@ def test_the_best_is_the_fastest_on_the_same_profile(store: RecordStore) -> None
     assert best.candidate.value("rows") == (8, 8)
     assert store.best("task", profile(threads=4)) is None
     assert store.best("other", profile()) is None
-    assert [r.measurement.median_s for r in store.history("task", profile())] == [0.003, 0.002]
+    assert medians(store.history("task", profile())) == [0.003, 0.002]
 
 
 def test_who_calls_the_device_what_does_not_matter() -> None:
@@ -72,25 +72,38 @@ def test_who_calls_the_device_what_does_not_matter() -> None:
 
 
 def test_a_record_of_another_space_version_is_no_answer(store: RecordStore) -> None:
-    old = record(1.0)
-    candidate = Candidate("task", "matmul", old.candidate.decisions, "gensor", 0.5, space_version=0)
-    store.append([Record(candidate, old.profile, old.measurement)])
+    store.append([of_version(1.0, SPACE_VERSION - 1)])
     assert store.best("task", profile()) is None
     assert len(list(store)) == 1
 
 
 def test_records_are_selected_by_profile_and_space_version(store: RecordStore) -> None:
-    old = record(1.0)
-    candidate = Candidate("task", "matmul", old.candidate.decisions, "gensor", 0.5, space_version=0)
-    store.append([Record(candidate, old.profile, old.measurement), record(2.0), record(3.0, threads=2)])
+    store.append([of_version(1.0, 0), record(2.0), record(3.0, threads=2)])
+    assert medians(store.select()) == [0.001, 0.002, 0.003]
+    assert medians(store.select(profile=profile())) == [0.001, 0.002]
+    assert medians(store.select(space_version=0)) == [0.001]
+    assert medians(store.select(profile(threads=2), SPACE_VERSION)) == [0.003]
 
-    def times(**chosen: Any) -> list[float]:
-        return [r.measurement.median_s for r in store.select(**chosen)]
 
-    assert times() == [0.001, 0.002, 0.003]
-    assert times(profile=profile()) == [0.001, 0.002]
-    assert times(space_version=0) == [0.001]
-    assert times(profile=profile(threads=2), space_version=SPACE_VERSION) == [0.003]
+def test_more_records_than_a_batch_come_in_order_while_others_are_added(store: RecordStore) -> None:
+    count = 2 * BATCH + 3
+    store.append(record(1.0 + number) for number in range(count))
+    seen = []
+    for one in store:
+        seen.append(one.measurement.median_s)
+        if len(seen) == 1:
+            store.append([record(0.5)])
+    assert seen == pytest.approx([1e-3 * (1 + number) for number in range(count)] + [0.5e-3])
+
+
+def test_what_failed_is_remembered_and_never_the_best(store: RecordStore) -> None:
+    store.append([failure(), record(2.0, tile=8)])
+    assert [one.failure for one in store.history("task", profile(), failed=True)] == ["no registers left"]
+    assert medians(store.history("task", profile())) == [0.002]
+    assert medians(store.select()) == [0.002]
+    assert [one.failure for one in store.select(failed=True)] == ["no registers left", ""]
+    best = store.best("task", profile())
+    assert best is not None and best.candidate.value("rows") == (8, 8)
 
 
 def test_the_program_is_the_same_whoever_proposed_it() -> None:
@@ -98,28 +111,73 @@ def test_the_program_is_the_same_whoever_proposed_it() -> None:
     assert record(1.0).candidate_key != record(1.0, tile=2).candidate_key
 
 
-def test_export_and_load_keep_everything(store: RecordStore, tmp_path: Path) -> None:
-    store.append([record(3.0), record(2.0, tile=8)])
-    lines = tmp_path / "records.jsonl"
-    assert store.export(lines) == 2
-    assert json.loads(lines.read_text().splitlines()[0])["schema"] == "edgetlm.record/1"
-    with RecordStore(tmp_path / "copy.sqlite") as copy:
-        assert copy.load(lines) == 2
-        assert all(same(a, b) for a, b in zip(copy, store, strict=True))
+def test_summaries_count_by_task_profile_and_version(store: RecordStore) -> None:
+    store.append([record(3.0), record(2.0, tile=8), failure(), of_version(1.0, 0), record(5.0, threads=2)])
+    store.append([replace(failure(), candidate=replace(failure().candidate, workload_hash="hopeless"))])
+    found = {
+        (one.workload_hash, one.space_version, one.best.profile["threads"]): one for one in store.summaries()
+    }
+    assert len(found) == 4
+    here = found["task", SPACE_VERSION, 1]
+    assert (here.measured, here.failed, here.best.measurement.median_s) == (2, 1, 0.002)
+    assert found["task", 0, 1].measured == 1
+    assert found["task", SPACE_VERSION, 2].best.measurement.median_s == 0.005
+    hopeless = found["hopeless", SPACE_VERSION, 1]
+    assert (hopeless.measured, hopeless.failed, hopeless.best.failure) == (0, 1, "no registers left")
 
 
-def test_a_damaged_export_is_refused_whole(store: RecordStore, tmp_path: Path) -> None:
-    store.append([record(3.0)])
-    lines = tmp_path / "records.jsonl"
-    store.export(lines)
-    lines.write_text(lines.read_text() + '{"schema": "other/1"}\n')
-    with RecordStore(tmp_path / "copy.sqlite") as copy:
-        with pytest.raises(EdgeError, match="line 2 is no record"):
-            copy.load(lines)
-        assert list(copy) == []
+def test_programs_of_others_are_kept_apart(store: RecordStore) -> None:
+    foreign = [
+        ForeignRecord("task", "function", f"trace {number}", 1e-6 * number if number else None)
+        for number in range(BATCH + 2)
+    ]
+    assert store.append_foreign(foreign) == BATCH + 2
+    assert store.append_foreign(foreign[:3]) == 0
+    assert list(store.foreign()) == foreign
+    assert store.best("task", profile()) is None
+    assert list(store) == []
+    (summary,) = store.foreign_summaries()
+    assert (summary.workload_hash, summary.measured, summary.failed) == ("task", BATCH + 1, 1)
+    assert summary.best_s == pytest.approx(1e-6)
 
 
-def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("this is no database, and long enough to be seen as none" * 20)
-    with pytest.raises(EdgeError, match="cannot be opened"):
-        RecordStore(tmp_path / "file")
+texts = st.text(max_size=12)
+seconds = st.floats(min_value=0, max_value=1e6)
+plain = st.dictionaries(
+    texts, st.none() | st.booleans() | st.integers() | texts | st.lists(texts, max_size=3), max_size=3
+)
+candidates = st.builds(
+    Candidate,
+    workload_hash=st.text("0123456789abcdef", min_size=1, max_size=64),
+    rule=texts,
+    decisions=st.lists(
+        st.tuples(texts, st.integers() | st.lists(st.integers(), max_size=4).map(tuple)), max_size=5
+    ).map(tuple),
+    proposer=texts,
+    estimate_s=st.just(float("nan")) | seconds,
+    space_version=st.integers(0, 99),
+)
+energies = st.builds(Energy, texts, st.none() | seconds, st.none() | seconds, texts, texts)
+measurements = st.builds(
+    Measurement,
+    st.lists(seconds, min_size=1, max_size=9).map(tuple),
+    energies,
+    plain,
+    plain,
+    st.integers(1, 64),
+)
+measured = st.builds(Record, candidates, plain, measurements, origin=plain)
+failed = st.builds(
+    Record.failed, candidates, st.just({"threads": 2}), st.text(min_size=1, max_size=12), plain
+)
+
+
+@given(measured | failed)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_every_record_is_one_line_and_comes_back_from_it(one: Record) -> None:
+    line = line_of(one)
+    assert "\n" not in line
+    again = record_of(line)
+    assert same(again, one)
+    assert again.record_key == one.record_key
+    assert line_of(again) == line

@@ -1,0 +1,206 @@
+"""One measurement as plain data: the lines of an exported file, and what the database keeps of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from host.errors import EdgeError
+from host.model import Candidate, DeviceProfile, Energy, Measurement
+
+SCHEMA = "edgetlm.record/2"
+# Without `failure`: every record of it was measured.
+_SCHEMA_1 = "edgetlm.record/1"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement of one candidate on one device, or why it cannot be measured there.
+
+    Attributes:
+        candidate: the program, with its task's hash and who proposed it.
+        profile: the device's profile in plain data (`profile_data`).
+        measurement: times, energy and the device's state before and after; without times where it failed.
+        made_at: UTC time in ISO format.
+        origin: what asked for it, by these keys where they are known: "command" as typed, "seed",
+            "versions" of the host's packages by name, "model" and "task" by name, "device" and "host" as
+            their users call them, "base" (digest of the language model that proposed it), "sentence" (the
+            task as words of the tensor language), "imported_from".
+        failure: why it does not build or run; empty where it was measured.
+    """
+
+    candidate: Candidate
+    profile: dict[str, Any]
+    measurement: Measurement
+    made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
+    origin: dict[str, Any] = field(default_factory=dict)
+    failure: str = ""
+
+    @classmethod
+    def failed(
+        cls,
+        candidate: Candidate,
+        profile: Mapping[str, Any],
+        failure: str,
+        origin: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """The record of a candidate that does not build or run, so that nobody tries it again."""
+        nothing = Measurement(
+            (), Energy("unavailable", None, None, "not measured"), {}, {}, profile["threads"]
+        )
+        return cls(candidate, dict(profile), nothing, origin=dict(origin or {}), failure=failure)
+
+    @property
+    def profile_key(self) -> str:
+        """Hash of the profile."""
+        return key_of(self.profile)
+
+    @property
+    def candidate_key(self) -> str:
+        """Hash of the program, whoever proposed it."""
+        candidate = self.candidate
+        decisions = [[name, value] for name, value in candidate.decisions]
+        return key_of([candidate.workload_hash, candidate.rule, decisions, candidate.space_version])
+
+    @property
+    def record_key(self) -> str:
+        """Hash of who measured what, where, when and with which result: equal records are one record."""
+        return key_of(
+            [
+                self.candidate_key,
+                self.candidate.proposer,
+                self.profile_key,
+                self.made_at,
+                list(self.measurement.times_s),
+                self.failure,
+            ]
+        )
+
+    @property
+    def median_s(self) -> float | None:
+        """Median seconds of one call; None where it failed."""
+        return self.measurement.median_s if self.measurement.times_s else None
+
+
+def profile_data(profile: DeviceProfile) -> dict[str, Any]:
+    """What of a profile decides how fast a program is; the user's name for the device does not."""
+    content = {
+        "board": profile.board.name,
+        "target": dict(profile.board.tvm_target),
+        # As the board declares it: a new calibration changes no program, and no record becomes foreign.
+        "hardware": asdict(profile.board.hardware),
+        "threads": profile.threads,
+    }
+    # As it comes back from the database: lists, no tuples.
+    plain: dict[str, Any] = json.loads(json.dumps(content))
+    return plain
+
+
+def key_of(content: Any) -> str:
+    """SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def content_of(record: Record) -> dict[str, Any]:
+    """A record as plain data."""
+    content = asdict(record)
+    # JSON has no NaN: an estimate that the proposer did not make is null.
+    if math.isnan(record.candidate.estimate_s):
+        content["candidate"]["estimate_s"] = None
+    return {"schema": SCHEMA, **content}
+
+
+def line_of(record: Record) -> str:
+    """A record as one line of JSON.
+
+    Raises:
+        EdgeError: it holds something that JSON has no form for.
+    """
+    try:
+        return json.dumps(content_of(record), sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        task = record.candidate.workload_hash
+        raise EdgeError(f"a record of task {task} cannot be written as JSON: {error}") from error
+
+
+def record_of(line: str) -> Record:
+    """Read a record back from its line of JSON.
+
+    Raises:
+        ValueError: it is no record of a known schema; the message is one line.
+    """
+    try:
+        part = _RecordPart.model_validate_json(line)
+    except ValidationError as error:
+        raise ValueError(_first(error)) from error
+    if bool(part.failure) == bool(part.measurement.times_s):
+        raise ValueError("a record has either times or a failure")
+    candidate = part.candidate.model_dump()
+    measured = part.measurement.model_dump()
+    if candidate["estimate_s"] is None:
+        candidate["estimate_s"] = math.nan
+    energy = Energy(**measured.pop("energy"))
+    return Record(
+        candidate=Candidate(**candidate),
+        profile=part.profile,
+        measurement=Measurement(energy=energy, **measured),
+        made_at=part.made_at,
+        origin=part.origin,
+        failure=part.failure,
+    )
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(step) for step in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+_Hash = Annotated[str, Field(min_length=1, max_length=64)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _CandidatePart(_Part):
+    workload_hash: _Hash
+    rule: str
+    decisions: tuple[tuple[str, int | tuple[int, ...]], ...]
+    proposer: str
+    estimate_s: float | None
+    space_version: int
+
+
+class _EnergyPart(_Part):
+    kind: str
+    gross_j: float | None
+    above_idle_j: float | None
+    source: str
+    boundary: str = ""
+
+
+class _MeasurementPart(_Part):
+    times_s: tuple[_Seconds, ...]
+    energy: _EnergyPart
+    state_before: dict[str, Any]
+    state_after: dict[str, Any]
+    threads: int
+
+
+class _RecordPart(_Part):
+    version: Annotated[str, Field(alias="schema", pattern=f"^({_SCHEMA_1}|{SCHEMA})$")]
+    candidate: _CandidatePart
+    profile: dict[str, Any]
+    measurement: _MeasurementPart
+    made_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d", max_length=40)]
+    origin: dict[str, Any]
+    failure: str = ""

@@ -1,0 +1,88 @@
+"""Records to keep, and a database as the first version of the store laid it out."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from host.model import Candidate, DeviceProfile, Energy, Measurement
+from host.records import Record, profile_data
+from targets import Board, board_for, declared
+
+
+def profile(threads: int = 1, device: str = "desk") -> dict[str, Any]:
+    return profile_data(DeviceProfile(device, _board(), _board().hardware, threads))
+
+
+@cache
+def _board() -> Board:
+    board = board_for(declared()["x86_64-v3"])
+    assert board is not None
+    return board
+
+
+def record(
+    milliseconds: float, tile: int = 4, threads: int = 1, proposer: str = "gensor", task: str = "task"
+) -> Record:
+    decisions = (("rows", (tile, 8)), ("unroll", 16))
+    candidate = Candidate(task, "matmul", decisions, proposer, math.nan if tile == 4 else 1e-3)
+    energy = Energy("measured", 0.25, 0.125, "rapl", "package")
+    times = (milliseconds * 1e-3,) * 3
+    return Record(candidate, profile(threads), Measurement(times, energy, {"load": 1}, {}, threads))
+
+
+def failure(reason: str = "no registers left", tile: int = 2) -> Record:
+    return Record.failed(record(1.0, tile=tile).candidate, profile(), reason)
+
+
+def same(a: Record, b: Record) -> bool:
+    """Equal, where an estimate that was not made equals another."""
+
+    def plain(one: Record) -> dict[str, Any]:
+        content = asdict(one)
+        if math.isnan(one.candidate.estimate_s):
+            content["candidate"]["estimate_s"] = None
+        return content
+
+    return plain(a) == plain(b)
+
+
+def version_1(path: Path, records: Sequence[Record]) -> None:
+    """Write a database without a version, with the tables and lines of that time."""
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "CREATE TABLE records (id INTEGER NOT NULL, workload_hash VARCHAR(64) NOT NULL, "
+        "profile_key VARCHAR(64) NOT NULL, candidate_key VARCHAR(64) NOT NULL, median_s FLOAT NOT NULL, "
+        "made_at VARCHAR(40) NOT NULL, content JSON NOT NULL, PRIMARY KEY (id))"
+    )
+    connection.execute("CREATE INDEX by_task ON records (workload_hash, profile_key, median_s)")
+    for one in records:
+        connection.execute(
+            "INSERT INTO records (workload_hash, profile_key, candidate_key, median_s, made_at, content) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                one.candidate.workload_hash,
+                one.profile_key,
+                one.candidate_key,
+                one.measurement.median_s,
+                one.made_at,
+                json.dumps(line_1(one)),
+            ),
+        )
+    connection.commit()
+    connection.close()
+
+
+def line_1(one: Record) -> dict[str, Any]:
+    """A record as the first version of the store wrote it."""
+    content: dict[str, Any] = {"schema": "edgetlm.record/1", **asdict(one)}
+    del content["failure"]
+    if math.isnan(one.candidate.estimate_s):
+        content["candidate"]["estimate_s"] = None
+    return content
