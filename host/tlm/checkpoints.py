@@ -111,13 +111,28 @@ def accepted(home: Path) -> Path | None:
     return home / name
 
 
-def accept(checkpoint: Path, home: Path, profile: DeviceProfile | None = None) -> Path:
+def prepare(profile: DeviceProfile, base: str, root: Path | None = None) -> Path:
+    """Makes `tuned_folder`, with what it belongs to said in it so that a changed board can be told of.
+
+    Raises:
+        TlmError: it cannot be written.
+    """
+    home = tuned_folder(profile, base, root)
+    text = json.dumps(_belongs(profile, base), indent=1, sort_keys=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        write_whole(home / BELONGS, f"{text}\n".encode())
+    except OSError as error:
+        raise TlmError(f"{home}: {error.strerror or error}; give another folder") from error
+    return home
+
+
+def accept(checkpoint: Path, home: Path) -> Path:
     """Puts a checkpoint in use; until it is whole the old one stays.
 
     Args:
         checkpoint: folder of it; it is copied.
         home: the device's folder.
-        profile: of the device, said in the folder so that a changed board can be told of.
 
     Raises:
         TlmError: the checkpoint is damaged, or the folder cannot be written.
@@ -127,9 +142,6 @@ def accept(checkpoint: Path, home: Path, profile: DeviceProfile | None = None) -
     target, partial = home / name, home / f".{name}.part"
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if profile is not None:
-            belongs = json.dumps(_belongs(profile, card.root), indent=1, sort_keys=True)
-            write_whole(home / BELONGS, belongs.encode())
         if checkpoint != target:
             shutil.rmtree(partial, ignore_errors=True)
             shutil.copytree(checkpoint, partial)

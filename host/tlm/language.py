@@ -63,7 +63,8 @@ def encode(sentence: Sentence) -> list[str]:
     Raises:
         TlmError: a number, a rule or a decision that the language has no words for.
     """
-    return [*encode_prompt(sentence.board, sentence.task, sentence.quality), *_decided(sentence.decisions)]
+    known = encode_prompt(sentence.board, sentence.task, sentence.quality)
+    return [*known, *vocab.spell_decisions(sentence.decisions)]
 
 
 def encode_prompt(board: BoardDescription, task: TaskDescription, quality: int = 0) -> list[str]:
@@ -78,13 +79,6 @@ def encode_prompt(board: BoardDescription, task: TaskDescription, quality: int =
         tokens.append(vocab.stage_token(stage.kind, stage.expensive, stage.anchor))
         tokens += [vocab.level_token(stage.points), vocab.level_token(stage.reads)]
     return [*tokens, vocab.DECIDE, vocab.quality_token(quality)]
-
-
-def _decided(decisions: Sequence[tuple[str, int]]) -> list[str]:
-    tokens = []
-    for name, value in decisions:
-        tokens += [vocab.decision_token(name), *numbers.spell(value)]
-    return [*tokens, vocab.END]
 
 
 def decode(tokens: Sequence[str]) -> Sentence:

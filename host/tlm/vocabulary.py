@@ -52,6 +52,18 @@ def decision_token(name: str) -> str:
     return f"{name}="
 
 
+def spell_decisions(decisions: Iterable[tuple[str, int]]) -> list[str]:
+    """The tokens of what is decided, in the order of the design space, with the end.
+
+    Raises:
+        TlmError: a number that cannot be said.
+    """
+    tokens = []
+    for name, value in decisions:
+        tokens += [decision_token(name), *numbers.spell(value)]
+    return [*tokens, END]
+
+
 def axis_token(reduce: bool, moves: str) -> str:
     """The token before the extent of an axis.
 
