@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tvm.script import tirx as T
 
-from host.errors import TlmError
+from host.errors import BuildError, DeviceError, TlmError
 from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement, Task
 from host.space import DesignSpace, space_for
+from host.tuning.tasks import TuningTask
 from targets import board_for, declared
 
 
@@ -29,6 +33,7 @@ def dense(
             y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
 
 
+@functools.cache
 def profile() -> DeviceProfile:
     """One unit of an AVX2 board, one thread."""
     board = board_for(declared()["x86_64-v3"])
@@ -36,6 +41,7 @@ def profile() -> DeviceProfile:
     return DeviceProfile("desk", board, board.hardware, 1)
 
 
+@functools.cache
 def dense_space(name: str = "dense", weight: int = 1) -> DesignSpace:
     """The design space of a small matrix product under a name of its own."""
     task = Task(name, dense, weight, f"hash-{name}", 2.0 * 16 * 64 * 64)
@@ -106,3 +112,50 @@ def candidate(task: str, number: int, proposer: str) -> Candidate:
 def by(one: Candidate, proposer: str) -> Candidate:
     """The same program, proposed by another."""
     return replace(one, proposer=proposer)
+
+
+class SimulatedBench:
+    """Builds nothing and measures by formula.
+
+    Args:
+        folder: where the libraries would be.
+        events: told what is measured, in order.
+        fail: whether a program does not compile.
+        pause_s: time that a measurement takes at least.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        events: list[str] | None = None,
+        fail: Callable[[Candidate], bool] = lambda one: False,
+        pause_s: float = 0.0,
+    ) -> None:
+        self._folder = folder
+        self._built: dict[Path, Candidate] = {}
+        self._fail = fail
+        self._pause_s = pause_s
+        self.events = events if events is not None else []
+        self.measured: list[Candidate] = []
+        self.lose_after: int | None = None
+
+    def build(self, task: TuningTask, candidate: Candidate) -> Path:
+        if self._fail(candidate):
+            raise BuildError("kernel dense: does not compile")
+        path = self._folder / f"{len(self._built)}.so"
+        self._built[path] = candidate
+        return path
+
+    def measure(self, task: TuningTask, library: Path) -> Measurement:
+        if self.lose_after is not None and len(self.measured) >= self.lose_after:
+            raise DeviceError("desk does not come back; everything measured is kept")
+        time.sleep(self._pause_s)
+        candidate = self._built[library]
+        self.measured.append(candidate)
+        self.events.append(f"measure {candidate.proposer}")
+        return measured(truth(task.space, candidate))
+
+
+def tuning_tasks(count: int = 3) -> list[TuningTask]:
+    """Tasks of different weights."""
+    return [TuningTask(dense_space(f"t{number}", number + 1), 1e-5) for number in range(count)]

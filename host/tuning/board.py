@@ -1,0 +1,112 @@
+"""The measured records of one board, as the loop reads them: everything that a run goes on from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from host.model import SPACE_VERSION, Candidate, DeviceProfile, Measurement
+from host.records import Record, RecordStore
+from host.records.store import profile_data
+from host.tuning.scheduler import TaskState
+from host.tuning.standing import CLOSE, Trial
+from host.tuning.tasks import TuningTask
+
+
+def tuning_key(model: str, seed: int) -> str:
+    """Names a tuning: all runs for one model with one seed share a budget on a board.
+
+    Args:
+        model: digest of the model file and its shapes.
+        seed: of every random choice.
+    """
+    return f"{model[:16]}/{seed}/{SPACE_VERSION}"
+
+
+def trial_of(record: Record) -> Trial:
+    """A record as a trial."""
+    seconds = record.median_s
+    group = f"{record.origin['tuning']}/{record.origin['batch']}" if "batch" in record.origin else ""
+    return Trial(record.candidate, math.inf if seconds is None else seconds, group)
+
+
+@dataclass(frozen=True, eq=False)
+class BoardRecords:
+    """Records of one device profile in the present space version, oldest first; never changed.
+
+    Attributes:
+        records: of every tuning.
+        tuning: names the one under way.
+        trials: the same as trials, in the same order.
+        mine: those of the tuning under way, earlier runs included: what counts against its budget.
+    """
+
+    records: tuple[Record, ...]
+    tuning: str
+    trials: tuple[Trial, ...]
+    mine: tuple[Record, ...]
+    _by_task: Mapping[str, tuple[tuple[Record, float], ...]]
+
+    @classmethod
+    def read(cls, store: RecordStore, profile: DeviceProfile, tuning: str) -> BoardRecords:
+        """What a store has of a board."""
+        nothing = cls((), tuning, (), (), {})
+        return nothing.added(tuple(store.select(profile_data(profile), SPACE_VERSION, failed=True)))
+
+    def added(self, records: Sequence[Record]) -> BoardRecords:
+        """With further records behind."""
+        trials = tuple(trial_of(one) for one in records)
+        by_task = dict(self._by_task)
+        for record, trial in zip(records, trials, strict=True):
+            by_task[trial.task] = (*by_task.get(trial.task, ()), (record, trial.seconds))
+        mine = tuple(one for one in records if one.origin.get("tuning") == self.tuning)
+        return BoardRecords(
+            (*self.records, *records), self.tuning, (*self.trials, *trials), (*self.mine, *mine), by_task
+        )
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that the earlier runs of the tuning took up to their last record."""
+        return max((float(one.origin.get("elapsed_s", 0.0)) for one in self.mine), default=0.0)
+
+    @property
+    def next_batch(self) -> int:
+        """Number of the next batch of the tuning."""
+        return max((int(one.origin["batch"]) + 1 for one in self.mine if "batch" in one.origin), default=0)
+
+    def of(self, task: TuningTask) -> list[tuple[Record, float]]:
+        """Those of one task whose programs its design space can make, with seconds, infinite where failed."""
+        rule = task.space.rule.name
+        return [pair for pair in self._by_task.get(task.key, ()) if pair[0].candidate.rule == rule]
+
+    def history(self, task: TuningTask) -> list[tuple[Candidate, Measurement]]:
+        """Measured programs of a task."""
+        return [(one.candidate, one.measurement) for one, time in self.of(task) if math.isfinite(time)]
+
+    def failed(self, task: TuningTask) -> list[Candidate]:
+        """Programs of a task that do not build or run."""
+        return [one.candidate for one, time in self.of(task) if math.isinf(time)]
+
+    def state(self, task: TuningTask, pending: int = 0) -> TaskState:
+        """A task as the scheduler sees it."""
+        times = tuple(time for _, time in self.of(task))
+        return TaskState(task.key, float(task.weight), times, pending, task.estimate_s)
+
+    def best(self, task: TuningTask) -> tuple[Record, float] | None:
+        """The program to take, with seconds: the first within 2% of the fastest, because less is noise."""
+        known = self.of(task)
+        fastest = min((time for _, time in known), default=math.inf)
+        if math.isinf(fastest):
+            return None
+        return next(pair for pair in known if pair[1] <= CLOSE * fastest)
+
+
+def model_seconds(tasks: Sequence[TuningTask], best_s: Mapping[str, float]) -> float:
+    """Seconds of one run of the model in these tasks.
+
+    Args:
+        tasks: of the model.
+        best_s: seconds of one call by workload hash; a task that is missing counts as estimated.
+    """
+    return math.fsum(task.weight * best_s.get(task.key, task.estimate_s) for task in tasks)

@@ -1,0 +1,62 @@
+"""How much a tuning may spend: trials, time, or both."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from host.errors import UserError
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+# The next batch has to be expected to save this share of the model's time, or a budget of time ends early.
+LEAST_GAIN = 0.005
+# Without a number, a batch is an eighth of the trials, within these bounds.
+_SMALLEST_BATCH, _LARGEST_BATCH = 4, 32
+
+
+def parse_budget(text: str) -> float:
+    """`90s`, `3m`, `1.5h` in seconds.
+
+    Raises:
+        UserError: not of that form, or no time at all.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if seconds <= 0:
+        raise UserError(f"--budget {text}: write a time as 90s, 3m or 1h")
+    return seconds
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What ends a tuning; earlier runs of the same tuning have spent their part of it.
+
+    Attributes:
+        trials: measurements in all, failed ones included; 0 sets no limit.
+        seconds: of measuring, proposing, building and training in all; 0 sets no limit. A budget of time also
+            ends when the next batch is expected to save less than 0.5% of the model's time
+            (`host.tuning.scheduler.worth`).
+        batch: trials between two looks at the results; 0 takes an eighth of the trials, 4 to 32.
+    """
+
+    trials: int = 0
+    seconds: float = 0.0
+    batch: int = 0
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            UserError: negative, or no limit at all.
+        """
+        if self.trials < 0:
+            raise UserError(f"--trials {self.trials}: give a number of measurements, or 0 for none")
+        if not self.trials and not self.seconds:
+            raise UserError("a tuning needs an end: give --trials N or --budget 3m")
+
+    @property
+    def batch_size(self) -> int:
+        """Trials of one batch."""
+        if self.batch:
+            return self.batch
+        return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, self.trials // 8)) if self.trials else 16

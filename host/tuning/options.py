@@ -1,0 +1,68 @@
+"""How to tune, and how a tuning tells what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from host.tuning.budget import Budget
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How to tune.
+
+    Attributes:
+        tuning: names the tuning (`host.tuning.board.tuning_key`): its runs share a budget.
+        budget: what ends it.
+        seed: of every random choice.
+        beside: whether other work may run while the device measures.
+        gentle: whether that work has to give way, because the host is the device.
+        workers: programs built at once.
+        origin: provenance for every record: command, model, seed, versions.
+        bases: digest of the language model behind a proposer, by the proposer's name.
+    """
+
+    tuning: str
+    budget: Budget
+    seed: int = 0
+    beside: bool = True
+    gentle: bool = False
+    workers: int = 1
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far a tuning is.
+
+    Attributes:
+        trials: of the tuning so far.
+        elapsed_s: of the tuning so far.
+        budget: what ends it.
+        model_s: estimated seconds of one run of the model with the best programs; an unmeasured task
+            counts as estimated.
+        unmeasured: tasks without a measurement.
+        won: tasks won so far by each proposer.
+        loss: of the last training on withheld records; None before the first.
+    """
+
+    trials: int
+    elapsed_s: float
+    budget: Budget
+    model_s: float
+    unmeasured: int
+    won: Mapping[str, int]
+    loss: float | None
+
+
+class Watcher(Protocol):
+    """Where the loop tells what it is doing; called from several threads."""
+
+    def moment(self, moment: Moment) -> None:
+        """A trial is done."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know, each text once."""

@@ -1,0 +1,197 @@
+"""A batch before it goes to the device: which tasks, which programs, built."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from host.errors import BuildError, ScheduleError, TlmError
+from host.model import Candidate, DeviceProfile
+from host.space.protocol import Proposer
+from host.tuning.board import BoardRecords
+from host.tuning.budget import LEAST_GAIN
+from host.tuning.options import TuneOptions
+from host.tuning.portfolio import Portfolio
+from host.tuning.scheduler import TaskState, allot, worth
+from host.tuning.stages import give_way
+from host.tuning.tasks import TuningTask
+
+Build = Callable[[TuningTask, Candidate], Path]
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One program of a batch.
+
+    Attributes:
+        task: what it computes.
+        candidate: the program.
+        library: where it was built; None where it was not.
+        failure: why not.
+        origin: what its record says of the proposal: the sentence, the language model.
+    """
+
+    task: TuningTask
+    candidate: Candidate
+    library: Path | None
+    failure: str
+    origin: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Programs to be measured together.
+
+    Attributes:
+        number: of the batch in its tuning.
+        items: in the order in which they are measured; none ends the tuning.
+        ended: why there are none: "trials", "time", "gain" or "programs".
+    """
+
+    number: int
+    items: tuple[Item, ...]
+    ended: str = ""
+
+
+class Preparer:
+    """Decides, proposes and builds from the records that it is given and what it proposed itself.
+
+    Args:
+        tasks: of the model.
+        profile: of the device.
+        proposers: of the portfolio.
+        build: builds a program.
+        options: of the tuning.
+        note: told of proposers that fail.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TuningTask],
+        profile: DeviceProfile,
+        proposers: Sequence[Proposer],
+        build: Build,
+        options: TuneOptions,
+        note: Callable[[str], None],
+    ) -> None:
+        self._tasks = {task.key: task for task in tasks}
+        self._profile = profile
+        self._proposers = {proposer.name: proposer for proposer in proposers}
+        self._bases = dict(options.bases)
+        self._build_one = build
+        self._options = options
+        self._note = note
+        # Everything proposed in this run, by batch: records of the last ones are not there yet.
+        self._proposed: dict[int, list[Candidate]] = {}
+        self._sentences: dict[str, list[str]] = {}
+        self._stopping = threading.Event()
+
+    def replace(self, proposer: Proposer, digest: str) -> None:
+        """Let another proposer take the place of the one of its name."""
+        self._proposers[proposer.name] = proposer
+        self._bases[proposer.name] = digest
+
+    def stop(self) -> None:
+        """Come to an end soon: what is being prepared is not wanted any more."""
+        self._stopping.set()
+
+    def batch(self, number: int, board: BoardRecords, elapsed_s: float) -> Batch:
+        """The next batch.
+
+        Args:
+            number: of it.
+            board: what was measured when it was asked for.
+            elapsed_s: seconds of the tuning by then.
+        """
+        under_way = self._under_way(board)
+        budget = self._options.budget
+        size = budget.batch_size
+        if budget.trials:
+            size = min(size, budget.trials - len(board.mine) - len(under_way))
+        if size <= 0:
+            return Batch(number, (), "trials")
+        if budget.seconds and elapsed_s >= budget.seconds:
+            return Batch(number, (), "time")
+        states = self._states(board, under_way)
+        if budget.seconds and worth(states, allot(states, size)) < LEAST_GAIN:
+            return Batch(number, (), "gain")
+        chosen = self._propose(number, board, states, size)
+        self._proposed[number] = [candidate for _, candidate in chosen]
+        items = self._built(chosen)
+        return Batch(number, items, "" if items else "programs")
+
+    def _under_way(self, board: BoardRecords) -> list[Candidate]:
+        """What was proposed in this run and has no record yet."""
+        known = {(one.candidate.workload_hash, one.candidate.decisions) for one in board.mine}
+        every = [one for batch in self._proposed.values() for one in batch]
+        return [one for one in every if (one.workload_hash, one.decisions) not in known]
+
+    def _states(self, board: BoardRecords, under_way: Sequence[Candidate]) -> list[TaskState]:
+        return [
+            board.state(task, sum(one.workload_hash == key for one in under_way))
+            for key, task in self._tasks.items()
+        ]
+
+    def _propose(
+        self, number: int, board: BoardRecords, states: Sequence[TaskState], size: int
+    ) -> list[tuple[TuningTask, Candidate]]:
+        """Programs for so many trials; fewer only where no proposer has any left."""
+        portfolio = Portfolio(list(self._proposers.values()), self._options.seed, board.trials, self._note)
+        every = [one for batch in self._proposed.values() for one in batch]
+        chosen: list[tuple[TuningTask, Candidate]] = []
+        open_states = list(states)
+        while len(chosen) < size and open_states and not self._stopping.is_set():
+            dry = set()
+            for key, count in allot(open_states, size - len(chosen)).items():
+                task = self._tasks[key]
+                taken = [one for one in (*every, *(c for _, c in chosen)) if one.workload_hash == key]
+                taken += board.failed(task)
+                found = portfolio.propose(
+                    task.space, self._profile, board.history(task), count, self._options.seed + number, taken
+                )
+                chosen += [(task, one) for one in found]
+                if len(found) < count:
+                    dry.add(key)
+            open_states = [one for one in open_states if one.key not in dry]
+            if not dry:
+                break
+        return chosen
+
+    def _built(self, chosen: Sequence[tuple[TuningTask, Candidate]]) -> tuple[Item, ...]:
+        workers = max(1, self._options.workers)
+        if workers == 1:
+            return tuple(self._item(task, one) for task, one in chosen if not self._stopping.is_set())
+        ease = give_way if self._options.gentle else None
+        with ThreadPoolExecutor(workers, "building", ease) as pool:
+            return tuple(pool.map(lambda pair: self._item(*pair), chosen))
+
+    def _item(self, task: TuningTask, candidate: Candidate) -> Item:
+        origin: dict[str, Any] = {}
+        sentence = self._sentence(task)
+        if sentence:
+            origin["sentence"] = sentence
+        if candidate.proposer in self._bases:
+            origin["base"] = self._bases[candidate.proposer]
+        try:
+            return Item(task, candidate, self._build_one(task, candidate), "", origin)
+        except (ScheduleError, BuildError) as error:
+            return Item(task, candidate, None, " ".join(str(error).split()), origin)
+
+    def _sentence(self, task: TuningTask) -> list[str]:
+        """The task in words of the tensor language, so that records alone are enough to learn from."""
+        if task.key not in self._sentences:
+            from host.tlm.description import describe_board, describe_task
+            from host.tlm.language import encode_prompt
+
+            space = task.space
+            try:
+                words = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
+            except TlmError as error:
+                self._note(f"nothing is learned from {task.name}: {error}")
+                words = []
+            self._sentences[task.key] = words
+        return self._sentences[task.key]

@@ -1,0 +1,191 @@
+"""What a tuning found out: who won which task, who was asked how often, how the model's time fell."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from host.model import Candidate
+from host.tuning.board import BoardRecords, model_seconds, trial_of
+from host.tuning.standing import judged
+from host.tuning.tasks import TuningTask
+from host.tuning.trainer import Trained
+
+
+@dataclass(frozen=True)
+class TunedTask:
+    """One task after a tuning.
+
+    Attributes:
+        name: of the kernel.
+        workload_hash: the task.
+        weight: calls in one run of the model.
+        trials: of this tuning.
+        failed: of them that did not build or run.
+        first_s: seconds of the first program measured on the board; None where none runs.
+        best: the program to take; None where none runs.
+        best_s: its seconds of one call.
+    """
+
+    name: str
+    workload_hash: str
+    weight: int
+    trials: int
+    failed: int
+    first_s: float | None
+    best: Candidate | None
+    best_s: float | None
+
+
+@dataclass(frozen=True)
+class ProposerFigures:
+    """One proposer in a tuning.
+
+    Attributes:
+        name: its name.
+        tasks_won: tasks whose best program is its.
+        time_won: share of the model's time in these tasks.
+        trials: programs of it that were tried.
+        wins: of them that improved their task's best or came within 2% of it.
+        failed: of them that did not build or run.
+    """
+
+    name: str
+    tasks_won: int
+    time_won: float
+    trials: int
+    wins: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a tuning found out, earlier runs of it included.
+
+    Attributes:
+        tasks: those that have decisions.
+        skipped: why the others have none, by kernel name.
+        proposers: the one with most tasks won first.
+        trials: of the tuning in all.
+        measured_now: of them in this run.
+        curve: number of trials and estimated seconds of one run of the model after them.
+        shares: trials by proposer, batch by batch.
+        trainings: of this run.
+        stopped: "trials", "time", "gain" or "programs": which limit ended it.
+        seconds: of this run.
+    """
+
+    tasks: tuple[TunedTask, ...]
+    skipped: Mapping[str, str]
+    proposers: tuple[ProposerFigures, ...]
+    trials: int
+    measured_now: int
+    curve: tuple[tuple[int, float], ...]
+    shares: tuple[Mapping[str, int], ...]
+    trainings: tuple[Trained, ...] = ()
+    stopped: str = ""
+    seconds: float = 0.0
+
+    @property
+    def model_s(self) -> float:
+        """Estimated seconds of one run of the model in its tuned tasks."""
+        return self.curve[-1][1]
+
+    @property
+    def first_model_s(self) -> float:
+        """The same with the first program measured of each task."""
+        return self.curve[0][1]
+
+
+def summary(tasks: Sequence[TuningTask], board: BoardRecords) -> TuneResult:
+    """The figures that the records of a tuning hold."""
+    tuned = tuple(_tuned(task, board) for task in tasks)
+    return TuneResult(
+        tasks=tuned,
+        skipped={},
+        proposers=_proposers(tuned, board),
+        trials=len(board.mine),
+        measured_now=0,
+        curve=curve(tasks, board),
+        shares=_shares(board),
+    )
+
+
+def _tuned(task: TuningTask, board: BoardRecords) -> TunedTask:
+    known = board.of(task)
+    mine = [time for one, time in known if one.origin.get("tuning") == board.tuning]
+    best = board.best(task)
+    return TunedTask(
+        name=task.name,
+        workload_hash=task.key,
+        weight=task.weight,
+        trials=len(mine),
+        failed=sum(map(math.isinf, mine)),
+        first_s=_first(board, task),
+        best=None if best is None else best[0].candidate,
+        best_s=None if best is None else best[1],
+    )
+
+
+def _first(board: BoardRecords, task: TuningTask) -> float | None:
+    return next((time for _, time in board.of(task) if math.isfinite(time)), None)
+
+
+def _proposers(tuned: Sequence[TunedTask], board: BoardRecords) -> tuple[ProposerFigures, ...]:
+    won: dict[str, list[float]] = {}
+    for task in tuned:
+        if task.best is not None and task.best_s is not None:
+            won.setdefault(task.best.proposer, []).append(task.weight * task.best_s)
+    mine = [trial_of(one) for one in board.mine]
+    names = Counter(trial.candidate.proposer for trial in mine)
+    groups = {trial.group for trial in mine}
+    wins = Counter(
+        verdict.trial.candidate.proposer
+        for verdict in judged(board.trials)
+        if verdict.won and verdict.trial.group in groups
+    )
+    total = math.fsum(map(math.fsum, won.values()))
+    figures = [
+        ProposerFigures(
+            name=name,
+            tasks_won=len(won.get(name, ())),
+            time_won=math.fsum(won.get(name, ())) / total if total else 0.0,
+            trials=names[name],
+            wins=wins[name],
+            failed=sum(math.isinf(one.seconds) for one in mine if one.candidate.proposer == name),
+        )
+        for name in {*names, *won}
+    ]
+    return tuple(sorted(figures, key=lambda one: (-one.time_won, -one.trials, one.name)))
+
+
+def curve(tasks: Sequence[TuningTask], board: BoardRecords) -> tuple[tuple[int, float], ...]:
+    """Estimated seconds of one run of the model against trials; it begins with each task's first program.
+
+    A task counts with the best program so far, and before its first measurement with that one: so a step of
+    the curve is a better program, never a task that was not known.
+    """
+    known = {task.key: task for task in tasks}
+    firsts = {task.key: _first(board, task) for task in tasks}
+    best = {key: first for key, first in firsts.items() if first is not None}
+    points: list[tuple[int, float]] = []
+    for record, trial in zip(board.records, board.trials, strict=True):
+        mine = record.origin.get("tuning") == board.tuning
+        if mine and not points:
+            points.append((0, model_seconds(tasks, best)))
+        task = known.get(trial.task)
+        if task is not None and trial.candidate.rule == task.space.rule.name and trial.task in best:
+            best[trial.task] = min(best[trial.task], trial.seconds)
+        if mine:
+            points.append((len(points), model_seconds(tasks, best)))
+    return tuple(points) or ((0, model_seconds(tasks, best)),)
+
+
+def _shares(board: BoardRecords) -> tuple[Mapping[str, int], ...]:
+    batches: dict[Any, Counter[str]] = {}
+    for record in board.mine:
+        batches.setdefault(record.origin.get("batch"), Counter())[record.candidate.proposer] += 1
+    return tuple(dict(counts) for counts in batches.values())

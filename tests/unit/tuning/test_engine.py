@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from host.errors import DeviceError, TlmError, UserError
+from host.gensor import Gensor
+from host.model import SPACE_VERSION, Candidate
+from host.records import Record, RecordStore
+from host.records.store import profile_data
+from host.space.protocol import Proposer
+from host.tuning.budget import Budget
+from host.tuning.engine import tune
+from host.tuning.options import Moment, TuneOptions
+from host.tuning.result import TuneResult
+from host.tuning.tasks import TuningTask
+from host.tuning.trainer import Trained
+from tests.unit.tuning.simulated import Broken, SimulatedBench, Skilled, profile, truth, tuning_tasks
+
+
+class Listening:
+    """Remembers what a tuning tells."""
+
+    def __init__(self) -> None:
+        self.moments: list[Moment] = []
+        self.notes: list[str] = []
+
+    def moment(self, moment: Moment) -> None:
+        self.moments.append(moment)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def options(trials: int = 24, batch: int = 6, **others: object) -> TuneOptions:
+    budget = Budget(trials=trials, batch=batch)
+    return TuneOptions("net/0", budget, origin={"command": "sdk tune net", "seed": 0}, **others)  # type: ignore[arg-type]
+
+
+def run(
+    folder: Path,
+    how: TuneOptions | None = None,
+    proposers: Sequence[Proposer] = (),
+    bench: SimulatedBench | None = None,
+    **others: object,
+) -> TuneResult:
+    with RecordStore(folder / "r.sqlite") as store:
+        return tune(
+            others.pop("tasks", None) or tuning_tasks(),  # type: ignore[arg-type]
+            profile(),
+            proposers or (Gensor(), Skilled("random", 1)),
+            bench or SimulatedBench(folder),
+            store,
+            how or options(),
+            **others,  # type: ignore[arg-type]
+        )
+
+
+def records(folder: Path) -> list[Record]:
+    with RecordStore(folder / "r.sqlite") as store:
+        return list(store.select(profile_data(profile()), SPACE_VERSION, failed=True))
+
+
+def programs(some: Sequence[Record]) -> set[tuple[str, object]]:
+    return {(one.candidate.workload_hash, one.candidate.decisions) for one in some}
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_budget_is_spent_on_different_programs_and_all_of_it_is_kept(
+    tmp_path: Path, beside: bool
+) -> None:
+    listening = Listening()
+    result = run(tmp_path, options(beside=beside, workers=2 if beside else 1), watcher=listening)
+    kept = records(tmp_path)
+    assert (result.trials, result.measured_now, result.stopped) == (24, 24, "trials")
+    assert len(kept) == len(programs(kept)) == 24
+    assert {one.origin["tuning"] for one in kept} == {"net/0"}
+    assert [one.origin["batch"] for one in kept] == [number // 6 for number in range(24)]
+    assert all(one.origin["command"] == "sdk tune net" for one in kept)
+    assert {one.candidate.proposer for one in kept} == {"gensor", "random"}
+    for task, tuned in zip(tuning_tasks(), result.tasks, strict=True):
+        times = [truth(task.space, one.candidate) for one in kept if one.candidate.workload_hash == task.key]
+        assert tuned.trials == len(times) >= 2
+        assert tuned.best is not None and truth(task.space, tuned.best) == tuned.best_s
+        assert tuned.best_s is not None and min(times) <= tuned.best_s <= 1.02 * min(times)
+    assert sum(figures.tasks_won for figures in result.proposers) == 3
+    assert sum(figures.trials for figures in result.proposers) == 24
+    assert [trials for trials, _ in result.curve] == list(range(25))
+    seconds = [time for _, time in result.curve]
+    assert seconds == sorted(seconds, reverse=True)
+    assert [moment.trials for moment in listening.moments[:-1]] == list(range(25))
+    assert listening.moments[0].unmeasured == 3
+    assert listening.moments[-1].unmeasured == 0
+
+
+def test_a_record_holds_the_sentence_of_its_task(tmp_path: Path) -> None:
+    from host.tlm.description import describe_board, describe_task
+    from host.tlm.language import encode_prompt
+
+    run(tmp_path, options(trials=6))
+    for one in records(tmp_path):
+        task = next(task for task in tuning_tasks() if task.key == one.candidate.workload_hash)
+        space = task.space
+        words = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
+        assert one.origin["sentence"] == words
+
+
+def test_the_same_seed_measures_the_same_programs(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, options(trials=15, beside=True))
+    first, second = ([one.candidate for one in records(tmp_path / name)] for name in ("a", "b"))
+    assert first == second
+
+
+def test_a_spent_budget_is_spent_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+    run(tmp_path, options(trials=10))
+    again = run(tmp_path, options(trials=10))
+    assert (again.trials, again.measured_now, again.stopped) == (10, 0, "trials")
+    more = run(tmp_path, options(trials=16))
+    assert (more.trials, more.measured_now) == (16, 6)
+    assert len(programs(records(tmp_path))) == 16
+    other = run(tmp_path, replace(options(trials=4), tuning="net/1"))
+    assert (other.trials, other.measured_now) == (4, 4)
+    assert len(programs(records(tmp_path))) == 20, "what the board has a record of is not measured again"
+
+
+def test_a_device_that_is_lost_in_mid_round_loses_nothing(tmp_path: Path) -> None:
+    bench = SimulatedBench(tmp_path)
+    bench.lose_after = 9
+    with pytest.raises(DeviceError, match="does not come back"):
+        run(tmp_path, bench=bench)
+    assert len(records(tmp_path)) == 9
+    result = run(tmp_path)
+    assert (result.trials, result.measured_now) == (24, 15)
+    assert len(programs(records(tmp_path))) == 24
+
+
+def test_programs_that_fail_are_kept_with_the_reason_and_count(tmp_path: Path) -> None:
+    def fails(one: Candidate) -> bool:
+        return one.proposer == "random"
+
+    result = run(tmp_path, bench=SimulatedBench(tmp_path, fail=fails))
+    kept = records(tmp_path)
+    failed = [one for one in kept if one.failure]
+    assert len(kept) == len(programs(kept)) == 24
+    assert failed and all("does not compile" in one.failure for one in failed)
+    assert {one.candidate.proposer for one in failed} == {"random"}
+    by_name = {figures.name: figures for figures in result.proposers}
+    assert by_name["random"].failed == len(failed) == by_name["random"].trials < 12
+    assert by_name["random"].tasks_won == by_name["random"].wins == 0
+
+
+def test_a_broken_language_model_is_told_of_once_and_the_loop_goes_on(tmp_path: Path) -> None:
+    listening = Listening()
+    result = run(tmp_path, proposers=(Gensor(), Broken()), watcher=listening)
+    assert result.trials == 24
+    assert {one.candidate.proposer for one in records(tmp_path)} == {"gensor"}
+    assert len([text for text in listening.notes if "weights.safetensors" in text]) == 1
+
+
+def test_a_task_with_no_decisions_is_skipped_with_a_note(tmp_path: Path) -> None:
+    tasks = tuning_tasks(2)
+    bare = TuningTask(replace(tasks[1].space, decisions=()), 1e-5)
+    listening = Listening()
+    result = run(tmp_path, tasks=[tasks[0], bare], watcher=listening)
+    assert result.skipped == {"t1": "it has no decisions"}
+    assert listening.notes == ["t1 is not tuned: it has no decisions"]
+    assert {one.candidate.workload_hash for one in records(tmp_path)} == {"hash-t0"}
+
+
+def test_nothing_to_tune_ends_at_once(tmp_path: Path) -> None:
+    tasks = tuning_tasks(1)
+    bare = TuningTask(replace(tasks[0].space, decisions=()), 1e-5)
+    result = run(tmp_path, tasks=[bare])
+    assert (result.trials, result.stopped) == (0, "programs")
+
+
+def test_spaces_that_are_measured_whole_end_the_tuning(tmp_path: Path) -> None:
+    task = tuning_tasks(1)[0]
+    few = replace(
+        task.space, decisions=tuple(replace(d, choices=d.choices[:1]) for d in task.space.decisions)
+    )
+    result = run(tmp_path, proposers=(Skilled("random", 1),), tasks=[TuningTask(few, 1e-5)])
+    assert (result.trials, result.stopped) == (1, "programs")
+
+
+class Learning:
+    """A trainer whose models say how many batches they have seen, and which tells when it trains."""
+
+    def __init__(self, events: list[str], error: str = "") -> None:
+        self.events = events
+        self.error = error
+        self.models: dict[str, int] = {}
+
+    def start(self, known: Sequence[Record]) -> Learning.Training:
+        batches = {one.origin["batch"] for one in known}
+        assert sorted(batches) == list(range(len(batches)))
+        self.events.append(f"train on {len(batches)}")
+        return Learning.Training(self, len(batches))
+
+    class Training:
+        def __init__(self, trainer: Learning, batches: int) -> None:
+            self.trainer = trainer
+            self.batches = batches
+            self.cancelled = threading.Event()
+
+        def result(self) -> Trained:
+            if self.trainer.error:
+                raise TlmError(self.trainer.error)
+            return Trained(Model(self.batches), f"digest {self.batches}", 2.0, 2.0 / self.batches, 0.0)
+
+        def cancel(self) -> None:
+            self.cancelled.set()
+
+
+class Model(Skilled):
+    """A proposer that has learned from so many batches."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__("tlm", 4)
+        self.batches = batches
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_batch_i_plus_2_is_proposed_by_the_model_that_learned_up_to_batch_i(
+    tmp_path: Path, beside: bool
+) -> None:
+    events: list[str] = []
+    result = run(
+        tmp_path,
+        options(trials=30, beside=beside, bases={"tlm": "digest 0"}),
+        proposers=(Model(0),),
+        bench=SimulatedBench(tmp_path, events),
+        trainer=Learning(events),
+    )
+    lag = 2 if beside else 1
+    for one in records(tmp_path):
+        batch = one.origin["batch"]
+        assert one.origin["base"] == f"digest {max(0, batch + 1 - lag)}"
+    trainings = [event for event in events if event.startswith("train")]
+    inside = list(range(1, 5 - lag + 1))
+    assert trainings == [f"train on {batches}" for batches in [*inside, 5]], "the last one learns from all"
+    assert [trained.digest for trained in result.trainings] == [f"digest {number}" for number in [*inside, 5]]
+    if not beside:
+        # Nothing runs beside a measurement.
+        position = [index for index, event in enumerate(events) if event.startswith("train")]
+        assert position == [6, 13, 20, 27, 34]
+
+
+def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
+    """The training on batch 0 ends only when a measurement of batch 1 was seen."""
+    measuring = threading.Event()
+
+    class Waiting(Learning):
+        def start(self, known: Sequence[Record]) -> Learning.Training:
+            training = super().start(known)
+            waits = len({one.origin["batch"] for one in known}) == 1
+
+            class Late(Learning.Training):
+                def result(self) -> Trained:
+                    assert not waits or measuring.wait(20.0), "the device waits for the training"
+                    return super().result()
+
+            return Late(self, training.batches)
+
+    class Bench(SimulatedBench):
+        def measure(self, task, library):  # type: ignore[no-untyped-def]
+            if len(self.measured) == 7:
+                measuring.set()
+            return super().measure(task, library)
+
+    events: list[str] = []
+    run(
+        tmp_path,
+        options(trials=18, beside=True),
+        proposers=(Model(0),),
+        bench=Bench(tmp_path, events),
+        trainer=Waiting(events),
+    )
+    assert measuring.is_set()
+    assert len(records(tmp_path)) == 18
+
+
+def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
+    listening = Listening()
+    result = run(
+        tmp_path,
+        options(bases={"tlm": "digest 0"}),
+        proposers=(Model(0),),
+        trainer=Learning([], error="out of memory"),
+        watcher=listening,
+    )
+    assert result.trials == 24
+    assert result.trainings == ()
+    assert listening.notes == ["the model learned nothing: out of memory"]
+    assert {one.origin["base"] for one in records(tmp_path)} == {"digest 0"}
+
+
+def test_time_ends_a_tuning_and_counts_over_its_runs(tmp_path: Path) -> None:
+    how = TuneOptions("net/0", Budget(seconds=2.0, batch=4))
+    strangers = (Skilled("random", 1),)
+    result = run(tmp_path, how, strangers, SimulatedBench(tmp_path, pause_s=0.1))
+    assert result.stopped == "time"
+    assert 0 < result.trials <= 21
+    again = run(tmp_path, how, strangers, SimulatedBench(tmp_path, pause_s=0.1))
+    assert again.stopped == "time"
+    assert again.trials <= 21, "the second run has what the first one left"
+
+
+def test_a_budget_of_time_ends_early_when_little_is_expected(tmp_path: Path) -> None:
+    class Flat(SimulatedBench):
+        def measure(self, task, library):  # type: ignore[no-untyped-def]
+            super().measure(task, library)
+            from tests.unit.tuning.simulated import measured
+
+            return measured(1.0)
+
+    tasks = tuning_tasks(1)
+    how = TuneOptions("net/0", Budget(seconds=3600.0, batch=1))
+    result = run(tmp_path, how, proposers=(Skilled("random", 1),), bench=Flat(tmp_path), tasks=tasks)
+    assert result.stopped == "gain"
+    assert 10 < result.trials < 60
+
+
+def test_a_budget_needs_an_end(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--trials N or --budget"):
+        run(tmp_path, options(trials=0))
