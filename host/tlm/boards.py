@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
-from targets import Board, GpuModel, HardwareModel, MemoryLevel, board_for, declared
+from targets import Board, GpuModel, HardwareModel, MachineDescription, MemoryLevel, board_for, declared
 
 # Figures of a drawn board lie within this factor of the declared ones, either way.
 _SPREAD = 1.6
 
 
+# What newer x86 processors multiply bytes with; the declared ones are without.
+_DOT_PRODUCTS = ("avx512_vnni", "avx_vnni")
+
+
 def training_boards() -> tuple[Board, ...]:
-    """All declared boards, those with a GPU once more with programs for it."""
+    """All declared boards, those with a GPU or with products of bytes once more with programs for these."""
     boards = []
-    for description in declared().values():
+    for description in _machines():
         board = board_for(description)
         if board is not None:
             boards.append(board)
@@ -23,12 +28,26 @@ def training_boards() -> tuple[Board, ...]:
     return tuple(boards)
 
 
+def _machines() -> Iterator[MachineDescription]:
+    for description in declared().values():
+        yield description
+        newer = replace(description, features=(*description.features, *_DOT_PRODUCTS))
+        board = board_for(newer)
+        if board is not None and board.architecture == "x86_64" and board.hardware.dot_product:
+            yield newer
+
+
 def draw_board(boards: tuple[Board, ...], generator: random.Random) -> tuple[Board, int]:
     """A board with figures drawn around the declared ones, and threads for its programs."""
     board = generator.choice(boards)
     hardware = _varied(board.hardware, generator)
-    threads = 1 if hardware.gpu is not None else generator.choice((1, 1, 2, hardware.cores))
+    threads = 1 if hardware.gpu is not None else _threads(hardware.cores, generator)
     return replace(board, hardware=hardware), threads
+
+
+def _threads(cores: int, generator: random.Random) -> int:
+    """Threads of a program: mostly one, two or all cores, sometimes any number of them."""
+    return generator.choice((1, 1, min(2, cores), cores, generator.randint(1, cores)))
 
 
 def _varied(hardware: HardwareModel, generator: random.Random) -> HardwareModel:

@@ -46,7 +46,8 @@ _PROGRAMS = 6
 
 def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
     """The tasks of a graph, lowered as a model is."""
-    graph = use_winograd(optimise(graph, board.hardware.lanes), board.hardware)
+    graph = optimise(graph, board.hardware.lanes, board.hardware.dot_product)
+    graph = use_winograd(graph, board.hardware)
     module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
     return make_tasks(module)
 
@@ -63,7 +64,7 @@ def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[Design
     tasks = lowered_tasks(graph, board)
     if not tasks:
         raise ScheduleError("nothing is left to compute")
-    return space_for(tasks[0], board.hardware, threads), board
+    return space_for(generator.choice(tasks), board.hardware, threads), board
 
 
 def make_example(

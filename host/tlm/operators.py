@@ -2,236 +2,264 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
-import numpy as np
-
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Shape, Value, constant
+from host.lowering.graph import Graph, Node, Value, constant
+from host.tlm import quantised_operators as quantised
+from host.tlm import streaming_operators as streaming
+from host.tlm.drawing import CLASSES, HEADS, Draw
 
 # Bounds on what is drawn: elements of one tensor, and multiply-adds of one operator.
 _MOST_ELEMENTS, _MOST_WORK = 1 << 23, 1 << 31
-_IMAGES = (4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 19, 20, 24, 26, 28, 30, 32, 36, 38, 40, 48, 52, 56, 60)
-_LARGE_IMAGES = (64, 72, 75, 80, 96, 104, 112, 120, 128, 144, 150, 160, 192, 208, 224)
-_LENGTHS = (1, 7, 10, 16, 17, 32, 49, 50, 64, 77, 96, 100, 128, 144, 196, 197, 256, 384, 512, 577, 1024)
-_ACTIVATIONS = ("", "relu", "clip", "silu", "gelu", "sigmoid", "hard_swish", "leaky_relu", "tanh")
+_KERNELS = ((1, 1),) * 8 + ((3, 3),) * 8 + ((5, 5), (7, 7), (1, 7), (7, 1), (1, 3), (3, 1), (2, 2), (9, 9))
+_DEPTHWISE_KERNELS = ((3, 3),) * 6 + ((5, 5),) * 3 + ((7, 7),) * 2 + ((1, 7), (9, 9))
+_CONTRACTIONS = ("conv", "conv_transpose", "dense", "matmul")
 
 
-class _Draw:
-    """One operator under construction."""
-
-    def __init__(self, generator: random.Random) -> None:
-        self.random = generator
-        self.builder = Builder()
-        self.inputs: list[Value] = []
-
-    def input(self, *shape: int) -> Value:
-        """An activation."""
-        self.inputs.append(Value(tuple(shape), "float32", name=f"x{len(self.inputs)}"))
-        return self.inputs[-1]
-
-    def weight(self, *shape: int) -> Value:
-        """A constant whose elements differ, so that lowering does not take it for a scalar."""
-        period = np.linspace(-1.0, 1.0, 1021, dtype="float32")
-        return constant(np.resize(period, shape))
-
-    def channels(self, most: int = 2048) -> int:
-        """A number of channels: log-uniform, nearly always a multiple of 8."""
-        size = float(2.0 ** self.random.uniform(3.0, math.log2(most)))
-        unit = self.random.choice((1, 4, 8, 8, 16, 16, 32, 32))
-        return max(1, round(size / unit)) * unit
-
-    def image(self) -> int:
-        """The side of an image."""
-        return self.random.choice(_IMAGES if self.random.random() < 0.75 else _LARGE_IMAGES)
-
-    def batch(self) -> int:
-        """Images at once, mostly one."""
-        return self.random.choice((1, 1, 1, 1, 1, 1, 2, 4, 8))
-
-    def epilogue(self, value: Value, biased: bool = True) -> Value:
-        """What follows an operator: bias, activation, addition of another tensor."""
-        if biased and self.random.random() < 0.8:
-            value = self.builder.binary("add", value, self.weight(value.shape[-1]))
-        kind = self.random.choice(_ACTIVATIONS)
-        if self.random.random() < 0.25:
-            value = self.builder.binary("add", value, self.input(*value.shape))
-        if kind == "clip":
-            return self.builder.unary("clip", value, low=0.0, high=6.0)
-        if kind == "leaky_relu":
-            return self.builder.unary("leaky_relu", value, alpha=0.1)
-        return self.builder.unary(kind, value) if kind else value
-
-
-def _convolve(draw: _Draw, groups: int, channels_in: int, channels_out: int, kernel: int) -> Value:
-    side, batch = draw.image(), draw.batch()
+def _convolve(draw: Draw, groups: int, channels_in: int, channels_out: int, kernel: tuple[int, int]) -> Value:
+    """A convolution of an image, nearly always one that keeps its size up to the stride."""
+    batch, height = draw.batch(), draw.image()
+    width = height if draw.chance(0.85) else draw.image()
     stride = draw.random.choice((1, 1, 1, 2))
-    pad = kernel // 2
-    out = (side + 2 * pad - kernel) // stride + 1
-    data = draw.input(batch, side, side, channels_in)
-    weight = draw.weight(kernel, kernel, channels_in // groups, channels_out)
-    result = draw.builder.one(
+    dilation = draw.random.choice((2, 2, 4, 6)) if max(kernel) == 3 and draw.chance(0.08) else 1
+    kept = draw.chance(0.92)
+    reach = [(size - 1) * dilation for size in kernel]
+    before = [length // 2 if kept else 0 for length in reach]
+    after = [length - length // 2 if kept else 0 for length in reach]
+    if kept and stride == 2 and draw.chance(0.4):
+        # What frameworks call "same": the padding of an even size is at the end only.
+        before, after = [max(0, b - 1) for b in before], after
+    sizes = [max(size, length + 1) for size, length in zip((height, width), reach, strict=True)]
+    outs = [
+        (size + b + a - length - 1) // stride + 1
+        for size, b, a, length in zip(sizes, before, after, reach, strict=True)
+    ]
+    return draw.builder.one(
         "conv",
-        [data, weight],
-        (batch, out, out, channels_out),
+        [
+            _image(draw, batch, sizes[0], sizes[1], channels_in),
+            _kernel(draw, kernel, channels_in // groups, channels_out),
+        ],
+        (batch, *outs, channels_out),
         "float32",
         strides=(stride, stride),
-        padding=(pad,) * 4,
+        padding=(*before, *after),
+        dilation=(dilation, dilation),
+        groups=groups,
+    )
+
+
+def _kernel(draw: Draw, kernel: tuple[int, ...], inputs: int, outputs: int) -> Value:
+    return draw.weight(*kernel, inputs, outputs)
+
+
+def _image(draw: Draw, batch: int, height: int, width: int, channels: int) -> Value:
+    """An image; the input of a network has its channels first."""
+    if channels <= 4 and draw.chance(0.7):
+        return draw.builder.transpose(draw.input(batch, channels, height, width), (0, 2, 3, 1))
+    return draw.input(batch, height, width, channels)
+
+
+def _convolution(draw: Draw) -> Value:
+    kernel = draw.random.choice(_KERNELS)
+    stem = max(kernel) > 1 and draw.chance(0.1)
+    channels_in = draw.random.choice((1, 3, 3, 4)) if stem else draw.channels(1024)
+    channels_out = draw.random.choice(CLASSES) if draw.chance(0.04) else draw.channels(1024)
+    return draw.epilogue(_convolve(draw, 1, channels_in, channels_out, kernel))
+
+
+def _patches(draw: Draw) -> Value:
+    """A convolution of patches that do not overlap, as transformers of images begin with."""
+    size, batch, count = (
+        draw.random.choice((2, 2, 4, 4, 8, 14, 16, 32)),
+        draw.batch(),
+        draw.random.choice((7, 8, 14, 16, 24, 28, 32, 56)),
+    )
+    channels_in = 3 if size > 2 else draw.channels(512)
+    channels_out = draw.channels(1024)
+    data = _image(draw, batch, count * size, count * size, channels_in)
+    result = draw.builder.one(
+        "conv",
+        [data, draw.weight(size, size, channels_in, channels_out)],
+        (batch, count, count, channels_out),
+        "float32",
+        strides=(size, size),
+        padding=(0, 0, 0, 0),
         dilation=(1, 1),
+        groups=1,
+    )
+    return draw.epilogue(result)
+
+
+def _line(draw: Draw) -> Value:
+    """A convolution along one dimension: sound and other signals."""
+    batch, length, kernel = (
+        draw.batch(),
+        draw.random.choice((64, 128, 250, 500, 1000, 1500, 3000, 4096, 16000)),
+        draw.random.choice((1, 3, 3, 5, 7, 9, 15)),
+    )
+    channels_in = draw.random.choice((1, 80)) if draw.chance(0.2) else draw.channels(768)
+    channels_out = draw.channels(768)
+    groups = 1
+    if draw.chance(0.25):
+        groups, channels_out = channels_in, channels_in
+    stride, pad = draw.random.choice((1, 1, 2)), kernel // 2
+    out = (length + 2 * pad - kernel) // stride + 1
+    result = draw.builder.one(
+        "conv",
+        [draw.input(batch, length, channels_in), draw.weight(kernel, channels_in // groups, channels_out)],
+        (batch, out, channels_out),
+        "float32",
+        strides=(stride,),
+        padding=(pad, pad),
+        dilation=(1,),
         groups=groups,
     )
     return draw.epilogue(result)
 
 
-def _convolution(draw: _Draw) -> Value:
-    kernel = draw.random.choice((1, 1, 1, 1, 3, 3, 3, 3, 5, 7))
-    stem = kernel > 1 and draw.random.random() < 0.1
-    channels_in = draw.random.choice((1, 3, 4)) if stem else draw.channels(1024)
-    return _convolve(draw, 1, channels_in, draw.channels(1024), kernel)
+def _depthwise(draw: Draw) -> Value:
+    channels = draw.channels(1280)
+    return draw.epilogue(
+        _convolve(draw, channels, channels, channels, draw.random.choice(_DEPTHWISE_KERNELS))
+    )
 
 
-def _depthwise(draw: _Draw) -> Value:
-    channels = draw.channels(1024)
-    return _convolve(draw, channels, channels, channels, draw.random.choice((3, 3, 3, 5, 7)))
-
-
-def _grouped(draw: _Draw) -> Value:
-    groups, inside = draw.random.choice((2, 4, 8, 16, 32)), draw.random.choice((4, 8, 12, 16, 24, 32))
+def _grouped(draw: Draw) -> Value:
+    groups, inside = (
+        draw.random.choice((2, 3, 4, 8, 16, 32, 64)),
+        draw.random.choice((2, 4, 8, 10, 12, 16, 24, 32, 58, 64)),
+    )
     outside = inside * draw.random.choice((1, 1, 1, 2))
-    return _convolve(draw, groups, groups * inside, groups * outside, 3)
+    kernel = draw.random.choice(((3, 3), (3, 3), (3, 3), (1, 1), (5, 5)))
+    return draw.epilogue(_convolve(draw, groups, groups * inside, groups * outside, kernel))
 
 
-def _dense(draw: _Draw) -> Value:
-    rows, depth, columns = draw.random.choice(_LENGTHS), draw.channels(4096), draw.channels(4096)
-    shape = (rows, depth) if draw.random.random() < 0.5 else (1, rows, depth)
-    data, weight = draw.input(*shape), draw.weight(depth, columns)
-    return draw.epilogue(draw.builder.one("dense", [data, weight], (*shape[:-1], columns), "float32"))
-
-
-def _vector(draw: _Draw) -> Value:
-    depth, columns = draw.channels(8192), draw.channels(8192)
-    data = draw.input(draw.random.choice((1, 1, 1, 2, 4, 8)), depth)
+def _transposed(draw: Draw) -> Value:
+    """A transposed convolution: the way up of segmentation and of generators."""
+    batch, side = draw.batch(), draw.random.choice((1, 2, 4, 7, 8, 14, 16, 24, 28, 32, 40, 64))
+    kernel, stride, pad, more = draw.random.choice(
+        (
+            (2, 2, 0, 0),
+            (4, 2, 1, 0),
+            (4, 2, 1, 0),
+            (3, 2, 1, 1),
+            (5, 2, 2, 1),
+            (3, 1, 1, 0),
+            (4, 1, 0, 0),
+            (4, 4, 0, 0),
+        )
+    )
+    channels_in = draw.channels(1024)
+    channels_out = draw.few_channels() if draw.chance(0.15) else draw.channels(512)
+    out = (side - 1) * stride - 2 * pad + kernel + more
     result = draw.builder.one(
-        "dense", [data, draw.weight(depth, columns)], (data.shape[0], columns), "float32"
+        "conv_transpose",
+        [draw.input(batch, side, side, channels_in), draw.weight(kernel, kernel, channels_in, channels_out)],
+        (batch, out, out, channels_out),
+        "float32",
+        strides=(stride, stride),
+        padding=(pad,) * 4,
+        dilation=(1, 1),
+        groups=1,
+        output_padding=(more, more),
     )
     return draw.epilogue(result)
 
 
-def _batched(draw: _Draw) -> Value:
-    heads, length = draw.random.choice((1, 2, 3, 4, 6, 8, 12, 16, 24, 32)), draw.random.choice(_LENGTHS)
-    wide, head = draw.random.choice(_LENGTHS), draw.random.choice((16, 24, 32, 40, 48, 64, 80, 96, 128))
-    depth, columns = (head, wide) if draw.random.random() < 0.5 else (wide, head)
-    left, right = draw.input(heads, length, depth), draw.input(heads, depth, columns)
-    result = draw.builder.one("matmul", [left, right], (heads, length, columns), "float32")
-    if draw.random.random() < 0.5:
-        result = draw.builder.binary("multiply", result, constant(0.125, "float32"))
+def _dense(draw: Draw) -> Value:
+    rows, depth, columns = draw.length() * draw.batch(), draw.channels(4096), draw.channels(4096)
+    shape = (rows, depth) if draw.chance(0.5) else (1, rows, depth)
+    data, weight = draw.input(*shape), draw.weight(depth, columns)
+    return draw.epilogue(draw.builder.one("dense", [data, weight], (*shape[:-1], columns), "float32"))
+
+
+def _vector(draw: Draw) -> Value:
+    depth, columns = draw.channels(8192), draw.channels(8192)
+    kind = draw.random.random()
+    if kind < 0.2:
+        columns = draw.random.choice(CLASSES)
+    elif kind < 0.4:
+        # Squeeze and excitation: few channels on one side.
+        few, many = draw.few_channels(), draw.channels(1536)
+        depth, columns = (few, many) if draw.chance(0.5) else (many, few)
+    data = draw.input(draw.random.choice((1, 1, 1, 2, 4, 8)), depth)
+    weight = draw.weight(depth, columns)
+    return draw.epilogue(draw.builder.one("dense", [data, weight], (data.shape[0], columns), "float32"))
+
+
+def _batched(draw: Draw) -> Value:
+    """A product of two activations, as attention has them: scores with their mask, or values."""
+    outer: tuple[int, ...] = (draw.random.choice(HEADS),)
+    if draw.chance(0.5):
+        outer = (draw.random.choice((1, 1, 1, 2, 4, 8, 16, 64)), *outer)
+    rows = draw.length()
+    columns = rows if draw.chance(0.6) else draw.length()
+    head = draw.random.choice((16, 24, 32, 32, 40, 48, 64, 64, 64, 80, 96, 128))
+    scores = draw.chance(0.5)
+    depth, wide = (head, columns) if scores else (columns, head)
+    left, right = draw.input(*outer, rows, depth), draw.input(*outer, depth, wide)
+    result = draw.builder.one("matmul", [left, right], (*outer, rows, wide), "float32")
+    if scores and draw.chance(0.6):
+        result = draw.builder.binary("multiply", result, constant(head**-0.5, "float32"))
+    if scores and draw.chance(0.5):
+        mask = (*(1,) * (len(outer) - 1), draw.random.choice((1, outer[-1])), rows, wide)
+        result = draw.builder.binary("add", result, draw.input(*mask))
     return result
 
 
-def _pooling(draw: _Draw) -> Value:
-    kernel = draw.random.choice((2, 2, 3, 3, 5))
-    stride, pad = draw.random.choice((1, 2, 2)), kernel // 2 if kernel > 2 else 0
-    batch, side, channels = draw.batch(), draw.image(), draw.channels(1024)
-    side = max(side, kernel)
-    out = (side + 2 * pad - kernel) // stride + 1
-    return draw.builder.one(
-        "pool",
-        [draw.input(batch, side, side, channels)],
-        (batch, out, out, channels),
-        "float32",
-        kind=draw.random.choice(("max", "average")),
-        kernel=(kernel, kernel),
-        strides=(stride, stride),
-        dilation=(1, 1),
-        padding=(pad,) * 4,
-        count_pad=False,
-    )
-
-
-def _global_mean(draw: _Draw) -> Value:
-    batch, side, channels = draw.batch(), draw.random.choice(_IMAGES), draw.channels()
-    data = draw.input(batch, side, side, channels)
-    shape = (batch, 1, 1, channels)
-    return draw.builder.one("mean", [data], shape, "float32", axes=(1, 2), keepdims=True)
-
-
-def _softmax(draw: _Draw) -> Value:
-    heads, rows, length = draw.random.choice((1, 2, 4, 6, 8, 12, 16)), *draw.random.choices(_LENGTHS[1:], k=2)
-    return draw.builder.unary("softmax", draw.input(heads, rows, length))
-
-
-def _layer_norm(draw: _Draw) -> Value:
-    rows, width = draw.random.choice(_LENGTHS), draw.channels(2048)
-    data = draw.input(1, rows, width)
-    if draw.random.random() < 0.4:
-        data = draw.builder.binary("add", data, draw.input(1, rows, width))
-    norm = draw.builder.unary("layer_norm", data, dims=1, epsilon=1e-5)
-    scaled = draw.builder.binary("multiply", norm, draw.weight(width))
-    return draw.builder.binary("add", scaled, draw.weight(width))
-
-
-def _elementwise(draw: _Draw) -> Value:
-    shape = draw.random.choice(
-        (
-            (draw.batch(), draw.image(), draw.image(), draw.channels(1024)),
-            (1, draw.random.choice(_LENGTHS), draw.channels()),
-        )
-    )
-    value = draw.builder.binary(
-        draw.random.choice(("add", "multiply", "subtract")), draw.input(*shape), draw.input(*shape)
-    )
-    return draw.epilogue(value)
-
-
-def _transpose(draw: _Draw) -> Value:
-    heads, length, width = draw.random.choice((2, 3, 4, 6, 8, 12, 16)), draw.random.choice(_LENGTHS[1:]), 64
-    order = draw.random.choice(((0, 2, 1, 3), (0, 2, 3, 1), (0, 3, 1, 2), (0, 1, 3, 2)))
-    shape: Shape = (1, length, heads, draw.random.choice((32, width, 80, 96)))
-    result = draw.builder.transpose(draw.input(*shape), order)
-    return draw.builder.unary("relu", result)
-
-
-# Kinds with their share: most of a network's time is in the first four.
-_KINDS: tuple[tuple[Callable[[_Draw], Value], float], ...] = (
-    (_convolution, 0.33),
-    (_dense, 0.17),
-    (_depthwise, 0.1),
-    (_batched, 0.1),
-    (_grouped, 0.06),
+# Kinds with their shares: most of a network's time is in contractions, most of its tasks are not.
+KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
+    (_convolution, 0.21),
+    (_dense, 0.12),
+    (_depthwise, 0.08),
+    (_batched, 0.08),
     (_vector, 0.06),
-    (_pooling, 0.05),
-    (_softmax, 0.04),
-    (_layer_norm, 0.03),
-    (_elementwise, 0.03),
-    (_transpose, 0.02),
-    (_global_mean, 0.01),
+    (_grouped, 0.05),
+    (_transposed, 0.04),
+    (_patches, 0.02),
+    (_line, 0.02),
+    (quantised.convolution, 0.06),
+    (quantised.dense, 0.06),
+    (streaming.pooling, 0.04),
+    (streaming.softmax, 0.03),
+    (streaming.layer_norm, 0.03),
+    (streaming.mean, 0.02),
+    (streaming.reduction, 0.01),
+    (streaming.elementwise, 0.02),
+    (streaming.transpose, 0.02),
+    (streaming.concat, 0.01),
+    (streaming.slices, 0.01),
+    (streaming.take, 0.005),
+    (streaming.gates, 0.005),
 )
 
 
 def draw_operator(generator: random.Random) -> Graph:
     """A graph of one operator and what follows it, small enough for an edge device."""
-    kinds, shares = zip(*_KINDS, strict=True)
+    kinds, shares = zip(*KINDS, strict=True)
     while True:
-        draw = _Draw(generator)
+        draw = Draw(generator)
         output = generator.choices(kinds, shares)[0](draw)
-        if _within_bounds(draw.builder, output):
+        if within_bounds(draw.builder, output):
             return Graph(tuple(draw.inputs), draw.builder.nodes, output)
 
 
-def _within_bounds(builder: Builder, output: Value) -> bool:
+def within_bounds(builder: Builder, output: Value) -> bool:
+    """Whether what was drawn is small enough for an edge device."""
     tensors = [output, *(value for node in builder.nodes for value in node.inputs)]
     if max(value.size for value in tensors) > _MOST_ELEMENTS or not output.size:
         return False
-    node = builder.nodes[0]
-    return node.op not in ("conv", "dense", "matmul") or _work(
-        [v.shape for v in node.inputs], node.output
-    ) <= (_MOST_WORK)
+    return all(_work(node) <= _MOST_WORK for node in builder.nodes)
 
 
-def _work(shapes: Sequence[Shape], output: Value) -> int:
-    """Multiply-adds of a contraction: results times the length of the sum."""
-    weight = shapes[1]
-    return output.size * (prod(weight[:-1]) if len(weight) != 3 else weight[-2])
+def _work(node: Node) -> int:
+    """Multiply-adds of a contraction: results times the length of the sum; 0 of anything else."""
+    if node.op not in _CONTRACTIONS:
+        return 0
+    weight = node.inputs[1].shape
+    work = node.output.size * (weight[-2] if node.op == "matmul" else prod(weight[:-1]))
+    return work // prod(node.attrs["strides"]) if node.op == "conv_transpose" else work

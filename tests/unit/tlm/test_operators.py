@@ -1,0 +1,74 @@
+"""What is drawn covers what networks have, on every kind of board."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from host.errors import ScheduleError
+from host.lowering.graph import Graph
+from host.space.rules import space_for
+from host.tlm import boards, dataset, operators
+from host.tlm.boards import draw_board, training_boards
+from host.tlm.drawing import Draw
+from host.tlm.vocabulary import RULE_NAMES
+from targets import declared
+
+KINDS = [kind for kind, _ in operators.KINDS]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.__name__.strip("_") for kind in KINDS])
+def test_every_kind_has_programs(kind: object) -> None:
+    assert callable(kind)
+    generator = random.Random(f"{kind}/3")
+    board = next(board for board in training_boards() if board.hardware.lanes == 16)
+    found = 0
+    for _ in range(4):
+        draw = Draw(generator)
+        output = kind(draw)
+        if not operators.within_bounds(draw.builder, output):
+            continue
+        graph = Graph(tuple(draw.inputs), draw.builder.nodes, output)
+        for task in dataset.lowered_tasks(graph, board):
+            try:
+                space_for(task, board.hardware, 1).sample(generator, attempts=20000)
+            except ScheduleError:
+                continue
+            found += 1
+    assert found
+
+
+def test_shares_are_of_the_whole() -> None:
+    assert sum(share for _, share in operators.KINDS) == pytest.approx(1.0)
+
+
+def test_every_rule_is_drawn() -> None:
+    every = training_boards()
+    found: Counter[str] = Counter()
+    for index in range(250):
+        try:
+            space, _ = dataset.draw_space(5, index, every)
+        except ScheduleError:
+            continue
+        found[space.rule.name] += 1
+        if set(found) == set(RULE_NAMES):
+            break
+    assert set(found) == set(RULE_NAMES)
+
+
+def test_every_declared_board_is_drawn_with_other_figures_and_threads() -> None:
+    every = training_boards()
+    assert len({board.title for board in every}) >= len(declared()) - 3
+    assert {board.hardware.dot_product for board in every if board.architecture == "x86_64"} == {"", "u8s8"}
+    assert any(board.hardware.gpu is not None for board in every)
+    generator = random.Random(0)
+    drawn = [draw_board(every, generator) for _ in range(400)]
+    assert {board.title for board, _ in drawn} == {board.title for board in every}
+    assert len({board.hardware.peak_flops for board, _ in drawn}) > 200
+    threads = {count for board, count in drawn if board.hardware.gpu is None}
+    assert {1, 2, 3, 4, 8} <= threads
+    assert all(1 <= count <= board.hardware.cores for board, count in drawn)
+    assert {count for board, count in drawn if board.hardware.gpu is not None} == {1}
+    assert boards.training_boards() == every
