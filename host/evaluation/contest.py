@@ -15,6 +15,7 @@ from host.errors import BuildError, EdgeError, MeasureError, SessionLost
 from host.evaluation.baseline import BaselineTask
 from host.evaluation.bench import TOLERANCE, Bench, Built, difference
 from host.measure.metaschedule import FUNCTION, register_intrinsics, workload_module
+from host.model import Task
 
 # Passes over the baseline's best programs, of which the fastest takes part.
 _PASSES = 3
@@ -37,20 +38,20 @@ class Contest:
     error: float
 
 
-def rebuilt(entry: BaselineTask, record: Any) -> tvm.tirx.PrimFunc:
+def rebuilt(task: Task, record: Any) -> tvm.tirx.PrimFunc:
     """The program of one of MetaSchedule's records.
 
     Raises:
         EdgeError: the record does not fit the task.
     """
-    module = workload_module(entry.task.function, entry.task.flops)
+    module = workload_module(task.function, task.flops)
     try:
         found = ms.database.TuningRecord.from_json(record, ms.database.Workload(module))
         schedule = s_tir.Schedule(module, error_render_level="none")
         found.trace.apply_to_schedule(schedule, remove_postproc=False)
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise EdgeError(f"a record of {entry.task.name} does not make a program: {first}") from error
+        raise EdgeError(f"a record of {task.name} does not make a program: {first}") from error
     return schedule.mod[FUNCTION]
 
 
@@ -67,7 +68,7 @@ def baseline_program(bench: Bench, entry: BaselineTask, trials: int) -> Built:
     reason = ""
     for record in records:
         try:
-            built = bench.build(rebuilt(entry, record))
+            built = bench.build(rebuilt(entry.task, record))
             found.append((min(bench.time(entry.task, built) for _ in range(_PASSES)), built))
         except (BuildError, MeasureError, SessionLost) as error:
             reason = str(error)

@@ -72,13 +72,11 @@ class FoundProgram:
         function: scheduled, as it was measured.
         seconds: of one call, measured then.
         trace: how it was made, with all decisions.
-        record: MetaSchedule's own, which holds the trace.
     """
 
     function: tvm.tirx.PrimFunc
     seconds: float
     trace: Any
-    record: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,9 +228,9 @@ def search(
         # A small space is exhausted with fewer programs: the search would only measure them again.
         finished.write_text(f"{options.trials}\n")
     records_of_task = list(database.get_all_tuning_records())
-    failed = sum(seconds_on_record(record) >= FAILED_S for record in records_of_task)
+    failed = sum(_seconds(record) >= FAILED_S for record in records_of_task)
     return SearchResult(
-        programs=best_programs(module, records_of_task, keep),
+        programs=_best(module, records_of_task, keep),
         trials=len(records_of_task),
         failed=failed,
         measured_now=len(records_of_task) - before,
@@ -347,27 +345,17 @@ def _learn_records(model: Any, context: Any, database: Any) -> None:
     results = []
     for record in old:
         seconds = [float(s) for s in record.run_secs]
-        results.append(
-            ms.runner.RunnerResult(seconds if seconds_on_record(record) < FAILED_S else None, None)
-        )
+        results.append(ms.runner.RunnerResult(seconds if _seconds(record) < FAILED_S else None, None))
     model.update(context, [record.as_measure_candidate() for record in old], results)
 
 
-def seconds_on_record(record: Any) -> float:
-    """Seconds of one call that a record tells; `FAILED_S` or more where the trial failed."""
+def _seconds(record: Any) -> float:
     times = [float(seconds) for seconds in record.run_secs or ()]
     return float(np.median(times)) if times else math.inf
 
 
-def best_programs(module: tvm.IRModule, records: Sequence[Any], keep: int) -> tuple[FoundProgram, ...]:
-    """Different programs among records, fastest first.
-
-    Args:
-        module: the task, from `workload_module`.
-        records: MetaSchedule's, of this task.
-        keep: how many at most.
-    """
-    usable = sorted((seconds_on_record(record), index) for index, record in enumerate(records))
+def _best(module: tvm.IRModule, records: Sequence[Any], keep: int) -> tuple[FoundProgram, ...]:
+    usable = sorted((_seconds(record), index) for index, record in enumerate(records))
     found: list[FoundProgram] = []
     for seconds, index in usable:
         if len(found) == keep or seconds >= FAILED_S:
@@ -376,5 +364,5 @@ def best_programs(module: tvm.IRModule, records: Sequence[Any], keep: int) -> tu
         records[index].trace.apply_to_schedule(schedule, remove_postproc=False)
         function = schedule.mod[FUNCTION]
         if not any(tvm_ffi.structural_equal(function, other.function) for other in found):
-            found.append(FoundProgram(function, seconds, records[index].trace, records[index]))
+            found.append(FoundProgram(function, seconds, records[index].trace))
     return tuple(found)

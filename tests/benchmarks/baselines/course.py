@@ -10,21 +10,16 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import tvm
-from tvm.s_tir import meta_schedule as ms
+import tvm_ffi
 
 from host.errors import MeasureError
 from host.evaluation.baseline import Improvement, SearchCourse
+from host.evaluation.contest import rebuilt
 from host.measure.kernels import KernelRunner
-from host.measure.metaschedule import (
-    FAILED_S,
-    SearchOptions,
-    best_programs,
-    search,
-    seconds_on_record,
-    workload_module,
-)
+from host.measure.metaschedule import FAILED_S, SearchOptions, search
 from host.model import Measurement, Task
 
 # Programs that a file keeps of each search: the fastest by one measurement is often a lucky one.
@@ -98,6 +93,7 @@ def search_task(
     records: Path,
     trials: int,
     seed: int,
+    cost_model: str = "xgb",
 ) -> None:
     """Search until so many trials are on record; does nothing if they are.
 
@@ -109,6 +105,7 @@ def search_task(
         records: folder of this task.
         trials: programs in all.
         seed: of every random choice.
+        cost_model: of the search, "xgb" or "random".
 
     Raises:
         MeasureError: MetaSchedule fails on this task.
@@ -129,6 +126,7 @@ def search_task(
         search_threads=workers,
         repeat=12,
         min_repeat_ms=2.0,
+        cost_model=cost_model,
     )
     result = search(task, target, threads, runner, records, options)
     if not result.programs:
@@ -145,43 +143,35 @@ def stage_path(records: Path, trials: int) -> Path:
 def course_of(task: Task, records: Path, trials: int) -> SearchCourse:
     """What the first so many trials on record give."""
     stage = json.loads(stage_path(records, trials).read_text())
-    database = ms.database.JSONDatabase(work_dir=str(records))
-    on_record = list(database.get_all_tuning_records())[:trials]
-    seconds = [seconds_on_record(record) for record in on_record]
-    module = workload_module(task.function, task.flops)
-    best = best_programs(module, on_record, KEPT)
-    measured = [
-        one for one in _log(records) if one["wall_s"] <= stage["wall_s"] and one["seconds"] is not None
-    ]
-    faster = _falls([one["seconds"] for one in measured])
+    # As it was written: MetaSchedule's own database gives records in the order of their speed.
+    lines = (records / "database_tuning_record.json").read_text().splitlines()[:trials]
+    on_record = [json.loads(line)[1] for line in lines]
+    seconds = [float(np.median(record[1])) for record in on_record]
+    log = [one for one in _log(records) if one["wall_s"] <= stage["wall_s"] and one["seconds"] is not None]
+    faster = _falls([one["seconds"] for one in log])
     return SearchCourse(
         trials=len(on_record),
         failed=sum(value >= FAILED_S for value in seconds),
         wall_s=stage["wall_s"],
         cpu_s=stage["cpu_s"],
         by_trial=tuple((place + 1, seconds[place]) for place in _falls(seconds) if seconds[place] < FAILED_S),
-        by_time=tuple(Improvement(**measured[place]) for place in faster),
-        records=tuple(plain_record(found.record) for found in best),
+        by_time=tuple(Improvement(**log[place]) for place in faster),
+        records=_best(task, on_record, seconds),
     )
 
 
-def plain_record(record: Any) -> Any:
-    """A record of MetaSchedule's as plain data."""
-    return _plain(record.as_json())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    if hasattr(value, "items"):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if hasattr(value, "__iter__"):
-        return [_plain(part) for part in value]
-    if hasattr(value, "value"):
-        return value.value
-    raise TypeError(f"{type(value).__name__} in a record")
+def _best(task: Task, on_record: list[Any], seconds: list[float]) -> tuple[Any, ...]:
+    """Records of the fastest programs that differ."""
+    programs: list[Any] = []
+    kept: list[Any] = []
+    for place in sorted(range(len(seconds)), key=lambda place: seconds[place]):
+        if len(kept) == KEPT or seconds[place] >= FAILED_S:
+            break
+        program = rebuilt(task, on_record[place])
+        if not any(tvm_ffi.structural_equal(program, other) for other in programs):
+            programs.append(program)
+            kept.append(on_record[place])
+    return tuple(kept)
 
 
 def _falls(values: list[float]) -> list[int]:

@@ -1,0 +1,151 @@
+"""`sdk tlm evaluate` from the search of a baseline to the figures, on one tiny product."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tvm import te, tirx
+
+from host.build import target_for
+from host.deployment.profiles import profile_of
+from host.evaluation.baseline import read_baseline, write_baseline
+from host.evaluation.bench import Bench, MeasurePlan, open_bench
+from host.evaluation.contest import baseline_program, hold, rebuilt
+from host.evaluation.proposals import RandomSampling, Subject
+from host.model import DeviceProfile
+from host.tlm.card import Size
+from host.tlm.model import new_model, save_model
+from host.tlm.vocabulary import Vocabulary
+from host.transport import Device, connect
+from sdk.cli.main import main
+from tests.benchmarks.baselines.__main__ import Place, packed
+from tests.benchmarks.baselines.course import LoggedRunner, search_task
+from tests.benchmarks.baselines.tasks import Network
+from tests.unit.evaluation.cases import dense_task
+
+QUICK = MeasurePlan(samples=2, sample_ms=0.1, rounds=2)
+TASK = dense_task()
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    with connect("local") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def profile(device: Device) -> DeviceProfile:
+    return profile_of(device, 1)
+
+
+@pytest.fixture(scope="module")
+def baselines(device: Device, profile: DeviceProfile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the baseline `tiny`, of a search of two trials that was continued to four."""
+    folder = tmp_path_factory.mktemp("baselines")
+    with device.open_session("tvm", 1) as session, LoggedRunner(session) as runner:
+        place = Place(profile, runner, folder / "records", trials=2, seed=0)
+        target = target_for(profile.board)
+        for trials in (2, 4, 2):
+            search_task(TASK, target, 1, runner, place.folder(TASK), trials, 0, cost_model="random")
+        network = Network("tiny", {TASK.workload_hash: 1e-5}, (TASK,), 0.75, 4e-5)
+        write_baseline(packed(network, place, {"cpu": "test"}), folder)
+        longer = packed(network, replace(place, trials=4), {"cpu": "test"})
+    assert [entry.searches[4].trials for entry in longer.tasks] == [4]
+    assert longer.tasks[0].searches[4].wall_s > read_baseline(folder, "tiny").tasks[0].searches[2].wall_s
+    return folder
+
+
+@pytest.fixture
+def bench(device: Device, profile: DeviceProfile, tmp_path: Path) -> Iterator[Bench]:
+    with open_bench(device, profile, tmp_path, QUICK) as opened:
+        yield opened
+
+
+def _without_relu() -> tirx.PrimFunc:
+    a = te.placeholder((24, 32), name="A")
+    w = te.placeholder((4, 32, 16), name="W")
+    k = te.reduce_axis((0, 32), name="k")
+    product = te.compute(
+        (24, 64), lambda i, j: te.sum(a[i, k] * w[j // 16, k, j % 16], axis=k), name="matmul"
+    )
+    return te.create_prim_func([a, w, product])
+
+
+def test_a_search_is_on_record_with_its_course(baselines: Path) -> None:
+    [entry] = read_baseline(baselines, "tiny").tasks
+    course = entry.searches[2]
+    assert (course.trials, course.failed) == (2, 0)
+    assert 0 < course.by_time[0].wall_s <= course.wall_s
+    assert course.cpu_s > 0
+    assert course.by_trial[0][0] == 1
+    assert [seconds for _, seconds in course.by_trial] == [one.seconds for one in course.by_time]
+    assert entry.share == pytest.approx(TASK.weight * 1e-5 / 4e-5)
+    assert 1 <= len(course.records) <= 2
+
+
+def test_wrong_programs_are_left_out_and_equal_ones_share_their_time(bench: Bench, baselines: Path) -> None:
+    [entry] = read_baseline(baselines, "tiny").tasks
+    best = baseline_program(bench, entry, 2)
+    # The same product without its ReLU takes the same arguments.
+    other = bench.build(_without_relu())
+    again = bench.build(rebuilt(TASK, entry.searches[2].records[0]))
+    contest = hold(bench, entry, best, {"wrong": other, "one": again, "same": again})
+    assert set(contest.wrong) == {"wrong"} and "off by" in contest.wrong["wrong"]
+    assert contest.seconds["one"] == contest.seconds["same"] > 0
+    assert contest.error < 1e-5
+
+
+def test_the_best_of_the_measured_is_chosen(bench: Bench) -> None:
+    subject = Subject(bench, TASK)
+    few, many = (subject.select(RandomSampling(), budget, 0) for budget in (1, 4))
+    assert (few.proposed, many.proposed, many.applied) == (1, 4, 4)
+    candidates = RandomSampling().propose(subject.space, bench.profile, (), 4, 0)  # type: ignore[arg-type]
+    times = [subject.measured(candidate).seconds for candidate in candidates]
+    fastest = times.index(min(times))  # type: ignore[type-var]
+    assert many.decisions == candidates[fastest].decisions
+    assert many.seconds > few.seconds > 0
+
+
+def test_evaluate_writes_the_figures(
+    baselines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    size = Size(layers=1, heads=1, width=32)
+    save_model(new_model(Vocabulary(), size, seed=1), tmp_path / "model", Vocabulary(), size, "base", {})
+    path = tmp_path / "figures.json"
+    command = ["tlm", "evaluate", "--baselines", str(baselines), "--checkpoint", str(tmp_path / "model")]
+    assert main([*command, "--budget", "0,2", "--rounds", "2", "--json", str(path)]) == 0
+    assert "tiny             2 measured: tlm" in capsys.readouterr().out
+    figures = json.loads(path.read_text())
+    assert figures["baseline"] == "metaschedule-2"
+    entry = figures["networks"]["tiny"]
+    assert set(entry["budgets"]) == {"0", "2"}
+    for ratios in entry["budgets"].values():
+        assert set(ratios) == {"tlm", "gensor", "tree", "random"}
+        assert all(value > 0 for value in ratios.values())
+    assert entry["coverage"] == 0.75
+    assert entry["valid_share"] == 1.0
+    assert entry["seconds_per_proposal"] > 0
+    assert entry["tuning"]["seconds"]["tlm"]["2"] > entry["tuning"]["seconds"]["tlm"]["0"] > 0
+    assert entry["tasks"][0]["workload"] == TASK.workload_hash
+    assert entry["tasks"][0]["max_rel_err"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--networks", "absent"], "tests.benchmarks.baselines --networks absent"),
+        (["--budget", "0,-1"], "--budget"),
+        (["--methods", "gensor,guess"], "guess"),
+    ],
+)
+def test_wrong_commands_say_what_to_type(
+    baselines: Path, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tlm", "evaluate", "--baselines", str(baselines), "--methods", "gensor"]
+    assert main([*command, *options]) == 2
+    assert says in capsys.readouterr().err
