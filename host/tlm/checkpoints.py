@@ -163,11 +163,13 @@ def outdated(profile: DeviceProfile, base: str, root: Path | None = None) -> tup
             continue
         try:
             before = dict(json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError) as error:
+            another = before["profile"]["target"] != now["profile"]["target"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
             lines.append(f"{path} is damaged ({type(error).__name__}); remove {path.parent}")
             continue
         changed = [text for key, text in _CHANGES.items() if before.get(key) != now[key]]
-        if changed:
+        # A board with another target is not this one in an earlier state.
+        if changed and not another:
             lines.append(
                 f"the model fine-tuned for {profile.board.name} with {profile.threads} threads does not "
                 f"apply any more: {' and '.join(changed)} changed since; the shipped one is used, tune again"
