@@ -148,8 +148,8 @@ def finetune(
         raise TlmError(f"method {options.method!r}: one of {', '.join(METHODS)}")
     vocabulary = Vocabulary()
     learned, withheld = gate.split(examples)
-    replay = read_replay(_replay_of(options), vocabulary)
     training = _training_for(options, examples, vocabulary)
+    replay = read_replay(_replay_of(options), vocabulary)
     state = options.out / STATE
     if options.resume and state.exists():
         training.restore(state)

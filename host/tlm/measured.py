@@ -121,10 +121,11 @@ def _program(candidate: Candidate, vocabulary: Vocabulary) -> tuple[int, ...]:
 
 
 def _seconds(record: Record) -> float:
-    seconds = record.measurement.median_s if record.measurement.times_s else math.nan
-    if not math.isfinite(seconds) or seconds <= 0.0:
+    if record.failure or record.median_s is None:
+        raise _OfNoUse("that failed")
+    if not math.isfinite(record.median_s) or record.median_s <= 0.0:
         raise _OfNoUse("without a time")
-    return seconds
+    return record.median_s
 
 
 def _example(number: int, prompt: tuple[int, ...], programs: Mapping[tuple[int, ...], float]) -> Example:
