@@ -15,6 +15,8 @@ from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 
 _NARROWEST = 4
+# More lanes than vectors have: the threads of a GPU.
+_WARP = 32
 
 
 def lanes_for(channels: int, lanes: int) -> int:
@@ -71,6 +73,9 @@ def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarra
     if groups == channels:
         return "depthwise_conv", lambda data: np.ascontiguousarray(data[..., 0, :])
     width = lanes_for(out_channels // groups, lanes)
+    if lanes >= _WARP and out_channels // groups % width:
+        # Threads need no whole vectors: nothing has to be filled up and cut off again.
+        width = out_channels // groups
 
     def per_group(data: np.ndarray) -> np.ndarray:
         parts = np.split(data, groups, axis=-1)

@@ -128,7 +128,7 @@ class DesignSpace:
             ) from error
         return schedule
 
-    def sample(self, generator: random.Random, attempts: int = 200) -> dict[str, int]:
+    def sample(self, generator: random.Random, attempts: int = 4000) -> dict[str, int]:
         """Uniformly random legal values.
 
         Raises:

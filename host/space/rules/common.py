@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import s_tir
@@ -75,6 +76,20 @@ def epilogue_names(workload: Workload) -> list[str]:
 def prologue_names(workload: Workload) -> list[str]:
     """Names of the stages before the anchor."""
     return [stage.name for stage in workload.stages[: workload.anchor]]
+
+
+def moves_result(workload: Workload) -> bool:
+    """Whether what follows the anchor takes its result apart, as it does where blocks of groups are not full.
+
+    Such stages cannot be computed on a tile of the result; they become a pass of their own.
+    """
+    anchor = workload.anchor_stage
+    made = math.prod(anchor.axes[axis].extent for axis in anchor.spatial)
+    return any(
+        access.buffer == anchor.write.buffer and stage.points < made and any(len(m) > 1 for m in access.moves)
+        for stage in workload.stages[workload.anchor + 1 :]
+        for access in stage.reads
+    )
 
 
 def inline_chain(schedule: s_tir.Schedule, names: list[str]) -> list[str]:

@@ -60,7 +60,6 @@ class CudaTiled:
         """Threads, sums of each thread, interleave, staging and unrolling."""
         anchor = workload.anchor_stage
         roles = _roles(anchor)
-        columns = anchor.axes[roles.column].extent
         rows = anchor.axes[roles.row].extent if roles.row is not None else 1
         seconds = anchor.axes[roles.second].extent if roles.second is not None else 1
         depth = anchor.axes[roles.depth].extent
@@ -68,13 +67,13 @@ class CudaTiled:
         window = any(anchor.axes[axis].extent > 1 for axis in roles.window)
         both = anchor.kind == "contraction"
         return (
-            Decision("cols", _sizes(columns, 8, powers=True)),
+            Decision("cols", _column_sizes(anchor, roles, 8)),
             Decision("rows", _sizes(rows, 8)),
             Decision("rows2", _sizes(seconds, 4)),
-            Decision("tx", _sizes(columns, 128, powers=True)),
+            Decision("tx", _column_sizes(anchor, roles, 128)),
             Decision("ty", _sizes(rows, 32)),
             Decision("tz", _sizes(seconds, 16)),
-            Decision("vx", _sizes(columns, 4, powers=True)),
+            Decision("vx", _column_sizes(anchor, roles, 4)),
             Decision("vy", _sizes(rows, 8)),
             Decision("stage", (0, 1) if both else (0,)),
             Decision("depth", depths),
@@ -185,6 +184,17 @@ def _sizes(extent: int, largest: int, powers: bool = False) -> tuple[int, ...]:
     if not powers:
         sizes |= {size for size in range(1, bound + 1) if extent % size == 0}
     return tuple(sorted(sizes))
+
+
+def _column_sizes(anchor: Stage, roles: CudaRoles, largest: int) -> tuple[int, ...]:
+    """Sizes of one part of the columns: powers of two, and where groups are none what fits them."""
+    columns = anchor.axes[roles.column].extent
+    groups = {move.every for access in anchor.reads for move in access.moves[roles.column][1:]}
+    odd = max((group for group in groups if group & (group - 1)), default=0)
+    if not odd:
+        return _sizes(columns, largest, powers=True)
+    bound = min(largest, columns)
+    return tuple(size for size in range(1, bound + 1) if odd % size == 0 or size % odd == 0)
 
 
 def _fits(anchor: Stage, roles: CudaRoles, values: Decisions) -> bool:

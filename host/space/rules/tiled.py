@@ -16,6 +16,7 @@ from host.space.design import Decision, Decisions, Sampler
 from host.space.rules.common import (
     epilogue_names,
     inline_chain,
+    moves_result,
     prologue_names,
     schedule_copy,
     step_sizes,
@@ -106,7 +107,8 @@ class Tiled:
         roles = _roles(anchor, hardware)
         block = schedule.get_sblock(anchor.name)
         tails = inline_chain(schedule, epilogue_names(workload))
-        if tails:
+        apart = tails if moves_result(workload) else []
+        if tails and not apart:
             schedule.set_scope(block, 0, "local")
         else:
             copy = schedule.cache_write(block, 0, "local")
@@ -121,6 +123,8 @@ class Tiled:
                 schedule.compute_inline(schedule.get_sblock(name))
             else:
                 schedule_copy(schedule, name, hardware.lanes, threads)
+        for name in apart:
+            schedule_copy(schedule, name, hardware.lanes, threads)
         nest.parallelise(threads)
         nest.finish()
         weights = cold_weights(anchor, roles, hardware)

@@ -32,21 +32,32 @@ def gpu_target(gpu: GpuModel = ORIN_NANO) -> tvm.target.Target:
     return tvm.target.Target(gpu_board(gpu).tvm_target)
 
 
-def grouped(size: int, groups: int, depth: int, columns: int) -> tirx.PrimFunc:
-    """3x3 convolution in groups without padding, weights packed by 8."""
+def grouped(size: int, groups: int, depth: int, columns: int, lanes: int = 8, kept: int = 0) -> tirx.PrimFunc:
+    """3x3 convolution in groups without padding, weights packed by `lanes`; `kept` columns of each, or all."""
     a = te.placeholder((1, size, size, groups * depth), name="A")
-    w = te.placeholder((groups, columns // 8, 3, 3, depth, 8), name="W")
+    w = te.placeholder((groups, columns // lanes, 3, 3, depth, lanes), name="W")
     kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")
     ic = te.reduce_axis((0, depth), name="ic")
 
     def element(n: tirx.Var, h: tirx.Var, x: tirx.Var, o: tirx.Var) -> tirx.PrimExpr:
         group, inner = o // columns, o % columns
         data = a[n, h + kh, x + kw, group * depth + ic]
-        return te.sum(data * w[group, inner // 8, kh, kw, ic, inner % 8], axis=[kh, kw, ic])
+        return te.sum(data * w[group, inner // lanes, kh, kw, ic, inner % lanes], axis=[kh, kw, ic])
 
-    return te.create_prim_func(
-        [a, w, te.compute((1, size - 2, size - 2, groups * columns), element, "grouped_conv2d")]
-    )
+    result = te.compute((1, size - 2, size - 2, groups * columns), element, "grouped_conv2d")
+    if kept:
+        result = te.compute(
+            (1, size - 2, size - 2, groups * kept),
+            lambda n, h, x, o: te.max(result[n, h, x, o // kept * columns + o % kept], 0.0),
+            "kept",
+        )
+    return te.create_prim_func([a, w, result])
+
+
+def kept_numpy(result: np.ndarray, groups: int, kept: int) -> np.ndarray:
+    """The first `kept` columns of every group, if they are positive."""
+    parts = np.split(result, groups, axis=-1)
+    return np.maximum(np.concatenate([part[..., :kept] for part in parts], axis=-1), 0)
 
 
 def grouped_numpy(a: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -128,6 +139,7 @@ def cases() -> dict[str, Case]:
     deep, deep_weights = draw(1, 12, 12, 24), draw(3, 3, 24)
     left, right = draw(3, 7, 20), draw(3, 20, 37)
     in_groups, group_weights = draw(1, 7, 7, 12), draw(3, 2, 3, 3, 4, 8)
+    odd_groups = draw(3, 1, 3, 3, 4, 12)
     wide, rows, norm, scale = draw(1, 8, 8, 12), draw(2, 5, 37), draw(3, 7, 64), draw(64)
     one, other, permuted = draw(1, 7, 13, 4), draw(1, 7, 13, 4), draw(1, 6, 4, 16)
     pooled = wide.reshape(1, 4, 2, 4, 2, 12).max((2, 4))
@@ -156,6 +168,9 @@ def cases() -> dict[str, Case]:
         ),
         "grouped": Case(
             grouped(7, 3, 4, 16), (in_groups, group_weights), grouped_numpy(in_groups, group_weights)
+        ),
+        "grouped by 12": Case(
+            grouped(7, 3, 4, 12, 12), (in_groups, odd_groups), grouped_numpy(in_groups, odd_groups)
         ),
         "batched": Case(fn.batched(3, 7, 37, 20), (left, right), left @ right),
         "pooling": Case(pooling(8, 12), (wide,), pooled),

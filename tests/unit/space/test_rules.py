@@ -14,6 +14,7 @@ from host.errors import ScheduleError
 from host.model import SPACE_VERSION, Candidate
 from host.space import DesignSpace, scheduled_function, space_for
 from tests.unit.space import functions as fn
+from tests.unit.space.cuda_cases import grouped, grouped_numpy, kept_numpy
 
 GENERATOR = np.random.default_rng(0)
 
@@ -31,6 +32,7 @@ def _cases() -> dict[str, tuple]:
     so, ss, sh = _draw(6, 37), _draw(5, 16), _draw(5, 24)
     xa, xb = _draw(1, 7, 13, 3), _draw(1, 7, 13, 3)
     ta = _draw(1, 6, 4, 16)
+    ga, gw = _draw(1, 7, 7, 12), _draw(3, 2, 3, 3, 4, 8)
     return {
         "dense": (fn.dense(23, 48, 40), [a, w], fn.dense_numpy(a, w), "tiled"),
         "convolution": (
@@ -48,6 +50,12 @@ def _cases() -> dict[str, tuple]:
         "depthwise": (fn.depthwise(12, 24, 1), [da, dw], fn.depthwise_numpy(da, dw, 1), "tiled"),
         "depthwise stride 2": (fn.depthwise(12, 24, 2), [da, dw], fn.depthwise_numpy(da, dw, 2), "tiled"),
         "batched, 37 columns": (fn.batched(3, 7, 37, 20), [ba, bb], ba @ bb, "tiled"),
+        "groups whose blocks are not full": (
+            grouped(7, 3, 4, 16, kept=10),
+            [ga, gw],
+            kept_numpy(grouped_numpy(ga, gw), 3, 10),
+            "tiled",
+        ),
         "softmax": (fn.softmax(2, 5, 64), [sa], fn.softmax_numpy(sa), "rowwise"),
         "softmax, 37 long": (fn.softmax(6, 37), [so], fn.softmax_numpy(so), "rowwise"),
         "softmax, one vector long": (fn.softmax(5, 16), [ss], fn.softmax_numpy(ss), "rowwise"),
