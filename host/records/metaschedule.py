@@ -13,7 +13,6 @@ it is.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import shutil
 import tempfile
@@ -263,12 +262,20 @@ def _own(made: Any, spaces: Mapping[str, Space], profile: Mapping[str, Any]) -> 
         ScheduleError: it is ours, and the spaces or the profile are not its own.
     """
     mark = _mark_in(made.trace)
-    record = None if mark is None else _record_in(mark, made, profile)
-    if mark is None or record is None:
+    if mark is None:
         return None
-    schedule = _marked(_space_for(record, spaces), record.candidate, mark)
-    equal = tvm_ffi.structural_equal(schedule.trace.as_json(), made.trace.as_json())
-    return record if equal else None
+    try:
+        content = json.loads(zlib.decompress(base64.b64decode(mark, validate=True)))
+        of_profile, content["profile"] = content["profile"], dict(profile)
+        content["measurement"]["times_s"] = [] if content["failure"] else _seconds(made)
+        record = record_of(json.dumps(content))
+    except (ValueError, LookupError, TypeError, zlib.error):
+        return None
+    space = _space_for(record, spaces)
+    if of_profile != key_of(dict(profile)):
+        raise ScheduleError("of another device or number of threads")
+    trace = _marked(space, record.candidate, mark).trace
+    return record if tvm_ffi.structural_equal(trace.as_json(), made.trace.as_json()) else None
 
 
 def _mark_in(trace: Any) -> str | None:
@@ -276,25 +283,6 @@ def _mark_in(trace: Any) -> str | None:
         if instruction.kind.name == "Annotate" and str(instruction.attrs[0]) == _MARK:
             return str(instruction.inputs[1])
     return None
-
-
-def _record_in(mark: str, made: Any, profile: Mapping[str, Any]) -> Record | None:
-    """The record that a mark tells of; None where it is damaged.
-
-    Raises:
-        ScheduleError: it was measured on another device.
-    """
-    try:
-        content = json.loads(zlib.decompress(base64.b64decode(mark, validate=True)))
-        of_profile, content["profile"] = content["profile"], dict(profile)
-        times = [] if content["failure"] else _seconds(made)
-        content["measurement"]["times_s"] = times
-        record = record_of(json.dumps(content))
-    except (ValueError, KeyError, TypeError, zlib.error, binascii.Error):
-        return None
-    if of_profile != key_of(dict(profile)):
-        raise ScheduleError("of another device or number of threads")
-    return record
 
 
 def _seconds(made: Any) -> list[float]:

@@ -48,6 +48,15 @@ Shapes = Annotated[
 Lengths = Annotated[
     str, typer.Option("--lengths", metavar="16,128", help="Lengths of the range to measure at.")
 ]
+Records = Annotated[
+    str,
+    typer.Option(
+        "--records",
+        metavar="URL",
+        envvar="EDGETLM_RECORDS",
+        help="Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 

@@ -1,0 +1,193 @@
+"""`sdk records`: what was measured on which device, out to files and in from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sdk.cli.options import DeviceName, Records, Shapes, Threads, Verbose, parse_shapes
+
+if TYPE_CHECKING:
+    from host.records import ForeignSummary, Summary
+    from sdk.records import ModelTasks
+
+_FORMATS = ("jsonl", "metaschedule")
+# Columns are not cut where no terminal sets a width.
+_WIDTH = 160
+
+OptionalModel = Annotated[
+    Path | None,
+    typer.Option("--model", help="Model file whose functions the records are of, for MetaSchedule."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    group = typer.Typer(help="Measurements of all tunings.", no_args_is_help=True)
+    group.command("list")(list_records)
+    group.command("export")(export_records)
+    group.command("import")(import_records)
+    app.add_typer(group, name="records")
+
+
+def list_records(
+    device: Annotated[
+        str, typer.Option("--device", help="Only of this device; of every one if not given.")
+    ] = "",
+    records: Records = "",
+    verbose: Verbose = False,
+) -> None:
+    """List the functions on record: how many programs were measured, and the best of them."""
+    from sdk.cli.console import print_line
+    from sdk.records import device_data, open_store, without_threads
+
+    with open_store(records, must_exist=True) as store:
+        summaries: Sequence[Summary] = store.summaries()
+        foreign = store.foreign_summaries()
+    if device:
+        wanted = device_data(device)
+        summaries = [one for one in summaries if without_threads(one.best.profile) == wanted]
+    if not summaries and not foreign:
+        print_line(f"no records{f' of device {device}' if device else ''} yet")
+        return
+    _print_table(summaries, foreign)
+
+
+def export_records(
+    path: Annotated[Path, typer.Argument(help="File to write; a folder for MetaSchedule.")],
+    form: Annotated[str, typer.Option("--format", help="jsonl or metaschedule.")] = "jsonl",
+    model: OptionalModel = None,
+    device: DeviceName = "local",
+    threads: Threads = 0,
+    shape: Shapes = None,
+    records: Records = "",
+    verbose: Verbose = False,
+) -> None:
+    """Write the records: every one as a line of JSON, or those of a model for MetaSchedule."""
+    from host.errors import UserError
+    from sdk.cli.console import print_line
+    from sdk.records import export_metaschedule, open_store
+
+    if form not in _FORMATS:
+        raise UserError(f"--format {form}: use {' or '.join(_FORMATS)}")
+    with open_store(records, must_exist=True) as store:
+        if form == "jsonl":
+            print_line(f"{store.export(path)} records written to {path}")
+            count = sum(one.measured + one.failed for one in store.foreign_summaries())
+            if count:
+                print_line(
+                    f"{count} records of MetaSchedule's own rules left out: --format metaschedule writes them"
+                )
+            return
+        if model is None:
+            raise UserError(
+                "MetaSchedule's format holds the functions themselves: name their model with --model MODEL"
+            )
+        done = export_metaschedule(store, _tasks(model, device, threads, shape), path)
+    print_line(f"{done.written} records of {model} on {device} written to {path}")
+    if done.foreign:
+        print_line(f"{done.foreign} records of MetaSchedule's own rules written too")
+    _print_left_out(done.left_out)
+
+
+def import_records(
+    path: Annotated[Path, typer.Argument(help="File of JSON lines, or folder of a MetaSchedule database.")],
+    model: OptionalModel = None,
+    device: DeviceName = "local",
+    threads: Threads = 0,
+    shape: Shapes = None,
+    records: Records = "",
+    verbose: Verbose = False,
+) -> None:
+    """Add records that are not there yet; nothing is added where a line is damaged."""
+    from host.errors import UserError
+    from sdk.cli.console import print_line
+    from sdk.records import import_lines, import_metaschedule, open_store
+
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder")
+    with open_store(records) as store:
+        if path.is_dir():
+            tasks = None if model is None else _tasks(model, device, threads, shape)
+            taken = import_metaschedule(store, tasks, path)
+        else:
+            taken = import_lines(store, path)
+    print_line(f"{taken.new} of {taken.found} records are new")
+    if taken.found_foreign:
+        print_line(
+            f"{taken.new_foreign} of {taken.found_foreign} records of MetaSchedule's own rules are new; "
+            "they are kept and counted, and no model is built from them"
+        )
+    if model is None and taken.left_out:
+        count = sum(taken.left_out.values())
+        print_line(f"{count} records of ours left out: name the model that they are of with --model MODEL")
+    else:
+        _print_left_out(taken.left_out)
+
+
+def _tasks(model: Path, device: str, threads: int, shape: list[str] | None) -> ModelTasks:
+    from host.deployment import CompileOptions
+    from sdk.cli.console import ConsoleProgress
+    from sdk.records import tasks_of
+
+    options = CompileOptions(model=model, shapes=parse_shapes(shape), threads=threads)
+    options.check()
+    with ConsoleProgress() as progress:
+        return tasks_of(options, device, progress)
+
+
+def _print_left_out(left_out: Mapping[str, int]) -> None:
+    from sdk.cli.console import print_line
+
+    for reason, count in sorted(left_out.items()):
+        print_line(f"{count} records left out: {reason}")
+
+
+def _print_table(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in (
+        "task",
+        "function",
+        "board",
+        "threads",
+        "space",
+        "measured",
+        "failed",
+        "best",
+        "proposer",
+        "date",
+    ):
+        numeric = title in ("threads", "space", "measured", "failed", "best")
+        table.add_column(title, justify="right" if numeric else "left", no_wrap=title != "function")
+    for one in sorted(summaries, key=lambda one: -(one.best.median_s or 0.0)):
+        best = one.best
+        table.add_row(
+            one.workload_hash,
+            str(best.origin.get("task", "")),
+            str(best.profile.get("board", "")),
+            str(best.profile.get("threads", "")),
+            str(one.space_version),
+            str(one.measured),
+            str(one.failed),
+            _time(best.median_s),
+            best.candidate.proposer,
+            best.made_at[:10],
+        )
+    for other in foreign:
+        counts = str(other.measured), str(other.failed)
+        table.add_row(other.workload_hash, "", "", "", "", *counts, _time(other.best_s), "metaschedule", "")
+    console.print(table)
+
+
+def _time(seconds: float | None) -> str:
+    return "none runs" if seconds is None else f"{seconds * 1e6:.1f} us"

@@ -1,0 +1,177 @@
+"""The records of every tuning: what is there, out to files, and in from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from host.errors import ImportFailed, ScheduleError, UserError
+
+if TYPE_CHECKING:
+    from host.deployment.options import CompileOptions, Progress
+    from host.records import Record, RecordStore
+    from host.records.metaschedule import Exported
+    from host.space import DesignSpace
+
+
+@dataclass(frozen=True, eq=False)
+class ModelTasks:
+    """What a model's functions are on one device.
+
+    Attributes:
+        spaces: design spaces by workload hash.
+        profile: of the device, in plain data.
+    """
+
+    spaces: Mapping[str, DesignSpace]
+    profile: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What an import added.
+
+    Attributes:
+        new, found: records of ours that are new, and all that the file holds.
+        new_foreign, found_foreign: the same of other programs.
+        left_out: numbers of records that were not taken, by reason.
+    """
+
+    new: int
+    found: int
+    new_foreign: int
+    found_foreign: int
+    left_out: Mapping[str, int]
+
+
+def open_store(records: str, must_exist: bool = False) -> RecordStore:
+    """Open the records.
+
+    Args:
+        records: SQLAlchemy URL or path; the user's own store if "".
+        must_exist: refuse a file that is not there instead of making it.
+
+    Raises:
+        UserError: there is no such file.
+        EdgeError: the database cannot be opened or is of another version.
+    """
+    from host.deployment.tune import default_store
+    from host.records import RecordStore
+
+    if "://" in records:
+        return RecordStore(records)
+    path = Path(records) if records else default_store()
+    if must_exist and not path.is_file():
+        raise UserError(
+            f"{path}: no records there yet; sdk deploy --trials N makes some, or name a store with --records"
+        )
+    return RecordStore(path)
+
+
+def device_data(device: str) -> dict[str, Any]:
+    """The profile of a device in plain data, without the number of threads.
+
+    Raises:
+        UnknownDeviceError: no device has this name.
+        DeviceError: it does not answer.
+    """
+    from host.deployment.profiles import profile_of
+    from host.records import profile_data
+    from host.transport import connect
+
+    with connect(device) as found:
+        return without_threads(profile_data(profile_of(found, 1)))
+
+
+def without_threads(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile as it is for every number of threads."""
+    return {name: value for name, value in profile.items() if name != "threads"}
+
+
+def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelTasks:
+    """Lower a model and open the design space of each of its functions.
+
+    Raises:
+        UserError: not a model, its shapes do not fit, or one of them is a range.
+        ImportFailed: the compiler cannot express the model.
+        DeviceError: the device does not answer.
+    """
+    from host.deployment.clock import StageClock
+    from host.deployment.compile import lower_model
+    from host.deployment.making import check_file, read_model
+    from host.deployment.profiles import profile_of
+    from host.records import profile_data
+    from host.space import space_for
+    from host.transport import connect
+
+    check_file(options.model)
+    if options.ranged:
+        raise UserError("records are of one length: give one with --shape, not a range")
+    with connect(device) as found:
+        profile = profile_of(found, options.threads)
+    clock = StageClock(progress)
+    model = read_model(options, clock)
+    if model.module is None:
+        raise ImportFailed(model.reason, model.operator)
+    spaces = {}
+    for task in lower_model(model, profile, clock).tasks:
+        try:
+            spaces[task.workload_hash] = space_for(task, profile.hardware, profile.threads)
+        except ScheduleError as error:
+            progress.note(f"{task.name} has no design space: {error}")
+    return ModelTasks(spaces, profile_data(profile))
+
+
+def export_metaschedule(store: RecordStore, tasks: ModelTasks, folder: Path) -> Exported:
+    """Write the records of a model's functions on one device, and all foreign ones, for MetaSchedule.
+
+    Raises:
+        UserError: the folder has a database already.
+    """
+    from host.records.metaschedule import export_database
+
+    records = store.select(tasks.profile, failed=True)
+    return export_database(records, store.foreign(), tasks.spaces, folder)
+
+
+def import_lines(store: RecordStore, path: Path) -> Taken:
+    """Add the records of a file of JSON lines.
+
+    Raises:
+        EdgeError: a line is damaged; nothing is added.
+    """
+    from host.records.lines import read_lines
+
+    found = 0
+
+    def counted() -> Iterator[Record]:
+        nonlocal found
+        for record in read_lines(path):
+            found += 1
+            yield record
+
+    new = store.append(counted())
+    return Taken(new, found, 0, 0, {})
+
+
+def import_metaschedule(store: RecordStore, tasks: ModelTasks | None, folder: Path) -> Taken:
+    """Add the records of a MetaSchedule database.
+
+    Args:
+        store: to add to.
+        tasks: of the model that records of ours are for; without it only foreign ones are taken.
+        folder: of the database.
+
+    Raises:
+        EdgeError: a line is damaged; nothing is added.
+    """
+    from host.lowering.tasks import workload_hash
+    from host.records.metaschedule import import_database
+
+    spaces, profile = (tasks.spaces, tasks.profile) if tasks is not None else ({}, {})
+    found = import_database(folder, spaces, profile, workload_hash)
+    new = store.append(found.records)
+    new_foreign = store.append_foreign(found.foreign)
+    return Taken(new, len(found.records), new_foreign, len(found.foreign), found.left_out)

@@ -1,0 +1,140 @@
+"""`sdk records` from the command line."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from host.deployment import CompileOptions, Silence
+from host.model import Energy, Measurement
+from host.records import ForeignRecord, Record, RecordStore
+from sdk.cli.main import main
+from sdk.records import device_data, tasks_of
+from tests.integration.small_models import convnet
+from tests.unit.records.samples import failure, profile, record
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "records.sqlite"
+    with RecordStore(path) as made:
+        slow = record(40.0, task="slow")
+        slow.origin["task"] = "fused_dense"
+        made.append([record(3.0), record(2.0, tile=8, proposer="tlm"), failure(), slow])
+        made.append([Record.failed(record(1.0, task="hopeless").candidate, profile(), "no memory")])
+        made.append_foreign([ForeignRecord("task", "function", "trace", 1e-6)])
+    return path
+
+
+def test_list_shows_every_task_the_slowest_first(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["records", "list", "--records", str(store)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0][:4] == ["task", "function", "board", "threads"]
+    date = record(1.0).made_at[:10]
+    space = str(record(1.0).candidate.space_version)
+    assert lines[2:] == [
+        ["slow", "fused_dense", "x86_64", "1", space, "1", "0", "40000.0", "us", "gensor", date],
+        ["task", "x86_64", "1", space, "2", "1", "2000.0", "us", "tlm", date],
+        ["hopeless", "x86_64", "1", space, "0", "1", "none", "runs", "gensor", date],
+        ["task", "1", "0", "1.0", "us", "metaschedule"],
+    ]
+
+
+def test_list_of_a_device_leaves_others_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "records.sqlite"
+    here = {**device_data("local"), "threads": 3}
+    one = record(1.0, task="here")
+    with RecordStore(store) as made:
+        made.append([record(1.0, task="elsewhere"), Record(one.candidate, here, one.measurement)])
+    assert main(["records", "list", "--device", "local", "--records", str(store)]) == 0
+    text = capsys.readouterr().out
+    assert "here" in text and "elsewhere" not in text
+    assert main(["records", "list", "--device", "nowhere", "--records", str(store)]) == 2
+
+
+def test_lines_go_out_and_come_in(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "records.jsonl"
+    assert main(["records", "export", str(lines), "--records", f"sqlite:///{store}"]) == 0
+    text = capsys.readouterr().out
+    assert f"5 records written to {lines}" in text
+    assert "1 records of MetaSchedule's own rules left out" in text
+    monkeypatch.setenv("EDGETLM_RECORDS", str(tmp_path / "copy.sqlite"))
+    for new in (5, 0):
+        assert main(["records", "import", str(lines)]) == 0
+        assert capsys.readouterr().out == f"{new} of 5 records are new\n"
+    lines.write_text(lines.read_text()[:-100])
+    assert main(["records", "import", str(lines)]) == 1
+    assert "records.jsonl, line 5 is no record" in capsys.readouterr().err
+
+
+def test_a_model_goes_to_metaschedule_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, store = convnet(tmp_path / "net.onnx"), tmp_path / "records.sqlite"
+    tasks = tasks_of(CompileOptions(model, threads=1), "local", Silence())
+    nothing = Energy("unavailable", None, None, "")
+    with RecordStore(store) as made:
+        for seed, space in enumerate(tasks.spaces.values()):
+            candidate = space.candidate(space.sample(random.Random(seed)), "random")
+            made.append([Record(candidate, dict(tasks.profile), Measurement((1e-6,), nothing, {}, {}, 1))])
+        made.append([record(1.0)])
+    count = len(tasks.spaces)
+    folder, named = str(tmp_path / "database"), ["--model", str(model), "--threads", "1"]
+    stored = ["--records", str(store)]
+    assert main(["records", "export", folder, "--format", "metaschedule", *stored]) == 2
+    assert "--model MODEL" in capsys.readouterr().err
+    assert main(["records", "export", folder, "--format", "metaschedule", *named, *stored]) == 0
+    assert f"{count} records of {model} on local written to {folder}" in capsys.readouterr().out
+    assert main(["records", "import", folder, *named, *stored]) == 0
+    assert f"0 of {count} records are new" in capsys.readouterr().out
+    stored = ["--records", str(tmp_path / "copy.sqlite")]
+    assert main(["records", "import", folder, *stored]) == 0
+    assert f"{count} records of ours left out: name the model" in capsys.readouterr().out
+    assert main(["records", "import", folder, *named, *stored]) == 0
+    assert f"{count} of {count} records are new" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["list"], "nowhere.sqlite: no records there yet"),
+        (["export", "out.jsonl"], "nowhere.sqlite: no records there yet"),
+        (["export", "out", "--format", "csv"], "--format csv: use jsonl or metaschedule"),
+        (["import", "absent.jsonl"], "absent.jsonl: no such file or folder"),
+        (["import", "folder"], "folder has no database_workload.json"),
+        (["import", "folder", "--model", "absent.onnx"], "absent.onnx: no such file"),
+        (["import", "folder", "--model", "net.onnx", "--shape", "x=1..3"], "records are of one length"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    convnet(tmp_path / "net.onnx")
+    assert main(["records", *arguments, "--records", "nowhere.sqlite"]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_a_store_of_another_version_is_one_line(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RecordStore(store) as made, made._database.writing() as connection:
+        connection.exec_driver_sql("UPDATE meta SET value = '9'")
+    assert main(["records", "list", "--records", str(store)]) == 1
+    error = capsys.readouterr().err
+    assert "is of schema version 9" in error and error.count("\n") == 1
+
+
+def test_every_line_is_a_record_by_itself(store: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "records.jsonl"
+    assert main(["records", "export", str(lines), "--records", str(store)]) == 0
+    contents = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [content["failure"] for content in contents] == ["", "", "no registers left", "", "no memory"]
+    assert {content["schema"] for content in contents} == {"edgetlm.record/2"}
