@@ -80,5 +80,6 @@ class Board:
             self,
             name=f"{self.name}-gpu",
             tvm_target=target,
-            hardware=replace(self.hardware, gpu=self.gpu),
+            # Products of bytes are the CPU's instruction.
+            hardware=replace(self.hardware, gpu=self.gpu, dot_product=""),
         )

@@ -33,7 +33,7 @@ def gpu_target(gpu: GpuModel = ORIN_NANO) -> tvm.target.Target:
 
 
 def grouped(size: int, groups: int, depth: int, columns: int, lanes: int = 8, kept: int = 0) -> tirx.PrimFunc:
-    """3x3 convolution in groups without padding, weights packed by `lanes`; `kept` columns of each, or all."""
+    """3x3 convolution in groups without padding, weights packed by `lanes`; all columns of each or `kept`."""
     a = te.placeholder((1, size, size, groups * depth), name="A")
     w = te.placeholder((groups, columns // lanes, 3, 3, depth, lanes), name="W")
     kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")

@@ -116,3 +116,5 @@ def test_jetsons_carry_their_gpu() -> None:
     assert board is not None
     assert board.gpu is not None
     assert board.on_gpu().tvm_target["arch"] == "sm_87"
+    assert board.hardware.dot_product
+    assert not board.on_gpu().hardware.dot_product
