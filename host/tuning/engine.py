@@ -227,12 +227,12 @@ class _Loop:
         reserve = self.trainings[-1].seconds if self.trainings else 0.0
         return bool(limit) and self.elapsed_s + reserve >= limit
 
-    def _learn(self, board: BoardRecords) -> None:
+    def _learn(self, board: BoardRecords, last: bool = False) -> None:
         """Train on the records of the board; the model that comes of it proposes from now on."""
         if self._trainer is None:
             return
         try:
-            training = self._trainer.start(board.records)
+            training = self._trainer.start(board.records, last)
             if training is None:
                 return
             with self._lock:
@@ -260,7 +260,7 @@ class _Loop:
         """Train on what came after the last training, for the deployments to come."""
         self._ending = False
         if len(self.board.records) > self._trained_on:
-            self._learn(self.board)
+            self._learn(self.board, last=True)
         self._tell()
 
     def _tell(self) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 # Niceness of work that gives way to measurements on the same machine.
-_GENTLE = 15
+GENTLE = 15
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Beside:
 def give_way() -> None:
     """Lower the priority of the present thread, where the system has priorities of threads."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GENTLE)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), GENTLE)
 
 
 def stage_for(beside: bool, gentle: bool) -> Stage:

@@ -46,8 +46,12 @@ class Training(Protocol):
 class Trainer(Protocol):
     """Trains in the background."""
 
-    def start(self, records: Sequence[Record]) -> Training | None:
+    def start(self, records: Sequence[Record], last: bool) -> Training | None:
         """Begin to train on the records of the board; None while they are too few.
+
+        Args:
+            records: everything measured on the board.
+            last: no measurement waits for this one.
 
         Raises:
             TlmError: it cannot begin.

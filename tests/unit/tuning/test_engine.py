@@ -197,7 +197,7 @@ class Learning:
         self.error = error
         self.models: dict[str, int] = {}
 
-    def start(self, known: Sequence[Record]) -> Learning.Training:
+    def start(self, known: Sequence[Record], last: bool) -> Learning.Training:
         batches = {one.origin["batch"] for one in known}
         assert sorted(batches) == list(range(len(batches)))
         self.events.append(f"train on {len(batches)}")
@@ -257,8 +257,8 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
     measuring = threading.Event()
 
     class Waiting(Learning):
-        def start(self, known: Sequence[Record]) -> Learning.Training:
-            training = super().start(known)
+        def start(self, known: Sequence[Record], last: bool) -> Learning.Training:
+            training = super().start(known, last)
             waits = len({one.origin["batch"] for one in known}) == 1
 
             class Late(Learning.Training):
