@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,10 @@ import numpy as np
 import tvm
 
 from host.build import KernelCache, build_kernel_library, compile_kernel, target_for
-from host.errors import MeasureError
+from host.errors import MeasureError, UserError
 from host.measure.kernels import KernelRunner
-from host.model import DeviceProfile, Task
+from host.model import DeviceProfile, Measurement, Task
+from targets import MachineDescription, board_for
 
 if TYPE_CHECKING:
     from host.transport import Device
@@ -86,14 +87,14 @@ class Bench:
             build_kernel_library({KERNEL: function}, path, self.target, self.cache)
         return Built(key, path, time.perf_counter() - begin)
 
-    def time(self, task: Task, built: Built, max_s: float | None = None) -> float:
-        """Seconds of one call: the least of the samples.
+    def measure(self, task: Task, built: Built, max_s: float | None = None) -> Measurement:
+        """One measurement pass.
 
         Raises:
             MeasureError: it cannot be run.
             SessionLost: it crashed or hung.
         """
-        measurement = self.runner.measure(
+        return self.runner.measure(
             built.library,
             KERNEL,
             arguments_of(task),
@@ -102,7 +103,15 @@ class Bench:
             max_s=self.plan.pass_s if max_s is None else max_s,
             seed=self.plan.seed,
         )
-        return min(measurement.times_s)
+
+    def time(self, task: Task, built: Built, max_s: float | None = None) -> float:
+        """Seconds of one call: the least of the samples of one pass.
+
+        Raises:
+            MeasureError: it cannot be run.
+            SessionLost: it crashed or hung.
+        """
+        return min(self.measure(task, built, max_s).times_s)
 
     def outputs(self, task: Task, built: Built) -> list[np.ndarray]:
         """What the program leaves in its arguments, which are the same for all programs of a task.
@@ -149,6 +158,28 @@ def open_bench(device: Device, profile: DeviceProfile, folder: Path, plan: Measu
     ):
         cache = KernelCache(folder / "kernels")
         yield Bench(profile, target_for(profile.board), runner, folder, cache, plan)
+
+
+def restricted(profile: DeviceProfile, description: MachineDescription, part: str) -> DeviceProfile:
+    """The profile of the same machine with a part of its processor left unused: another board in all figures.
+
+    Args:
+        profile: of the whole machine.
+        description: of it.
+        part: that stays, "avx2" on x86-64; "" changes nothing.
+
+    Raises:
+        UserError: the board knows no such restriction, or it changes nothing.
+    """
+    if not part:
+        return profile
+    try:
+        board = board_for(description, part)
+    except ValueError as error:
+        raise UserError(f"--restrict {part}: {error}") from error
+    if board is None or board.tvm_target == profile.board.tvm_target:
+        raise UserError(f"--restrict {part}: it leaves nothing of {profile.board.title} unused; try avx2")
+    return replace(profile, board=board, hardware=board.hardware)
 
 
 def arguments_of(task: Task) -> tuple[tuple[tuple[int, ...], str], ...]:

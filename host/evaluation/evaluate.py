@@ -15,6 +15,7 @@ from host.evaluation.baseline import Baseline, baseline_names, read_baseline
 from host.evaluation.bench import Bench, MeasurePlan, open_bench
 from host.evaluation.contest import Contest, baseline_program, hold
 from host.evaluation.figures import REACHED, tuning_time, weighted_ratio
+from host.evaluation.learning import Learner, LearnOptions
 from host.evaluation.proposals import RandomSampling, Selection, Subject
 from host.gensor import Gensor
 from host.space.protocol import Proposer
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 SCHEMA = "edgetlm.evaluation/1"
 METHODS = ("tlm", "gensor", "tree", "random")
 TLM = "tlm"
+# The language model where it may learn between its measurements.
+LEARNING = "tlm-finetuned"
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class EvaluateOptions:
         methods: names from `METHODS`.
         plan: how programs are measured.
         seed: of the proposers.
+        finetune: batches of each training of a language model that learns between its measurements, which is
+            then one more method; 0 leaves it out.
     """
 
     baselines: Path
@@ -50,6 +55,7 @@ class EvaluateOptions:
     methods: tuple[str, ...] = METHODS
     plan: MeasurePlan = field(default_factory=MeasurePlan)
     seed: int = 0
+    finetune: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,18 +168,24 @@ def _network(
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
     results: dict[str, TaskResult] = {}
+    same_target = dict(baseline.target) == dict(bench.profile.board.tvm_target)
+    if not same_target:
+        tell(f"{baseline.network}: its baseline was searched for another target than this device's")
     try:
+        subjects = {entry.task.workload_hash: Subject(bench, entry.task) for entry in baseline.tasks}
+        learned = _learned(bench, baseline, subjects, options, tell)
         for entry in baseline.tasks:
-            subject = Subject(bench, entry.task)
+            key = entry.task.workload_hash
             selections = {
-                (method, budget): subject.select(proposer, budget, options.seed)
+                (method, budget): subjects[key].select(proposer, budget, options.seed)
                 for method, proposer in proposers.items()
                 for budget in options.budgets
             }
-            finalists = {finalist(*key): selection.built for key, selection in selections.items()}
+            selections |= {(LEARNING, budget): one for (task, budget), one in learned.items() if task == key}
+            finalists = {finalist(*which): selection.built for which, selection in selections.items()}
             best = baseline_program(bench, entry, baseline.trials)
             contest = hold(bench, entry, best, finalists)
-            results[entry.task.workload_hash] = TaskResult(selections, contest)
+            results[key] = TaskResult(selections, contest)
             tell(task_line(baseline.network, entry.task.name, contest))
     except SessionLost as error:
         return {"error": str(error)}
@@ -181,7 +193,25 @@ def _network(
         raise
     except EdgeError as error:
         return {"error": str(error)}
-    return network_figures(baseline, results, tuple(proposers), options.budgets, load_s)
+    methods = (*proposers, LEARNING) if learned else tuple(proposers)
+    figures = network_figures(baseline, results, methods, options.budgets, load_s)
+    return {**figures, "same_target": same_target}
+
+
+def _learned(
+    bench: Bench,
+    baseline: Baseline,
+    subjects: Mapping[str, Subject],
+    options: EvaluateOptions,
+    tell: Callable[[str], None],
+) -> dict[tuple[str, int], Selection]:
+    """What the model comes to that learns; by task and budget, nothing where it is left out."""
+    if not options.finetune:
+        return {}
+    folder = bench.folder / f"learning-{baseline.network}"
+    how = LearnOptions(options.checkpoint, folder, options.finetune, options.seed)
+    with Learner(subjects, how, lambda text: tell(f"{baseline.network}: {text}")) as learner:
+        return learner.run(options.budgets)
 
 
 def task_line(network: str, name: str, contest: Contest) -> str:
@@ -236,7 +266,7 @@ def _tuning(
     seconds = {
         method: {
             str(budget): sum(result.selections[method, budget].seconds for result in results.values())
-            + (load_s if method == TLM else 0.0)
+            + (load_s if method in (TLM, LEARNING) else 0.0)
             for budget in budgets
         }
         for method in methods

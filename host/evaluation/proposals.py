@@ -47,6 +47,21 @@ class RandomSampling:
 
 
 @dataclass(frozen=True, eq=False)
+class Proposed:
+    """Programs of a proposer.
+
+    Attributes:
+        candidates: best first.
+        seconds: that proposing took.
+        reason: why there are none; "" where there are.
+    """
+
+    candidates: tuple[Candidate, ...]
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Trial:
     """One program, made and perhaps measured.
 
@@ -54,7 +69,7 @@ class Trial:
         built: None where it did not apply or compile.
         applied: whether the decisions became a program.
         made_s: that applying and building took.
-        seconds: of one call; None where it was not measured or does not run.
+        measurement: None where it was not measured or does not run.
         measured_s: that measuring took.
         reason: why it cannot be used; "" where it can.
     """
@@ -62,9 +77,14 @@ class Trial:
     built: Built | None
     applied: bool
     made_s: float
-    seconds: float | None = None
+    measurement: Measurement | None = None
     measured_s: float = 0.0
     reason: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Of one call, the least of the samples; None where it was not measured or does not run."""
+        return None if self.measurement is None else min(self.measurement.times_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,36 +147,60 @@ class Subject:
         Raises:
             BuildError: not even the default schedule compiles.
         """
-        begin = time.perf_counter()
-        candidates, reason = self._propose(proposer, max(budget, 1), seed)
-        propose_s = time.perf_counter() - begin
+        proposed = self.propose(proposer, max(budget, 1), (), seed)
+        return self.chosen(proposed, measured=budget > 0)
+
+    def chosen(self, proposed: Proposed, measured: bool) -> Selection:
+        """The best of the proposed programs by measurement, or the first one that is a program.
+
+        Raises:
+            BuildError: there is none, and not even the default schedule compiles.
+        """
         best: tuple[float, Candidate, Built] | None = None
-        total, applied = propose_s, 0
-        for candidate in candidates:
-            trial = self.measured(candidate) if budget else self.made(candidate)
+        total, applied, reason = proposed.seconds, 0, proposed.reason
+        for candidate in proposed.candidates:
+            trial = self.measured(candidate) if measured else self.made(candidate)
             total += trial.made_s + trial.measured_s
             applied += trial.applied
             reason = trial.reason or reason
-            if trial.built is None or (budget and trial.seconds is None):
+            if trial.built is None or (measured and trial.seconds is None):
                 continue
             seconds = trial.seconds if trial.seconds is not None else 0.0
             if best is None or seconds < best[0]:
                 best = (seconds, candidate, trial.built)
+        count = len(proposed.candidates)
         if best is not None:
-            return Selection(best[2], best[1].decisions, len(candidates), applied, propose_s, total)
+            return Selection(best[2], best[1].decisions, count, applied, proposed.seconds, total)
         built = self.bench.build(default_schedule(self.task.function, self.bench.profile.hardware.lanes))
-        return Selection(
-            built, (), len(candidates), applied, propose_s, total + built.build_s, reason or "no proposal"
-        )
+        total += built.build_s
+        return Selection(built, (), count, applied, proposed.seconds, total, reason or "no proposal")
 
-    def _propose(self, proposer: Proposer, count: int, seed: int) -> tuple[list[Candidate], str]:
+    def propose(
+        self,
+        proposer: Proposer,
+        count: int,
+        history: Sequence[tuple[Candidate, Measurement]],
+        seed: int,
+    ) -> Proposed:
+        """Up to `count` programs with the seconds that they took."""
+        begin = time.perf_counter()
+        candidates, reason = self._candidates(proposer, count, history, seed)
+        return Proposed(tuple(candidates), time.perf_counter() - begin, reason)
+
+    def _candidates(
+        self,
+        proposer: Proposer,
+        count: int,
+        history: Sequence[tuple[Candidate, Measurement]],
+        seed: int,
+    ) -> tuple[list[Candidate], str]:
         if self.space is None:
             return [], self.why
         if not self.space.decisions:
             # Nothing to decide: the one program of the space is everybody's.
-            return [self.space.candidate({}, proposer.name)], ""
+            return [] if history else [self.space.candidate({}, proposer.name)], ""
         try:
-            return proposer.propose(self.space, self.bench.profile, (), count, seed), ""
+            return proposer.propose(self.space, self.bench.profile, history, count, seed), ""
         except (ScheduleError, TlmError) as error:
             return [], f"{proposer.name}: {error}"
 
@@ -189,9 +233,9 @@ class Subject:
         if trial.built is None:
             return trial
         begin = time.perf_counter()
-        seconds, reason = None, ""
+        measurement, reason = None, ""
         try:
-            seconds = self.bench.time(self.task, trial.built)
+            measurement = self.bench.measure(self.task, trial.built)
         except (MeasureError, SessionLost) as error:
             reason = str(error)
-        return Trial(trial.built, True, trial.made_s, seconds, time.perf_counter() - begin, reason)
+        return Trial(trial.built, True, trial.made_s, measurement, time.perf_counter() - begin, reason)

@@ -30,12 +30,19 @@ def evaluate(
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds of finalists.")] = 12,
     seed: Annotated[int, typer.Option("--seed", help="Of the proposers.")] = 0,
+    finetune: Annotated[
+        int,
+        typer.Option("--finetune", min=0, help="Batches of each training between measurements; 0 for none."),
+    ] = 0,
+    restrict: Annotated[
+        str, typer.Option("--restrict", help="Part of the processor that is used, for example avx2.")
+    ] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="Where the figures go.")] = None,
     verbose: Verbose = False,
 ) -> None:
     """Compare proposed programs with a search's, on networks that nothing was trained on."""
     from host.deployment.profiles import profile_of
-    from host.evaluation.bench import MeasurePlan
+    from host.evaluation.bench import MeasurePlan, restricted
     from host.evaluation.evaluate import EvaluateOptions, load_baselines
     from host.evaluation.evaluate import evaluate as run
     from host.transport import connect
@@ -49,13 +56,18 @@ def evaluate(
         methods=_methods(methods),
         plan=MeasurePlan(rounds=rounds),
         seed=seed,
+        finetune=finetune,
     )
     threads = load_baselines(options)[0].threads
     with connect("local") as device:
-        profile = profile_of(device, threads, print_line)
         description = device.describe()
+        profile = restricted(profile_of(device, threads, print_line), description, restrict)
         figures = run(device, profile, options, print_line)
-    figures["machine"] = {"cpu": description.cpu_name, "cores": description.cores}
+    figures["machine"] = {
+        "cpu": description.cpu_name,
+        "cores": description.cores,
+        "board": profile.board.name,
+    }
     if json_file is not None:
         json_file.write_text(json.dumps(figures, indent=1) + "\n")
     for name, entry in figures["networks"].items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,21 @@ from tvm import te, tirx
 
 from host.build import target_for
 from host.deployment.profiles import profile_of
+from host.evaluation import learning
 from host.evaluation.baseline import read_baseline, write_baseline
-from host.evaluation.bench import Bench, MeasurePlan, open_bench
+from host.evaluation.bench import Bench, MeasurePlan, open_bench, restricted
 from host.evaluation.contest import baseline_program, hold, rebuilt
+from host.evaluation.learning import Learner, LearnOptions
 from host.evaluation.proposals import RandomSampling, Subject
 from host.model import DeviceProfile
+from host.records import Record
+from host.records.store import profile_data
 from host.tlm.card import Size
+from host.tlm.example import Example
+from host.tlm.finetune import FinetuneOptions, FinetuneResult, examples_of
 from host.tlm.model import new_model, save_model
+from host.tlm.proposer import Tlm
+from host.tlm.replay import REPLAY, write_replay
 from host.tlm.vocabulary import Vocabulary
 from host.transport import Device, connect
 from sdk.cli.main import main
@@ -110,12 +118,20 @@ def test_the_best_of_the_measured_is_chosen(bench: Bench) -> None:
     assert many.seconds > few.seconds > 0
 
 
+def test_the_same_machine_restricted_is_another_board(device: Device, profile: DeviceProfile) -> None:
+    description = device.describe()
+    assert restricted(profile, description, "") is profile
+    narrow = restricted(profile, description, "avx2")
+    assert narrow.board.name != profile.board.name
+    assert narrow.hardware.lanes == 8
+    assert narrow.threads == profile.threads
+
+
 def test_evaluate_writes_the_figures(
     baselines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    size = Size(layers=1, heads=1, width=32)
-    save_model(new_model(Vocabulary(), size, seed=1), tmp_path / "model", Vocabulary(), size, "base", {})
+    _checkpoint(tmp_path / "model", 1)
     path = tmp_path / "figures.json"
     command = ["tlm", "evaluate", "--baselines", str(baselines), "--checkpoint", str(tmp_path / "model")]
     assert main([*command, "--budget", "0,2", "--rounds", "2", "--json", str(path)]) == 0
@@ -128,11 +144,76 @@ def test_evaluate_writes_the_figures(
         assert set(ratios) == {"tlm", "gensor", "tree", "random"}
         assert all(value > 0 for value in ratios.values())
     assert entry["coverage"] == 0.75
+    assert entry["same_target"] is True
     assert entry["valid_share"] == 1.0
     assert entry["seconds_per_proposal"] > 0
     assert entry["tuning"]["seconds"]["tlm"]["2"] > entry["tuning"]["seconds"]["tlm"]["0"] > 0
     assert entry["tasks"][0]["workload"] == TASK.workload_hash
     assert entry["tasks"][0]["max_rel_err"] < 1e-5
+
+
+def _checkpoint(folder: Path, seed: int, replay: Sequence[Example] = ()) -> Path:
+    size = Size(layers=1, heads=1, width=32)
+    vocabulary = Vocabulary()
+    save_model(new_model(vocabulary, size, seed=seed), folder, vocabulary, size, "base", {})
+    if replay:
+        write_replay(folder / REPLAY, replay, len(replay), 0, vocabulary.version)
+    return folder
+
+
+def test_the_model_learns_between_its_measurements(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every round measures programs that are new, and the accepted model proposes the next ones."""
+    monkeypatch.setattr(learning, "_ROUND", 4)
+    monkeypatch.setattr(learning, "_FEWEST", 4)
+    subject = Subject(bench, TASK)
+    first, other = _checkpoint(tmp_path / "first", 1), _checkpoint(tmp_path / "other", 2)
+    learned: list[int] = []
+    asked: list[Path] = []
+
+    def finetune(options: FinetuneOptions, examples: Sequence[Example], tell: object) -> FinetuneResult:
+        learned.append(sum(len(example.programs) for example in examples))
+        assert options.start == first
+        return FinetuneResult(True, 1.0, 0.5, other, 2, 1, 1, 0.0)
+
+    class Watched(Tlm):
+        def __init__(self, checkpoint: Path) -> None:
+            super().__init__(checkpoint)
+            asked.append(checkpoint)
+
+    monkeypatch.setattr("host.tlm.finetune.finetune", finetune)
+    monkeypatch.setattr(learning, "Tlm", Watched)
+    told: list[str] = []
+    options = LearnOptions(first, tmp_path / "learning", steps=2)
+    with Learner({TASK.workload_hash: subject}, options, told.append) as learner:
+        found = learner.run((0, 4, 8))
+    assert learned == [4]
+    assert asked == [first, other]
+    assert told == ["fine-tuned on 4 programs, in use: error 1.000 to 0.500"]
+    assert [found[TASK.workload_hash, budget].proposed for budget in (0, 4, 8)] == [1, 4, 8]
+    assert found[TASK.workload_hash, 8].seconds > found[TASK.workload_hash, 4].seconds
+
+
+def test_the_model_learns_from_what_it_measured(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the real training."""
+    monkeypatch.setattr(learning, "_FEWEST", 8)
+    drawn = Subject(bench, TASK)
+    assert drawn.space is not None
+    candidates = RandomSampling().propose(drawn.space, bench.profile, (), 8, 0)
+    data = profile_data(bench.profile)
+    trials = [(one, drawn.measured(one).measurement) for one in candidates]
+    records = [Record(one, data, measured) for one, measured in trials if measured is not None]
+    replay = examples_of(records, {TASK.workload_hash: drawn.space}, Vocabulary())
+    checkpoint = _checkpoint(tmp_path / "model", 1, replay)
+    told: list[str] = []
+    options = LearnOptions(checkpoint, tmp_path / "learning", steps=2)
+    with Learner({TASK.workload_hash: Subject(bench, TASK)}, options, told.append) as learner:
+        found = learner.run((8, 9))
+    assert len(told) == 1 and told[0].startswith("fine-tuned on 8 programs")
+    assert found[TASK.workload_hash, 9].proposed == 9
 
 
 @pytest.mark.parametrize(
@@ -141,6 +222,7 @@ def test_evaluate_writes_the_figures(
         (["--networks", "absent"], "tests.benchmarks.baselines --networks absent"),
         (["--budget", "0,-1"], "--budget"),
         (["--methods", "gensor,guess"], "guess"),
+        (["--restrict", "sse"], "--restrict sse"),
     ],
 )
 def test_wrong_commands_say_what_to_type(

@@ -22,7 +22,7 @@ from host.build import target_for
 from host.deployment.profiles import profile_of
 from host.errors import EdgeError, UserError
 from host.evaluation.baseline import Baseline, BaselineTask, write_baseline
-from host.evaluation.bench import MeasurePlan, open_bench
+from host.evaluation.bench import MeasurePlan, open_bench, restricted
 from host.measure.metaschedule import register_intrinsics
 from host.model import DeviceProfile, Task
 from host.transport import connect
@@ -116,7 +116,7 @@ def choose_tasks(options: argparse.Namespace) -> tuple[DeviceProfile, list[Netwo
     """Lower the networks and measure the share of each task."""
     networks = []
     with connect("local") as device, tempfile.TemporaryDirectory(prefix="edgetlm-baselines-") as folder:
-        profile = profile_of(device, threads=1)
+        profile = restricted(profile_of(device, threads=1), device.describe(), options.restrict)
         with open_bench(device, profile, Path(folder), MeasurePlan()) as bench:
             for name in options.networks.split(","):
                 path = export_model(name, "onnx", options.models)
@@ -184,8 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the packed files")
     parser.add_argument("--no-long", dest="long", action="store_false", help=f"leave out the {_LONG} trials")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--restrict", default="", help="part of the processor that is used: avx2")
     parser.add_argument("--json", type=Path, help="where a summary goes")
     options = parser.parse_args(arguments)
+    # Equal functions are other tasks where the compiler may use less of the processor.
+    options.records = options.records / options.restrict
     try:
         # Slow the more modules are loaded, so before anything else of TVM's search.
         with connect("local") as device:

@@ -7,6 +7,7 @@ import pytest
 from host.evaluation.contest import Contest
 from host.evaluation.evaluate import TaskResult, network_figures
 from host.evaluation.figures import tuning_time, weighted_ratio
+from host.evaluation.learning import rounds
 from tests.unit.evaluation.cases import baseline, course, dense_task
 
 
@@ -59,3 +60,9 @@ def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
     assert entry["baseline_us"] == pytest.approx(20.0)
     assert entry["methods"]["gensor/0"]["us"] is None
     assert entry["methods"]["gensor/0"]["reason"] == "off by 1"
+
+
+def test_the_model_learns_at_every_budget_and_between_those_far_apart() -> None:
+    assert rounds((0, 1, 10, 32)) == [0, 1, 5, 10, 17, 24, 32]
+    assert rounds((10, 0)) == [0, 5, 10]
+    assert rounds((8,)) == [8]
