@@ -8,6 +8,7 @@ anchor does not matter: the same anchor with another epilogue is held out too.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
@@ -20,8 +21,12 @@ FILE = "held_out.json"
 def anchor_key(workload: Workload) -> str:
     """The anchor's kind and its axes with more than one iteration, reduction axes marked `r`."""
     anchor = workload.anchor_stage
-    axes = [f"{'r' if axis.reduce else ''}{axis.extent}" for axis in anchor.axes if axis.extent > 1]
-    return " ".join([anchor.kind, *axes])
+    return key_of_axes(anchor.kind, [(axis.extent, axis.reduce) for axis in anchor.axes])
+
+
+def key_of_axes(kind: str, axes: Iterable[tuple[int, bool]]) -> str:
+    """The key of an anchor of a kind, with the extent of each axis and whether it is reduced."""
+    return " ".join([kind, *(f"{'r' if reduce else ''}{extent}" for extent, reduce in axes if extent > 1)])
 
 
 @cache

@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sdk.cli.evaluate import evaluate
-from sdk.cli.options import Verbose
+from sdk.cli.options import DeviceName, Records, Seed, Threads, Verbose
 
 if TYPE_CHECKING:
+    from host.tlm import finetune as finetuning
     from host.tlm.pretrain import Progress
 
 # Steps or tasks between two lines of progress.
 _LINE_EACH = 50
+_STEPS_EACH = 10
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     group = typer.Typer(help="Train the language model that proposes programs.", no_args_is_help=True)
     group.command()(pretrain)
+    group.command()(finetune)
     group.command()(evaluate)
+    group.command()(package)
     app.add_typer(group, name="tlm")
 
 
@@ -52,6 +56,70 @@ def pretrain(
     options = PretrainOptions(out, steps, examples, seed, resume, size=size, jobs=jobs)
     card = run(options, Gensor(), _show)
     print_line(f"model     {out}, withheld loss {card.training['withheld_loss']}")
+
+
+def finetune(
+    device: DeviceName = "local",
+    records: Records = "",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Batches in all.")] = 200,
+    method: Annotated[
+        str, typer.Option("--method", help="full or lora; the one that measures better if not given.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the checkpoint; where deployments look if not given."),
+    ] = None,
+    threads: Threads = 0,
+    seed: Seed = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where it was interrupted.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train on what was measured on a device; the model is used only if it beats the old one there."""
+    from host.errors import UserError
+    from sdk.cli.console import print_line
+    from sdk.finetuning import Request, finetune_device
+
+    if method not in ("", "full", "lora"):
+        raise UserError(f"--method {method}: full or lora")
+    request = Request(device, records, threads, steps, method, out, resume, seed)
+    result = finetune_device(request, _show_step, print_line)
+    verdict = "used from now on" if result.accepted else "the old one stays"
+    print_line(f"tasks     {result.learned} learned, {result.withheld} withheld")
+    print_line(
+        f"error     {result.before:.3f} before, {result.after:.3f} after, of withheld records: {verdict}"
+    )
+    print_line(f"forgotten {result.forgotten:+.3f} loss on programs of other boards")
+    print_line(f"model     {result.checkpoint}")
+
+
+def package(
+    folder: Annotated[Path, typer.Argument(help="Folder of sdk tlm pretrain.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write; that of this package if not given.")
+    ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option("--evaluation", help="File of sdk tlm evaluate --json, for the card.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Make a pre-trained model the one that is shipped: weights, card, and a sample of its data."""
+    from host.tlm.checkpoints import SHIPPED
+    from host.tlm.package import package as run
+    from sdk.cli.console import print_line
+
+    target = out or SHIPPED
+    card = run(folder, target, evaluation)
+    size = sum(path.stat().st_size for path in target.iterdir())
+    print_line(f"model     {target}, {size / 1e6:.1f} MB, weights {card.weights[:16]}")
+
+
+def _show_step(progress: finetuning.Progress) -> None:
+    from sdk.cli.console import print_line
+
+    if progress.done % _STEPS_EACH and progress.done != progress.total:
+        return
+    print_line(f"training {progress.done} of {progress.total}, loss {progress.loss:.3f}")
+    sys.stdout.flush()
 
 
 def _show(progress: Progress) -> None:

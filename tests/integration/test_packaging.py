@@ -21,6 +21,10 @@ from tests.integration import small_models
 
 ROOT = Path(sdk.__file__).parents[1]
 PACKAGES = ("sdk", "host", "targets", "device_agent")
+WEIGHTS = [
+    f"host/tlm/weights/{name}"
+    for name in ("weights.safetensors", "model.json", "README.md", "replay.jsonl.gz")
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
+    # The weights are made apart from the sources; that the wheel takes them is seen with any files.
+    for name in WEIGHTS:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (source / name).exists():
+            (source / name).write_bytes(b"made for this test")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(source)]
     subprocess.run(command, check=True, capture_output=True)
     [built] = folder.glob("*.whl")
@@ -101,7 +110,8 @@ def test_the_wheel_holds_the_four_packages_and_their_data(wheel: Path) -> None:
         )
     packages = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
     assert packages == {"sdk", "host", "targets", "device_agent"}
-    for data in ("sdk/py.typed", "host/py.typed", "sdk/report/report.html.j2"):
+    data_files = ("sdk/py.typed", "host/py.typed", "sdk/report/report.html.j2", "host/tlm/weights_card.md.j2")
+    for data in (*data_files, *WEIGHTS):
         assert data in names
     assert "sdk = sdk.cli.entry:main" in entry_points
     assert "device-agent = device_agent.__main__:main" in entry_points

@@ -1,0 +1,94 @@
+"""Fine-tuning the language model for a device, on what was measured there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.errors import TlmError
+
+if TYPE_CHECKING:
+    from host.tlm.finetune import FinetuneResult, Progress
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        device: name of it.
+        records: store of records; the user's own if "".
+        threads: of the programs; 0 takes all cores of the device.
+        steps: batches in all.
+        method: "full" or "lora"; "" for the one that measures better.
+        out: folder of the checkpoints; None for the device's own, which deployments use.
+        resume: go on with an interrupted training.
+        seed: of the batches.
+    """
+
+    device: str = "local"
+    records: str = ""
+    threads: int = 0
+    steps: int = 200
+    method: str = ""
+    out: Path | None = None
+    resume: bool = False
+    seed: int = 0
+
+
+def finetune_device(
+    request: Request, tell: Callable[[Progress], None], note: Callable[[str], None]
+) -> FinetuneResult:
+    """Trains on a device's records; the new model is used only if it beats the old one on withheld records.
+
+    Args:
+        request: what is asked for.
+        tell: told after each step.
+        note: told of records that are of no use, and of models that do not apply any more, a line each.
+
+    Raises:
+        TlmError: nothing was measured there, or as `host.tlm.finetune.finetune`.
+        EdgeError: the records cannot be read, or the device does not answer.
+    """
+    from host.deployment.profiles import profile_of
+    from host.records import profile_data
+    from host.tlm import checkpoints
+    from host.tlm.card import read_card
+    from host.tlm.finetune import METHOD, FinetuneOptions, examples_of_records, finetune
+    from host.tlm.vocabulary import Vocabulary
+    from host.transport import connect
+    from sdk.records import open_store
+
+    base = checkpoints.shipped()
+    with connect(request.device) as device:
+        profile = profile_of(device, request.threads, note)
+    skipped: Counter[str] = Counter()
+    with open_store(request.records, must_exist=True) as store:
+        found = store.select(profile_data(profile))
+        examples = examples_of_records(found, Vocabulary(), skipped)
+    for reason, count in skipped.most_common():
+        note(f"{count} records {reason} are skipped")
+    if not examples:
+        raise TlmError(
+            f"nothing to learn from: no programs were measured on {request.device} with {profile.threads} "
+            "threads; sdk deploy --trials N measures some"
+        )
+    if request.out is None:
+        home = checkpoints.prepare(profile, read_card(base).weights)
+        present = checkpoints.model_for(profile, tell=note)
+    else:
+        home = request.out
+        present = checkpoints.accepted(home) or base
+    options = FinetuneOptions(
+        start=base,
+        out=home,
+        present=present,
+        steps=request.steps,
+        method=request.method or METHOD,
+        resume=request.resume,
+        seed=request.seed,
+    )
+    return finetune(options, examples, tell)
