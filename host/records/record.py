@@ -31,8 +31,8 @@ class Record:
         made_at: UTC time in ISO format.
         origin: what asked for it, by these keys where they are known: "command" as typed, "seed",
             "versions" of the host's packages by name, "model" and "task" by name, "device" and "host" as
-            their users call them, "base" (digest of the language model that proposed it), "sentence" (the
-            task as words of the tensor language), "imported_from".
+            their users call them, "tuning", "batch" and "elapsed_s" (when in which run), "base" (digest of
+            the language model that proposed it), "sentence" (the task in words of the tensor language).
         failure: why it does not build or run; empty where it was measured.
     """
 

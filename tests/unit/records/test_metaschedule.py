@@ -18,12 +18,15 @@ from tvm.s_tir import meta_schedule as ms
 from host.errors import EdgeError, UserError
 from host.lowering.tasks import workload_hash
 from host.measure.metaschedule import register_intrinsics, workload_module
-from host.model import DeviceProfile, Energy, Measurement
+from host.model import DeviceProfile, Energy, Measurement, Task
 from host.records import Record, RecordStore, profile_data
 from host.records.metaschedule import RECORDS, WORKLOADS, Imported, export_database, import_database
 from host.space import DesignSpace, scheduled_function, space_for
+from targets import Board
 from tests.unit.records.samples import same
 from tests.unit.space import functions as fn
+from tests.unit.space.cuda_cases import gpu_board
+from tests.unit.space.dot_cases import dense_task, vnni_board
 
 BOARD = fn.board()
 PROFILE = profile_data(DeviceProfile("desk", BOARD, BOARD.hardware, 1))
@@ -78,6 +81,8 @@ def test_stock_metaschedule_finds_and_applies_our_best_program(folder: Path) -> 
         found.trace.apply_to_schedule(schedule, remove_postproc=False)
         program = scheduled_function(space.apply(best.candidate))
         assert tvm_ffi.structural_equal(schedule.mod["main"], program)
+        workload = database.commit_workload(module)
+        assert len(database.get_top_k(workload, 9)) == 3, "what failed is no answer to MetaSchedule either"
 
 
 def test_all_of_a_record_comes_back(folder: Path, tmp_path: Path) -> None:
@@ -91,6 +96,27 @@ def test_all_of_a_record_comes_back(folder: Path, tmp_path: Path) -> None:
         assert store.append(read(folder).records) == 0, "the same records have the same keys"
         best = store.best(DENSE.task.workload_hash, PROFILE)
         assert best is not None and best.candidate == record(DENSE, 2, 1.0).candidate
+
+
+@pytest.mark.parametrize(
+    ("board", "task", "threads"),
+    [
+        (gpu_board(), fn.task(fn.dense(64, 64, 64, 32)), 1),
+        (vnni_board(4), dense_task(64, 64, 64, 16), 4),
+        (fn.board(cores=2), fn.task(fn.softmax(4, 8, 32)), 2),
+    ],
+)
+def test_programs_of_every_kind_come_back(board: Board, task: Task, threads: int, tmp_path: Path) -> None:
+    space = space_for(task, board.hardware, threads)
+    profile = profile_data(DeviceProfile("desk", board, board.hardware, threads))
+    written = [replace(record(space, seed, 1e-5), profile=profile) for seed in range(4)]
+    export_database(written, (), {task.workload_hash: space}, tmp_path)
+    found = read(tmp_path, {task.workload_hash: space}, profile)
+    assert (found.foreign, dict(found.left_out)) == ((), {})
+    assert all(same(a, b) for a, b in zip(found.records, written, strict=True))
+    for line in ms.database.JSONDatabase(work_dir=str(tmp_path)).get_all_tuning_records():
+        line.trace.apply_to_schedule(s_tir.Schedule(line.workload.mod), remove_postproc=False)
+        assert str(line.target.kind) == board.tvm_target["kind"]
 
 
 def test_what_cannot_be_made_again_is_counted(tmp_path: Path) -> None:
