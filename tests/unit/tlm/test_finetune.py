@@ -191,17 +191,32 @@ def test_what_is_withheld_stays_withheld_when_more_is_measured() -> None:
 def test_the_error_is_of_the_order_and_not_of_how_likely_all_programs_are(base: Path) -> None:
     model, _ = load_model(base, VOCABULARY)
     example = _example(9, 1, 1)
-    logs = [
-        gate.task_errors(model, VOCABULARY, [replace(example, programs=programs)])[0]
-        for programs in (example.programs, tuple((t, 1.0) for t, _ in example.programs))
-    ]
-    assert all(math.isfinite(value) for value in logs)
+    backwards = replace(
+        example,
+        programs=tuple(
+            (tokens, slower)
+            for (tokens, _), (_, slower) in zip(reversed(example.programs), example.programs, strict=True)
+        ),
+    )
+    # A model without a preference is about as wrong about an order as about its opposite.
+    one, other = gate.task_errors(model, VOCABULARY, [example, backwards])
+    assert one + other == pytest.approx(1.0, abs=0.35)
+    # A model that finds everything likelier alike is no better.
     assert gate._misordered([-1.0, -2.0, -3.0], [1.0, 2.0, 3.0]) == 0.0
     assert gate._misordered([-3.0, -2.0, -1.0], [1.0, 2.0, 3.0]) == 1.0
     assert gate._misordered([-3.0, -2.0, -1.0], [1.0, 1.01, 1.02]) == 0.0
     assert gate.compare([1.0, 1.0, 1.0], [0.5, 0.6, 0.4]).accepted
     assert not gate.compare([1.0, 1.0, 1.0], [0.2, 1.5, 1.2]).accepted
     assert not gate.compare([1.0], [1.0]).accepted
+
+
+def test_many_programs_of_a_task_are_thinned_out_from_the_fastest_to_the_slowest(base: Path) -> None:
+    programs = tuple((_tokens(number, 1), 1.0 + number) for number in range(300))
+    thinned = gate._thinned(Example(0, _example(9, 1, 1).prompt, programs))
+    assert len(thinned.programs) == 64
+    assert (thinned.programs[0], thinned.programs[-1]) == (programs[0], programs[-1])
+    slower = [time for _, time in thinned.programs]
+    assert slower == sorted(set(slower))
 
 
 class _Cut(Exception):
