@@ -26,7 +26,8 @@ BUSY_S = 60
 BATCH = 500
 # MySQL's default text is too short for a record with its sentence.
 _LONG_TEXT = sql.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
-_WRITES = "edgetlm_writes"
+# How a connection begins a transaction in SQLite; "" for statements that stand outside of one.
+_BEGIN = "edgetlm_begin"
 
 METADATA = sql.MetaData()
 META = sql.Table(
@@ -115,7 +116,8 @@ class Database:
     @contextmanager
     def _transaction(self) -> Iterator[sql.Connection]:
         with self.engine.connect() as connection:
-            writer = connection.execution_options(**{_WRITES: True})
+            # A writer waits for another before it reads: else what it read is outdated, an error at once.
+            writer = connection.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
             with writer.begin():
                 yield writer
 
@@ -222,20 +224,18 @@ def _engine(url: sql.URL) -> sql.Engine:
 
     @sql.event.listens_for(engine, "begin")
     def _begin(connection: sql.Connection) -> None:
-        # A writer waits for the other before it reads, or what it read would be outdated: an error at once.
-        writes = connection.get_execution_options().get(_WRITES, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        statement = connection.get_execution_options().get(_BEGIN, "BEGIN")
+        if statement:
+            connection.exec_driver_sql(statement)
 
     return engine
 
 
 def _write_ahead(engine: sql.Engine) -> None:
     """Let readers go on while somebody writes: the mode is kept in the file."""
-    connection = engine.raw_connection()
-    try:
-        connection.cursor().execute("PRAGMA journal_mode=WAL")
-    finally:
-        connection.close()
+    with engine.connect() as connection:
+        outside = connection.execution_options(**{_BEGIN: ""})
+        outside.exec_driver_sql("PRAGMA journal_mode=WAL")
 
 
 def _migrate(connection: sql.Connection, name: str) -> None:
@@ -277,6 +277,7 @@ def _reason(error: SQLAlchemyError | ImportError) -> str:
         ("readonly database", "it may only be read: make it writable, or take another with --records"),
         ("database is locked", f"another process has kept it for {BUSY_S} s: run again when that is done"),
         ("unable to open", "its folder is missing or closed to you: take another with --records"),
+        ("malformed", "the file is damaged: restore it, or take another with --records"),
         ("not a database", "it is no SQLite database: take another with --records"),
     ):
         if sign in text:
