@@ -69,7 +69,7 @@ def export_records(
     """Write the records: every one as a line of JSON, or those of a model for MetaSchedule."""
     from host.errors import UserError
     from sdk.cli.console import print_line
-    from sdk.records import export_metaschedule, open_store
+    from sdk.records import ModelTasks, export_metaschedule, open_store
 
     if form not in _FORMATS:
         raise UserError(f"--format {form}: use {' or '.join(_FORMATS)}")
@@ -82,14 +82,16 @@ def export_records(
                     f"{count} records of MetaSchedule's own rules left out: --format metaschedule writes them"
                 )
             return
-        if model is None:
+        if model is None and store.summaries():
             raise UserError(
                 "MetaSchedule's format holds the functions themselves: name their model with --model MODEL"
             )
-        done = export_metaschedule(store, _tasks(model, device, threads, shape), path)
-    print_line(f"{done.written} records of {model} on {device} written to {path}")
+        tasks = ModelTasks({}, {}) if model is None else _tasks(model, device, threads, shape)
+        done = export_metaschedule(store, tasks, path)
+    if model is not None:
+        print_line(f"{done.written} records of {model} on {device} written to {path}")
     if done.foreign:
-        print_line(f"{done.foreign} records of MetaSchedule's own rules written too")
+        print_line(f"{done.foreign} records of MetaSchedule's own rules written to {path}")
     _print_left_out(done.left_out)
 
 
@@ -115,7 +117,8 @@ def import_records(
             taken = import_metaschedule(store, tasks, path)
         else:
             taken = import_lines(store, path)
-    print_line(f"{taken.new} of {taken.found} records are new")
+    if taken.found or not taken.found_foreign:
+        print_line(f"{taken.new} of {taken.found} records are new")
     if taken.found_foreign:
         print_line(
             f"{taken.new_foreign} of {taken.found_foreign} records of MetaSchedule's own rules are new; "

@@ -11,10 +11,12 @@ import pytest
 from host.deployment import CompileOptions, Silence
 from host.model import Energy, Measurement
 from host.records import ForeignRecord, Record, RecordStore
+from host.records.metaschedule import RECORDS
 from sdk.cli.main import main
 from sdk.records import device_data, tasks_of
 from tests.integration.small_models import convnet
 from tests.unit.records.samples import failure, profile, record
+from tests.unit.records.stock import stock_database
 
 
 @pytest.fixture
@@ -95,6 +97,17 @@ def test_a_model_goes_to_metaschedule_and_back(tmp_path: Path, capsys: pytest.Ca
     assert f"{count} records of ours left out: name the model" in capsys.readouterr().out
     assert main(["records", "import", folder, *named, *stored]) == 0
     assert f"{count} of {count} records are new" in capsys.readouterr().out
+
+
+def test_records_of_stock_rules_need_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, again = stock_database(tmp_path / "stock"), tmp_path / "again"
+    stored = ["--records", str(tmp_path / "records.sqlite")]
+    for new in (3, 0):
+        assert main(["records", "import", str(folder), *stored]) == 0
+        assert capsys.readouterr().out.startswith(f"{new} of 3 records of MetaSchedule's own rules are new;")
+    assert main(["records", "export", str(again), "--format", "metaschedule", *stored]) == 0
+    assert capsys.readouterr().out == f"3 records of MetaSchedule's own rules written to {again}\n"
+    assert (again / RECORDS).read_text() == (folder / RECORDS).read_text()
 
 
 @pytest.mark.parametrize(

@@ -17,23 +17,22 @@ from tvm.s_tir import meta_schedule as ms
 
 from host.errors import EdgeError, UserError
 from host.lowering.tasks import workload_hash
-from host.measure.metaschedule import register_intrinsics, workload_module
 from host.model import DeviceProfile, Energy, Measurement, Task
 from host.records import Record, RecordStore, profile_data
 from host.records.metaschedule import RECORDS, WORKLOADS, Imported, export_database, import_database
 from host.space import DesignSpace, scheduled_function, space_for
 from targets import Board
 from tests.unit.records.samples import same
+from tests.unit.records.stock import BOARD, dense_space, stock_database
 from tests.unit.space import functions as fn
 from tests.unit.space.cuda_cases import gpu_board
 from tests.unit.space.dot_cases import dense_task, vnni_board
 
-BOARD = fn.board()
 PROFILE = profile_data(DeviceProfile("desk", BOARD, BOARD.hardware, 1))
 SPACES = {
     space.task.workload_hash: space
     for space in (
-        space_for(fn.task(fn.dense(32, 32, 32), "dense"), BOARD.hardware, 1),
+        dense_space(),
         space_for(fn.task(fn.softmax(4, 8, 32), "softmax"), BOARD.hardware, 1),
     )
 }
@@ -156,24 +155,7 @@ def test_a_trace_that_was_changed_is_not_ours(folder: Path) -> None:
 
 @pytest.fixture
 def stock(tmp_path: Path) -> Path:
-    """A database of stock rules: three programs, one of which did not run."""
-    register_intrinsics("x86_64")
-    path = tmp_path / "stock"
-    path.mkdir()
-    target = tvm.target.Target({**BOARD.tvm_target, "num-cores": 1})
-    module = workload_module(DENSE.task.function, 65536.0)
-    database = ms.database.JSONDatabase(work_dir=str(path))
-    workload = database.commit_workload(module)
-    with target:
-        context = ms.TuneContext(
-            module, target=target, space_generator="post-order-apply", task_name="main", num_threads=1
-        )
-        sketches = context.generate_design_space()
-    arguments = ms.arg_info.ArgInfo.from_entry_func(module)
-    for seconds in ([2e-5, 3e-5, 4e-5], [1e10], None):
-        made = ms.database.TuningRecord(sketches[0].trace, workload, seconds, target, arguments)
-        database.commit_tuning_record(made)
-    return path
+    return stock_database(tmp_path / "stock")
 
 
 def test_stock_records_are_kept_and_never_taken_for_ours(stock: Path, tmp_path: Path) -> None:
