@@ -10,6 +10,6 @@ The command line `sdk` is the same calls with their results printed.
 
 from __future__ import annotations
 
-from sdk.api import compile, connect, deploy, load
+from sdk.api import compile, connect, deploy, load, tune
 
-__all__ = ["compile", "connect", "deploy", "load"]
+__all__ = ["compile", "connect", "deploy", "load", "tune"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from host.deployment import DeployResult, Progress
+    from host.deployment import DeployResult, Progress, TunedModel
     from host.deployment.explain import Explanation
     from host.deployment.options import Size
     from host.manifest import Manifest
@@ -34,6 +34,9 @@ def deploy(
     backend: str = "auto",
     objective: str = "latency",
     trials: int = 0,
+    budget_s: float = 0.0,
+    train: bool = True,
+    records: str = "",
     threads: int = 0,
     shapes: Mapping[str, tuple[Size, ...]] | None = None,
     lengths: Sequence[int] = (),
@@ -54,7 +57,10 @@ def deploy(
         example_inputs: tensors for a torch module; their shapes are the model's.
         backend: "auto" takes whichever verified engine is faster, else "tvm", "onnxruntime", "litert".
         objective: "latency" or "energy": what "auto" goes by.
-        trials: kernels to measure in all; 0 measures only the finished model.
+        trials: kernels to measure in all; 0 measures only the finished model, unless there is a `budget_s`.
+        budget_s: seconds that measuring kernels may take; 0 sets no limit.
+        train: whether the language model learns from what is measured.
+        records: store of records, a SQLite file or an SQLAlchemy URL; the user's own if "".
         threads: threads for the model; 0 takes all cores of the device.
         shapes: shapes of inputs with open dimensions, by name, or sizes by the name of a dimension; one
             size may be a range, as in `{"seq": ((1, 512),)}`.
@@ -89,6 +95,9 @@ def deploy(
             threads=threads,
             seed=seed,
             trials=trials,
+            budget_s=budget_s,
+            train=train,
+            records=records,
             command=command or f"sdk.deploy({str(model)!r}, device={device!r})",
             device=device,
             objective=objective,
@@ -150,6 +159,71 @@ def compile(
             command=command or f"sdk.compile({str(model)!r}, target={target!r})",
         )
         return compile_bundle(options, target, Path(output), progress)
+
+
+def tune(
+    model: PathLike | torch.nn.Module,
+    *,
+    device: str = "local",
+    example_inputs: Sequence[Any] = (),
+    trials: int = 0,
+    budget_s: float = 0.0,
+    train: bool = True,
+    records: str = "",
+    threads: int = 0,
+    shapes: Mapping[str, tuple[Size, ...]] | None = None,
+    seed: int = 0,
+    name: str = "",
+    report: PathLike | None = None,
+    command: str = "",
+    progress: Progress | None = None,
+) -> TunedModel:
+    """Measure programs of a model's kernels on a device and learn from them; later deployments use them.
+
+    The same call goes on where an earlier one was interrupted: what it measured counts against the budget.
+
+    Args:
+        model: see `deploy`.
+        device: see `deploy`.
+        example_inputs: see `deploy`.
+        trials: kernels to measure in all; 0 sets no limit.
+        budget_s: seconds in all; 0 sets no limit. It ends earlier when little more is expected.
+        train: whether the language model learns from what is measured.
+        records: store of records, a SQLite file or an SQLAlchemy URL; the user's own if "".
+        threads: see `deploy`.
+        shapes: see `deploy`.
+        seed: see `deploy`.
+        name: see `deploy`.
+        report: the HTML report; `edgetlm-out/NAME/tuning.html` if None.
+        command: see `deploy`.
+        progress: see `deploy`.
+
+    Raises:
+        EdgeError: one of host.errors.
+    """
+    from host.deployment import DeployOptions, tune_model
+    from sdk.report.page import StagedPage
+    from sdk.report.tuning import render_tuning
+
+    with _as_file(model, example_inputs, name) as path:
+        options = DeployOptions(
+            model=path,
+            name=name,
+            shapes=dict(shapes or {}),
+            threads=threads,
+            seed=seed,
+            trials=trials,
+            budget_s=budget_s,
+            train=train,
+            records=records,
+            command=command or f"sdk.tune({str(model)!r}, device={device!r})",
+            device=device,
+        )
+        default = Path("edgetlm-out") / (name or path.stem) / "tuning.html"
+        with StagedPage(Path(report) if report is not None else default) as page:
+            result = tune_model(options, progress)
+            page.write(render_tuning(result))
+    return result
 
 
 def connect(device: str = "local") -> Device:

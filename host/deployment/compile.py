@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import tvm
 
     from host.space import DesignSpace
+    from host.tuning.result import TuneResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +49,14 @@ class Compiled:
         parameters: what the library reads at run time, in order.
         library: the shared library.
         tasks: who made each kernel.
+        tuning: what measuring kernels found out; None where none was asked for.
     """
 
     lowered: LoweredModel
     parameters: tuple[np.ndarray, ...]
     library: Path
     tasks: tuple[TaskOutcome, ...]
+    tuning: TuneResult | None = None
 
     def without_parameters(self) -> Compiled:
         """The same with its parameters let go, once they are written to the bundle."""

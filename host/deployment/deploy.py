@@ -64,12 +64,15 @@ def deploy(
     with Staging(options.bundle or default_bundle(options)) as staging:
         with clock.stage("connect"):
             device = connect(options.device)
-        with device:
-            deployment = _Deployment(options, clock, staging, device)
+        deployment = _Deployment(options, clock, staging, device)
+        try:
             result, directory = deployment.make()
             if before_install is not None:
                 before_install(result)
             deployment.install(directory, result.name)
+        finally:
+            # Not always the device of the start: one that was lost while kernels were measured came back.
+            deployment.device.close()
         return replace(result, seconds=clock.seconds())
 
 
@@ -155,7 +158,9 @@ class _Deployment:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
         profile = profile_of(self.device, self.options.threads, self.clock.progress.note)
         self._need_sensor()
-        maker = Maker(self.options, profile, self.staging.folder, self.clock, self.device)
+        maker = Maker(
+            self.options, profile, self.staging.folder, self.clock, self.device, self._replace_device
+        )
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
         model = let_go(model)
@@ -185,8 +190,12 @@ class _Deployment:
             command=self.options.command,
             installed=self.options.install,
             lengths=lengths,
+            tuning=made.tuning if made is not None else None,
         )
         return result, directory
+
+    def _replace_device(self, device: Device) -> None:
+        self.device = device
 
     def _need_sensor(self) -> None:
         if self.options.objective == "energy" and (reason := self.device.sensor()["unavailable"]):

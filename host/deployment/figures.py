@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from host.deployment.result import Contender, LengthFigures, TaskOutcome, Verification
 from host.model import Energy, Measurement
+
+if TYPE_CHECKING:
+    from host.tuning.result import TuneResult
 
 
 def latency_ms(measurement: Measurement) -> dict[str, float | int]:
@@ -79,4 +82,51 @@ def task(outcome: TaskOutcome) -> dict[str, Any]:
         "programs": outcome.programs,
         "reason": outcome.reason,
         "workload_hash": outcome.workload_hash,
+    }
+
+
+def tuning(result: TuneResult) -> dict[str, Any]:
+    """What measuring kernels found out: who won what, and the curve of the model's time."""
+    return {
+        "trials": result.trials,
+        "measured_now": result.measured_now,
+        "stopped": result.stopped,
+        "seconds": result.seconds,
+        "model_ms": {"first": result.first_model_s * 1e3, "best": result.model_s * 1e3},
+        "curve": [{"trials": trials, "model_ms": seconds * 1e3} for trials, seconds in result.curve],
+        "proposers": {
+            one.name: {
+                "tasks_won": one.tasks_won,
+                "time_won": one.time_won,
+                "trials": one.trials,
+                "wins": one.wins,
+                "failed": one.failed,
+            }
+            for one in result.proposers
+        },
+        "shares": [dict(batch) for batch in result.shares],
+        "tasks": [
+            {
+                "name": one.name,
+                "workload_hash": one.workload_hash,
+                "weight": one.weight,
+                "trials": one.trials,
+                "failed": one.failed,
+                "first_us": None if one.first_s is None else one.first_s * 1e6,
+                "best_us": None if one.best_s is None else one.best_s * 1e6,
+                "source": None if one.best is None else one.best.proposer,
+            }
+            for one in result.tasks
+        ],
+        "skipped": dict(result.skipped),
+        "trainings": [
+            {
+                "accepted": one.proposer is not None,
+                "before": one.before,
+                "after": one.after,
+                "seconds": one.seconds,
+                "digest": one.digest,
+            }
+            for one in result.trainings
+        ],
     }

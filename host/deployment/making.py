@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,14 +16,14 @@ from host.deployment.options import CompileOptions
 from host.deployment.ranged import RangedModel, compile_ranged, read_ranged
 from host.deployment.result import TaskOutcome
 from host.deployment.tasks_file import tasks_json
-from host.deployment.tune import Tuner, default_store, recall
+from host.deployment.tune import Tuning, prefer_winner, recall, records_of
 from host.errors import ImportFailed, ModelFileError, UserError
 from host.manifest import Backend, Draft, Kernel, Origin, signature_part
 from host.model import DeviceProfile, ImportedModel, LoweredModel
-from host.records import RecordStore
 
 if TYPE_CHECKING:
     from host.transport import Device
+    from host.tuning.result import TuneResult
 
 _VERSIONED = ("edgetlm", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "ai-edge-litert", "torch", "numpy")
 
@@ -84,6 +84,7 @@ class Maker:
         folder: where bundles and scratch files go.
         clock: counts the stages.
         device: where kernels are measured; None where nothing runs.
+        replaced: told of the connection that takes the place of a lost one.
     """
 
     options: CompileOptions
@@ -91,6 +92,7 @@ class Maker:
     folder: Path
     clock: StageClock
     device: Device | None = None
+    replaced: Callable[[Device], None] = lambda device: None
 
     def directory(self, backend: str) -> Path:
         """Where a backend's bundle grows."""
@@ -114,26 +116,47 @@ class Maker:
         if model.module is None:
             raise ImportFailed(model.reason, model.operator)
         lowered = compiling.lower_model(model, self.profile, self.clock)
-        plan = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
-        plan = recall(plan, self.profile, default_store())
-        if self.options.trials:
-            plan = self._tune(lowered, plan)
+        constructed = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
+        plan, tuning = self._learned(model, lowered, constructed)
         made = compiling.build(lowered, self.profile, plan, self.folder / "lib.so", self.clock)
         with self.clock.stage("compile"):
             draft = self._draft(model, "tvm")
             tasks = tasks_json(lowered.tasks, plan, self.profile, self.options.seed)
             bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden, tasks)
-        return made.without_parameters()
+        return replace(made, tuning=tuning).without_parameters()
 
-    def _tune(self, lowered: LoweredModel, plan: compiling.Plan) -> compiling.Plan:
-        if self.device is None:
-            raise UserError("--trials needs a device to measure on: use sdk deploy")
-        origin = {"command": self.options.command, "seed": self.options.seed, "versions": versions()}
-        with RecordStore(default_store()) as store:
-            tuner = Tuner(
-                self.device, self.profile, store, self.folder, self.options.seed, origin, self.clock
-            )
-            return tuner.improve(lowered, plan, self.options.trials)
+    def _learned(
+        self, model: ImportedModel, lowered: LoweredModel, constructed: compiling.Plan
+    ) -> tuple[compiling.Plan, TuneResult | None]:
+        """The plan with what the records know, and with what is measured now where that is asked for."""
+        records, seed = records_of(self.options), self.options.seed
+        plan = recall(constructed, self.profile, records)
+        if not self.options.tuned:
+            return prefer_winner(plan, self.profile, records, seed, self.clock.progress.note), None
+        return self.tuning(model).improve(lowered, constructed, plan)
+
+    def tuning(self, model: ImportedModel) -> Tuning:
+        """The tuning of a model on the device.
+
+        Raises:
+            UserError: there is no device to measure on.
+        """
+        from host.transport import connect
+
+        device = self.device
+        if device is None:
+            raise UserError("--trials and --budget need a device to measure on: use sdk deploy or sdk tune")
+        return Tuning(
+            options=self.options,
+            profile=self.profile,
+            device=device,
+            connect=lambda: connect(device.name),
+            folder=self.folder,
+            clock=self.clock,
+            content_hash=model.content_hash,
+            versions=versions(),
+            replaced=self.replaced,
+        )
 
     def engine(self, model: ImportedModel, backend: Backend, reason: str) -> Path:
         """Write the bundle of the model file itself and return its directory.

@@ -31,7 +31,10 @@ class CompileOptions:
         lengths: lengths of the range at which the model is measured; () takes a few spread over it.
         threads: threads that the model may use; 0 takes all cores of the device.
         seed: of every random choice.
-        trials: kernels to measure in all; 0 measures only the finished model.
+        trials: kernels to measure in all; 0 measures only the finished model, unless there is a `budget_s`.
+        budget_s: seconds that measuring kernels may take; 0 sets no limit.
+        train: whether the language model learns from what is measured.
+        records: store of records: a SQLite file or an SQLAlchemy URL; "" takes the user's.
         command: the command line, kept in the bundle and the report.
     """
 
@@ -43,12 +46,20 @@ class CompileOptions:
     threads: int = 0
     seed: int = 0
     trials: int = 0
+    budget_s: float = 0.0
+    train: bool = True
+    records: str = ""
     command: str = ""
 
     @property
     def ranged(self) -> bool:
         """Whether a range of lengths was asked for."""
         return any(isinstance(size, tuple) for shape in self.shapes.values() for size in shape)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether kernels are measured."""
+        return bool(self.trials or self.budget_s)
 
     def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes without a range."""
@@ -70,10 +81,11 @@ class CompileOptions:
             raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
         if self.trials < 0:
             raise UserError(f"--trials {self.trials}: give a number of measurements, or 0 for none")
-        if self.ranged and self.trials:
+        if self.ranged and self.tuned:
+            asked = f"--trials {self.trials}" if self.trials else "--budget"
             raise UserError(
-                f"--trials {self.trials}: kernels are measured at one length, and --shape gives a range: "
-                "leave --trials out, or give one length"
+                f"{asked}: kernels are measured at one length, and --shape gives a range: "
+                f"leave {asked.split()[0]} out, or give one length"
             )
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
@@ -129,6 +141,9 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Something that the user should know: a fallback, a missing peer."""
 
+    def status(self, text: str) -> None:
+        """What the stage has come to so far; the next one takes its place."""
+
 
 class Silence:
     """Progress that nobody listens to."""
@@ -140,4 +155,7 @@ class Silence:
         """Say nothing."""
 
     def note(self, text: str) -> None:
+        """Say nothing."""
+
+    def status(self, text: str) -> None:
         """Say nothing."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from host.manifest import Backend
 from host.model import Measurement, Signature
 from targets import MachineDescription
+
+if TYPE_CHECKING:
+    from host.tuning.result import TuneResult
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ class DeployResult:
         installed: whether the bundle is active on the device.
         lengths: the comparison at each measured length, where a range is served; `contenders` then has the
             figures of the greatest of them, and `ratios` the geometric means.
+        tuning: what measuring kernels found out; None where none was asked for.
     """
 
     name: str
@@ -147,6 +151,7 @@ class DeployResult:
     command: str
     installed: bool
     lengths: tuple[LengthFigures, ...] = ()
+    tuning: TuneResult | None = None
 
     @property
     def measurement(self) -> Measurement:

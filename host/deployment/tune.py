@@ -1,27 +1,31 @@
-"""`--trials N`: measure proposed kernels on the device and keep the best of each task."""
+"""`--trials N`, `--budget T` and what they leave for later: records that are recalled, proposers that won."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host.deployment.clock import StageClock
-from host.deployment.compile import Plan, defects_as, one_line
-from host.errors import BuildError, MeasureError, ScheduleError, SessionLost
-from host.model import Candidate, DeviceProfile, LoweredModel, Measurement, Task
-from host.records import Record, RecordStore
+from host.deployment.compile import Plan, one_line
+from host.deployment.options import CompileOptions
+from host.errors import EdgeError, TlmError
+from host.model import SPACE_VERSION, DeviceProfile, LoweredModel, Task
+from host.records import RecordStore
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
-    from host.measure.kernels import KernelRunner
+    from host.space.protocol import Proposer
     from host.transport import Device
+    from host.tuning.options import Moment
+    from host.tuning.result import TuneResult
+    from host.tuning.tasks import TuningTask
+    from host.tuning.trainer import Trainer
 
-# Below this a difference is noise, and the program that was constructed stays.
-_GAIN = 0.98
-_TIME_LIMIT_S = 60.0
+GENSOR, TLM = "gensor", "tlm"
 
 
 def default_store() -> Path:
@@ -31,14 +35,19 @@ def default_store() -> Path:
     return root / "edgetlm" / "records.sqlite"
 
 
-def recall(plan: Plan, profile: DeviceProfile, path: Path) -> Plan:
+def records_of(options: CompileOptions) -> str | Path:
+    """Where the records are: as asked for, else the user's."""
+    return options.records if "://" in options.records else Path(options.records or default_store())
+
+
+def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
     """Take the best measured program of earlier tunings wherever there is one."""
-    if not path.is_file():
+    if isinstance(records, Path) and not records.is_file():
         return plan
     chosen = dict(plan.chosen)
     found: set[str] = set()
     data = profile_data(profile)
-    with RecordStore(path) as store:
+    with RecordStore(records) as store:
         for key in plan.chosen:
             best = store.best(key, data)
             if best is not None and best.candidate.rule == plan.spaces[key].rule.name:
@@ -47,143 +56,217 @@ def recall(plan: Plan, profile: DeviceProfile, path: Path) -> Plan:
     return replace(plan, chosen=chosen, from_database=frozenset(found))
 
 
-def shares(lowered: LoweredModel, plan: Plan, trials: int) -> dict[str, int]:
-    """How many of the measurements each task gets: by its share of the estimated time, two at least.
+def prefer_winner(
+    plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, note: Callable[[str], None]
+) -> Plan:
+    """Let the language model make the programs without a record, where it has been winning on this board.
 
-    A single measurement has nothing to be compared with, so where there are too few the tasks with the
-    smallest shares get none.
+    What counts are the first programs of each proposer (`host.tuning.standing.first_choice`): those that
+    nobody has measured yet.
     """
-    costs = _costs(lowered, plan)
-    taking = sorted(costs, key=lambda key: -costs[key])[: trials // 2]
-    left = trials - 2 * len(taking)
-    total = sum(costs[key] for key in taking)
-    given = {key: 2 + int(left * costs[key] / total) for key in taking}
-    for key in taking[: trials - sum(given.values())]:
-        given[key] += 1
-    return given
+    if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
+        return plan
+    from host.tuning.board import trial_of
+    from host.tuning.standing import first_choice
+
+    with RecordStore(records) as store:
+        known = store.select(profile_data(profile), SPACE_VERSION, failed=True)
+        trials = [trial_of(record) for record in known]
+    if first_choice(trials, (GENSOR, TLM)) != TLM:
+        return plan
+    model, _ = language_model(profile, note)
+    chosen = dict(plan.chosen)
+    for key in plan.chosen.keys() - plan.from_database if model is not None else ():
+        try:
+            proposed = model.propose(plan.spaces[key], profile, (), 1, seed) if model is not None else []
+        except EdgeError as error:
+            note(f"the language model proposes nothing, so gensor's program is taken: {one_line(error)}")
+            continue
+        if proposed:
+            chosen[key] = proposed[0]
+    return replace(plan, chosen=chosen)
 
 
-def _costs(lowered: LoweredModel, plan: Plan) -> dict[str, float]:
-    """Estimated seconds of each task in one run of the model."""
-    estimates = {
-        task.workload_hash: task.weight * plan.chosen[task.workload_hash].estimate_s
-        for task in lowered.tasks
-        if task.workload_hash in plan.chosen
-    }
-    known = [estimate for estimate in estimates.values() if estimate > 0]
-    # A recalled program whose proposer had no estimate counts as the average.
-    mean = sum(known) / len(known) if known else 1.0
-    return {key: estimate if estimate > 0 else mean for key, estimate in estimates.items()}
+def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple[Proposer | None, str]:
+    """The language model for a device with the digest of its weights; None where there is none to use."""
+    from host.tlm.card import read_card
+    from host.tlm.checkpoints import model_for
+    from host.tlm.proposer import Tlm
+
+    try:
+        checkpoint = model_for(profile, tell=note)
+        return Tlm(checkpoint), read_card(checkpoint).weights
+    except TlmError as error:
+        note(f"no language model proposes: {one_line(error)}")
+        return None, ""
 
 
-@dataclass
-class Tuner:
-    """Measures candidates of one model's tasks on one device.
+@dataclass(frozen=True)
+class Tuning:
+    """Tunes the tasks of one lowered model on one device.
 
     Attributes:
-        device: where.
+        options: budget, seed, records, whether to train.
         profile: of the device.
-        store: where every measurement is kept.
+        device: connected.
+        connect: connects to it again.
         folder: scratch.
-        seed: of the proposals.
-        origin: provenance of the records.
         clock: counts the stage and shows progress.
+        content_hash: of the model file and its shapes.
+        versions: of the host's packages.
+        replaced: told of the connection that takes the place of a lost one.
     """
 
-    device: Device
+    options: CompileOptions
     profile: DeviceProfile
-    store: RecordStore
+    device: Device
+    connect: Callable[[], Device]
     folder: Path
-    seed: int
-    origin: Mapping[str, Any]
     clock: StageClock
+    content_hash: str
+    versions: Mapping[str, str]
+    replaced: Callable[[Device], None]
 
-    def improve(self, lowered: LoweredModel, plan: Plan, trials: int) -> Plan:
-        """Spend `trials` measurements; what is measured is kept even if this is interrupted.
+    def improve(self, lowered: LoweredModel, constructed: Plan, plan: Plan) -> tuple[Plan, TuneResult]:
+        """Spend the budget and take the best program of each task.
 
-        Measurements of an earlier, interrupted run of the same command count, so that it resumes.
+        Args:
+            lowered: the model.
+            constructed: a program of Gensor's for each task, with its estimate.
+            plan: the programs to improve on.
 
         Raises:
-            DeviceError: the device went away.
+            DeviceError: the device went away and does not come back; what was measured is kept.
         """
-        from host.measure.kernels import KernelRunner
+        from host.tuning.bench import DeviceBench
+        from host.tuning.engine import tune
 
-        given = shares(lowered, plan, trials)
-        chosen = dict(plan.chosen)
-        done = 0
+        note = self.clock.progress.note
         with (
             self.clock.stage("tune"),
-            self.device.open_session("tvm", self.profile.threads, _TIME_LIMIT_S) as session,
-            KernelRunner(session) as runner,
+            RecordStore(records_of(self.options)) as store,
+            DeviceBench(self.device, self.profile, self.connect, self.folder, note) as bench,
         ):
-            for task in lowered.tasks:
-                count = given.get(task.workload_hash, 0)
-                if count:
-                    chosen[task.workload_hash] = self._best(task, plan, count, runner, done, trials)
-                    done += count
-        recalled = frozenset(key for key in plan.from_database if chosen[key] == plan.chosen[key])
-        return replace(plan, chosen=chosen, from_database=recalled)
+            proposers, trainer, bases = self._proposers()
+            try:
+                result = tune(
+                    _tuning_tasks(lowered.tasks, constructed),
+                    self.profile,
+                    proposers,
+                    bench,
+                    store,
+                    self._options(lowered.name, bases),
+                    trainer,
+                    _Shown(self.clock),
+                )
+            finally:
+                if bench.device is not self.device:
+                    self.replaced(bench.device)
+        skipped = {**_reasons(lowered.tasks, constructed), **result.skipped}
+        return _improved(plan, result), replace(result, skipped=skipped)
 
-    def _best(
-        self, task: Task, plan: Plan, count: int, runner: KernelRunner, done: int, total: int
-    ) -> Candidate:
-        present = plan.chosen[task.workload_hash]
-        measured: dict[Candidate, float] = {}
-        for index, candidate in enumerate(self._candidates(task, plan, count)):
-            measurement = self._measured(task, plan, candidate, runner)
-            if measurement is not None:
-                measured[candidate] = measurement.median_s
-            self.clock.progress.advance(done + index + 1, total)
-        if not measured:
-            return present
-        best = min(measured, key=lambda candidate: measured[candidate])
-        before = measured.get(present)
-        return present if before is not None and measured[best] > _GAIN * before else best
-
-    def _candidates(self, task: Task, plan: Plan, count: int) -> Sequence[Candidate]:
-        """The present program first, then the proposer's others."""
+    def _proposers(self) -> tuple[list[Proposer], Trainer | None, dict[str, str]]:
+        """Everybody who proposes, who trains, and the digests of language models by proposer."""
         from host.gensor import Gensor
+        from host.tuning.finetuning import FinetuneTrainer
 
-        present = plan.chosen[task.workload_hash]
-        space = plan.spaces[task.workload_hash]
-        history = [
-            (record.candidate, record.measurement)
-            for record in self.store.history(task.workload_hash, profile_data(self.profile))
-        ]
-        with defects_as(ScheduleError, task.name):
-            proposed = Gensor().propose(space, self.profile, history, count, self.seed)
-        others = [one for one in proposed if one.decisions != present.decisions]
-        return [present, *others][:count]
+        model, digest = language_model(self.profile, self.clock.progress.note)
+        if model is None:
+            return [Gensor()], None, {}
+        trainer = None
+        if self.options.train:
+            beside, gentle = self._beside()
+            threads = 1 if beside and gentle else host_cores()
+            trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, gentle)
+        return [Gensor(), model], trainer, {TLM: digest}
 
-    def _measured(
-        self, task: Task, plan: Plan, candidate: Candidate, runner: KernelRunner
-    ) -> Measurement | None:
-        """The kept or new measurement of a candidate; None where it does not build or run."""
-        data = profile_data(self.profile)
-        for record in self.store.history(task.workload_hash, data):
-            if record.candidate.decisions == candidate.decisions and record.origin == self.origin:
-                return record.measurement
-        try:
-            measurement = self._measure(task, plan, candidate, runner)
-        except (ScheduleError, BuildError, MeasureError, SessionLost) as error:
-            self.clock.progress.note(f"a candidate of {task.name} is left out: {one_line(error)}")
-            return None
-        self.store.append([Record(candidate, data, measurement, origin=dict(self.origin))])
-        return measurement
+    def _options(self, model: str, bases: Mapping[str, str]) -> Any:
+        from host.tuning.board import tuning_key
+        from host.tuning.budget import Budget
+        from host.tuning.options import TuneOptions
 
-    def _measure(self, task: Task, plan: Plan, candidate: Candidate, runner: KernelRunner) -> Measurement:
-        from host.build import KernelCache, build_kernel_library, target_for
-        from host.space import scheduled_function
+        beside, gentle = self._beside()
+        origin = {
+            "command": self.options.command,
+            "seed": self.options.seed,
+            "versions": dict(self.versions),
+            "model": model,
+            "device": self.profile.device,
+        }
+        return TuneOptions(
+            tuning=tuning_key(self.content_hash, self.options.seed),
+            budget=Budget(self.options.trials, self.options.budget_s),
+            seed=self.options.seed,
+            beside=beside,
+            gentle=gentle,
+            workers=1 if gentle else host_cores(),
+            origin=origin,
+            bases=bases,
+        )
 
-        with defects_as(ScheduleError, task.name):
-            function = scheduled_function(plan.spaces[task.workload_hash].apply(candidate))
-        library = self.folder / "candidate.so"
-        target = target_for(self.profile.board)
-        build_kernel_library({task.name: function}, library, target, KernelCache())
-        arguments = [
-            (tuple(int(size) for size in parameter.shape), str(parameter.dtype))
-            for parameter in task.function.params
-        ]
-        # In the model a kernel's weights are not in the cache that a loop over it would find them in.
-        flush = 2 * self.profile.hardware.level("L2").size_bytes
-        return runner.measure(library, task.name, arguments, repeat=9, flush_bytes=flush, max_s=2.0)
+    def _beside(self) -> tuple[bool, bool]:
+        """Whether work may run beside measurements, and whether it has to give way to them."""
+        local = self.device.shares_files
+        return not local or host_cores() > self.profile.threads, local
+
+
+def host_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _tuning_tasks(tasks: tuple[Task, ...], constructed: Plan) -> list[TuningTask]:
+    """Tasks that have a design space, with the constructor's estimates."""
+    from host.tuning.tasks import TuningTask
+
+    estimates = {key: one.estimate_s for key, one in constructed.chosen.items() if one.estimate_s > 0}
+    mean = math.fsum(estimates.values()) / len(estimates) if estimates else 1.0
+    return [
+        TuningTask(replace(constructed.spaces[key], task=task), estimates.get(key, mean))
+        for task in tasks
+        if (key := task.workload_hash) in constructed.spaces
+    ]
+
+
+def _reasons(tasks: tuple[Task, ...], constructed: Plan) -> dict[str, str]:
+    """Why tasks have no design space, by kernel name."""
+    return {
+        task.name: constructed.reasons.get(task.workload_hash, "no rule matches it")
+        for task in tasks
+        if task.workload_hash not in constructed.spaces
+    }
+
+
+def _improved(plan: Plan, result: TuneResult) -> Plan:
+    """The plan with the best program of each task."""
+    best = {task.workload_hash: task.best for task in result.tasks if task.best is not None}
+    earlier = {task.workload_hash for task in result.tasks if task.earlier}
+    reasons = {key: reason for key, reason in plan.reasons.items() if key not in best}
+    kept = plan.from_database - best.keys()
+    return replace(
+        plan, chosen={**plan.chosen, **best}, reasons=reasons, from_database=frozenset(kept | earlier)
+    )
+
+
+class _Shown:
+    """Shows a tuning as the progress of a stage."""
+
+    def __init__(self, clock: StageClock) -> None:
+        self._progress = clock.progress
+
+    def note(self, text: str) -> None:
+        self._progress.note(text)
+
+    def moment(self, moment: Moment) -> None:
+        budget = moment.budget
+        if budget.trials:
+            self._progress.advance(moment.trials, budget.trials)
+        else:
+            self._progress.advance(round(min(moment.elapsed_s, budget.seconds)), round(budget.seconds))
+        parts = [f"{moment.trials} trials", f"model {moment.model_s * 1e3:.3f} ms"]
+        if moment.unmeasured:
+            parts[-1] += f" ({moment.unmeasured} tasks as estimated)"
+        parts += [f"{name} {count}" for name, count in sorted(moment.won.items())]
+        if moment.loss is not None:
+            parts.append(f"withheld error {moment.loss:.3f}")
+        self._progress.status(", ".join(parts))

@@ -70,9 +70,8 @@ def tune(
     with _Loop(usable, profile, proposers, bench, store, options, trainer, notes) as loop:
         loop.run()
     return replace(
-        summary(usable, loop.board),
+        summary(usable, loop.board, loop.measured),
         skipped=skipped,
-        measured_now=loop.measured,
         trainings=tuple(loop.trainings),
         stopped=loop.stopped,
         seconds=time.monotonic() - begin,

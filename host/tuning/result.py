@@ -28,6 +28,7 @@ class TunedTask:
         first_s: seconds of the first program measured on the board; None where none runs.
         best: the program to take; None where none runs.
         best_s: its seconds of one call.
+        earlier: whether it was measured before this run.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TunedTask:
     first_s: float | None
     best: Candidate | None
     best_s: float | None
+    earlier: bool
 
 
 @dataclass(frozen=True)
@@ -100,21 +102,29 @@ class TuneResult:
         return self.curve[0][1]
 
 
-def summary(tasks: Sequence[TuningTask], board: BoardRecords) -> TuneResult:
-    """The figures that the records of a tuning hold."""
-    tuned = tuple(_tuned(task, board) for task in tasks)
+def summary(tasks: Sequence[TuningTask], board: BoardRecords, measured_now: int) -> TuneResult:
+    """The figures that the records of a tuning hold.
+
+    Args:
+        tasks: of the model.
+        board: its records.
+        measured_now: how many of them, the last ones, are of this run.
+    """
+    earlier = len(board.records) - measured_now
+    before = {id(one) for one in board.records[:earlier]}
+    tuned = tuple(_tuned(task, board, before) for task in tasks)
     return TuneResult(
         tasks=tuned,
         skipped={},
         proposers=_proposers(tuned, board),
         trials=len(board.mine),
-        measured_now=0,
+        measured_now=measured_now,
         curve=curve(tasks, board),
         shares=_shares(board),
     )
 
 
-def _tuned(task: TuningTask, board: BoardRecords) -> TunedTask:
+def _tuned(task: TuningTask, board: BoardRecords, before: set[int]) -> TunedTask:
     known = board.of(task)
     mine = [time for one, time in known if one.origin.get("tuning") == board.tuning]
     best = board.best(task)
@@ -127,6 +137,7 @@ def _tuned(task: TuningTask, board: BoardRecords) -> TunedTask:
         first_s=_first(board, task),
         best=None if best is None else best[0].candidate,
         best_s=None if best is None else best[1],
+        earlier=best is not None and id(best[0]) in before,
     )
 
 

@@ -34,10 +34,11 @@ class ConsoleProgress:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("{task.fields[status]}"),
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=None, visible=False)
+        self._task = self._bar.add_task("", total=None, visible=False, status="")
         self._stage = ""
         self._begin = 0.0
 
@@ -58,7 +59,7 @@ class ConsoleProgress:
         """A new stage begins."""
         self._finish()
         self._stage, self._begin = name, time.perf_counter()
-        self._bar.reset(self._task, description=name, total=None, visible=True)
+        self._bar.reset(self._task, description=name, total=None, visible=True, status="")
 
     def advance(self, done: int, total: int) -> None:
         """So much of the stage is done."""
@@ -67,6 +68,10 @@ class ConsoleProgress:
     def note(self, text: str) -> None:
         """Something that the user should know."""
         self._console.print(f"note: {text}", markup=False, soft_wrap=True)
+
+    def status(self, text: str) -> None:
+        """What the stage has come to so far."""
+        self._bar.update(self._task, status=text)
 
     def _finish(self) -> None:
         if self._stage:

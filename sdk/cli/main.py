@@ -21,7 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from host.errors import EdgeError
-from sdk.cli import bundles, compile_model, deploy, devices, env, explain, profile, records, run, tlm
+from sdk.cli import bundles, compile_model, deploy, devices, env, explain, profile, records, run, tlm, tune
 from sdk.cli.options import State
 from targets import BoardFileError
 
@@ -42,7 +42,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for group in (deploy, compile_model, profile, explain, run, bundles, devices, env, records, tlm):
+    for group in (deploy, compile_model, profile, explain, run, bundles, devices, env, records, tlm, tune):
         group.register(app)
     return app
 

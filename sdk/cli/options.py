@@ -35,6 +35,12 @@ Verbose = Annotated[
 DeviceName = Annotated[str, typer.Option("--device", help="The device's name; sdk devices lists them.")]
 Backend = Annotated[str, typer.Option(help="auto, tvm, onnxruntime or litert.")]
 Trials = Annotated[int, typer.Option(help="Kernels to measure in all; 0 measures only the finished model.")]
+Budget = Annotated[
+    str, typer.Option("--budget", metavar="3m", help="Time for measuring kernels: 90s, 3m, 1h.")
+]
+Train = Annotated[
+    bool, typer.Option("--train/--no-train", help="Whether the language model learns from the measurements.")
+]
 Threads = Annotated[int, typer.Option(help="Threads for the model; 0 takes all cores of the device.")]
 Shapes = Annotated[
     list[str] | None,
@@ -77,6 +83,19 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | tuple[int, in
             raise UserError(f"--shape {text}: {name!r} was given a shape already")
         shapes[name] = shape
     return shapes
+
+
+def parse_seconds(text: str) -> float:
+    """`3m` in seconds; 0 for "".
+
+    Raises:
+        UserError: not of that form.
+    """
+    if not text:
+        return 0.0
+    from host.tuning.budget import parse_budget
+
+    return parse_budget(text)
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

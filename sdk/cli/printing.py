@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host.bundle import writing
-from host.deployment import Contender, DeployResult
+from host.deployment import Contender, DeployResult, TunedModel
 from host.model import Energy, Measurement
 from sdk.cli.console import print_line
 from sdk.model import Deployment
+from sdk.report.tuning import STOPPED
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
     from host.deployment.explain import Explanation
+    from host.tuning.result import TuneResult
     from targets import HardwareModel
 
 
@@ -51,6 +53,8 @@ def print_deployment(deployment: Deployment) -> None:
     print_line(f"energy    {energy_text(result.measurement.energy)}")
     if result.tasks:
         print_line(f"kernels   {kernels_text(result)}")
+    if result.tuning is not None:
+        print_tuning(result.tuning)
     print_line(f"bundle    {result.bundle}{' (installed and active)' if result.installed else ''}")
     print_line(f"report    {deployment.report}")
 
@@ -115,6 +119,36 @@ def kernels_text(result: DeployResult) -> str:
     if defaults:
         text += f"; on a default schedule {result.default_share:.1%} of the time: {', '.join(defaults)}"
     return text
+
+
+def print_tuned(result: TunedModel) -> None:
+    """What `sdk tune` ends with."""
+    print_line("")
+    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    print_tuning(result.tuning)
+    print_line(f"records   {result.records}")
+
+
+def print_tuning(tuning: TuneResult) -> None:
+    """Who won what, and what it gained."""
+    now = f", {tuning.measured_now} of them now" if tuning.measured_now != tuning.trials else ""
+    print_line(f"tuned     {tuning.trials} trials{now}; {STOPPED.get(tuning.stopped, 'interrupted')}")
+    print_line(
+        f"kernels   {tuning.model_s * 1e3:.3f} ms a run in all, "
+        f"with the first program of each {tuning.first_model_s * 1e3:.3f} ms"
+    )
+    for index, one in enumerate(tuning.proposers):
+        failed = f", {one.failed} failed" if one.failed else ""
+        print_line(
+            f"{'won by' if index == 0 else '':<9} {one.name:<12} {one.tasks_won} kernels, "
+            f"{one.time_won:.0%} of the time, {one.trials} tried{failed}"
+        )
+    for number, training in enumerate(tuning.trainings, start=1):
+        used = "in use" if training.proposer is not None else "not used"
+        print_line(
+            f"{'learned' if number == 1 else '':<9} withheld error {training.before:.3f} -> "
+            f"{training.after:.3f}, {used}, {training.seconds:.1f} s"
+        )
 
 
 def print_profile(result: DeployResult) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, which people with colour blindness tell apart.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-_SOURCE_COLOURS = {
+SOURCE_COLOURS = {
     "gensor": "#0072b2",
     "tlm": "#009e73",
     "tree": "#56b4e9",
@@ -78,7 +78,7 @@ def kernel_chart(result: DeployResult) -> Chart | None:
                 "y": [task.name for task in mine],
                 "x": [_microseconds(task) for task in mine],
                 "text": [f"{task.weight} x {task.latency_us:.1f} us" for task in mine],
-                "marker": {"color": _SOURCE_COLOURS.get(source, "#999999")},
+                "marker": {"color": SOURCE_COLOURS.get(source, "#999999")},
             }
         )
     order = [task.name for task in reversed(shown)]

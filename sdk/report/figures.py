@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from host.deployment import DeployResult, figures
+from host.deployment import DeployResult, TunedModel, figures
 
 
 def deploy_json(result: DeployResult) -> dict[str, Any]:
@@ -49,6 +49,22 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
             "after": result.measurement.state_after,
         },
         "seconds": dict(result.seconds),
+        "versions": dict(result.versions),
+        "command": result.command,
+        "tuning": None if result.tuning is None else figures.tuning(result.tuning),
+    }
+
+
+def tune_json(result: TunedModel) -> dict[str, Any]:
+    """What `sdk tune --json` writes."""
+    return {
+        "schema": "edgetlm.tune/1",
+        "name": result.name,
+        "device": result.device,
+        "threads": result.threads,
+        "records": result.records,
+        **figures.tuning(result.tuning),
+        "stages": dict(result.seconds),
         "versions": dict(result.versions),
         "command": result.command,
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdk.report.charts import energy_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
 from sdk.report.page import StagedPage, render_page
+from sdk.report.tuning import STOPPED, tuning_charts
 
 if TYPE_CHECKING:
     from host.deployment import DeployResult
@@ -28,11 +29,14 @@ def render(result: DeployResult) -> str:
         "energy": energy_chart(result),
         "stages": stage_chart(result),
     }
+    if result.tuning is not None:
+        charts |= tuning_charts(result.tuning)
     return render_page(
         "report.html.j2",
         charts,
         result=result,
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
+        stopped=STOPPED,
         shape_text=lambda spec: _shape_text(result, spec),
     )
 

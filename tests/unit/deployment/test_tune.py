@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tvm
 from tvm.script import tirx as T
 
-from host.deployment import Silence
-from host.deployment.clock import StageClock
+from host.deployment import CompileOptions
 from host.deployment.compile import Plan
-from host.deployment.tune import Tuner, recall, shares
-from host.errors import SessionLost
+from host.deployment.tune import language_model, prefer_winner, recall, records_of
+from host.errors import TlmError
 from host.gensor import Gensor
-from host.model import Candidate, DeviceProfile, LoweredModel, Measurement, Signature, Task
+from host.model import Candidate, DeviceProfile, Task
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.space import space_for
@@ -50,72 +48,6 @@ def planned(tasks: tuple[Task, ...] = (TASK,)) -> Plan:
     return Plan(spaces, chosen, {})
 
 
-def lowered(tasks: tuple[Task, ...] = (TASK,)) -> LoweredModel:
-    return LoweredModel("net", Signature((), ()), tvm.IRModule({}), (), tasks, tvm.target.Target("llvm"))
-
-
-class Bench(Tuner):
-    """A tuner whose measurements are made up by a function of the candidate."""
-
-    def __init__(self, store: RecordStore, times: Any, folder: Path) -> None:
-        super().__init__(None, profile(), store, folder, 0, {"command": "test"}, StageClock(Silence()))  # type: ignore[arg-type]
-        self.times = times
-        self.calls: list[Candidate] = []
-
-    def _measure(self, task: Task, plan: Plan, candidate: Candidate, runner: Any) -> Measurement:
-        self.calls.append(candidate)
-        return measurement(self.times(len(self.calls)))
-
-    def best(self, plan: Plan, count: int) -> Candidate:
-        return self._best(TASK, plan, count, None, 0, count)  # type: ignore[arg-type]
-
-
-def test_heavy_tasks_get_the_measurements_and_none_a_single_one() -> None:
-    tasks = tuple(
-        replace(TASK, name=f"t{i}", workload_hash=f"hash{i}", weight=weight)
-        for i, weight in enumerate((1, 8, 2))
-    )
-    plan = planned(tasks)
-    given = shares(lowered(tasks), plan, 40)
-    assert sum(given.values()) == 40
-    assert given["hash1"] > given["hash2"] > given["hash0"] >= 2
-    assert shares(lowered(tasks), plan, 3) == {"hash1": 3}
-    assert shares(lowered(tasks), plan, 1) == {}
-
-
-def test_the_fastest_is_kept_and_every_measurement_recorded(tmp_path: Path) -> None:
-    with RecordStore(tmp_path / "r.sqlite") as store:
-        bench = Bench(store, lambda call: [3.0, 2.0, 1.0, 2.5][call - 1], tmp_path)
-        plan = planned()
-        best = bench.best(plan, 4)
-        assert bench.calls[0] == plan.chosen["hash-dense"]
-        assert best == bench.calls[2]
-        assert len(list(store)) == 4
-        again = Bench(store, lambda call: 9.0, tmp_path)
-        assert again.best(plan, 4).decisions == best.decisions
-        assert again.calls == [], "what was measured for the same command is not measured again"
-
-
-def test_noise_does_not_change_the_program(tmp_path: Path) -> None:
-    with RecordStore(tmp_path / "r.sqlite") as store:
-        bench = Bench(store, lambda call: 1.0 if call == 1 else 0.99, tmp_path)
-        plan = planned()
-        assert bench.best(plan, 3) == plan.chosen["hash-dense"]
-
-
-def test_a_candidate_that_kills_its_session_is_left_out(tmp_path: Path) -> None:
-    def times(call: int) -> float:
-        if call == 2:
-            raise SessionLost("crashed")
-        return 3.0 - call
-
-    with RecordStore(tmp_path / "r.sqlite") as store:
-        bench = Bench(store, times, tmp_path)
-        best = bench.best(planned(), 2)
-        assert best == bench.calls[0]
-        assert len(list(store)) == 1
-
-
 def test_records_are_recalled_for_the_same_profile_only(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
     plan = planned()
@@ -137,7 +69,80 @@ def test_records_are_recalled_for_the_same_profile_only(tmp_path: Path) -> None:
     assert elsewhere.from_database == frozenset()
 
 
-@pytest.mark.parametrize("trials", [2, 7, 100])
-def test_never_more_than_asked_for(trials: int) -> None:
-    tasks = tuple(replace(TASK, workload_hash=f"hash{i}", weight=i + 1) for i in range(5))
-    assert sum(shares(lowered(tasks), planned(tasks), trials).values()) <= trials
+def trials_of(store: RecordStore, proposer: str, milliseconds: float) -> None:
+    """First programs of four other tasks of this board."""
+    made = [
+        Record(
+            Candidate(f"other{number}", "tiled", (("rows", 1),), proposer, 1.0), profile_data(profile()), time
+        )
+        for number, time in enumerate([measurement(milliseconds)] * 4)
+    ]
+    store.append(made)
+
+
+class Model:
+    """A language model that has another program than Gensor's, or a damaged checkpoint."""
+
+    name = "tlm"
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.asked: list[str] = []
+
+    def propose(self, space: Any, profile: Any, history: Any, k: int, seed: int) -> list[Candidate]:
+        self.asked.append(space.task.workload_hash)
+        if self.error:
+            raise TlmError(self.error)
+        return [replace(one, proposer="tlm") for one in Gensor().propose(space, profile, (), 8, 1)[-1:]]
+
+
+def test_the_winner_of_first_programs_makes_those_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = tuple(replace(TASK, name=name, workload_hash=f"hash-{name}") for name in ("one", "two"))
+    plan = planned(tasks)
+    path = tmp_path / "r.sqlite"
+    notes: list[str] = []
+    model = Model()
+    monkeypatch.setattr("host.deployment.tune.language_model", lambda *_: (model, "digest"))
+
+    def preferred(known: Plan) -> Plan:
+        return prefer_winner(known, profile(), path, 0, notes.append)
+
+    assert preferred(plan) is plan
+    assert not path.exists()
+    with RecordStore(path) as store:
+        trials_of(store, "gensor", 2.0)
+    assert preferred(plan) is plan, "nobody has beaten gensor yet"
+    with RecordStore(path) as store:
+        trials_of(store, "tlm", 1.0)
+        store.append([Record(plan.chosen["hash-one"], profile_data(profile()), measurement(1.0))])
+    recalled = recall(plan, profile(), path)
+    chosen = preferred(recalled).chosen
+    assert model.asked == ["hash-two"], "what is on record stays"
+    assert (chosen["hash-one"].proposer, chosen["hash-two"].proposer) == ("gensor", "tlm")
+    assert notes == []
+    model.error = "model.json is damaged; copy the model again"
+    assert preferred(recalled).chosen == recalled.chosen
+    assert len(notes) == 1 and "model.json is damaged" in notes[0]
+
+
+def test_without_weights_gensor_alone_proposes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("host.tlm.checkpoints.SHIPPED", tmp_path / "nothing")
+    notes: list[str] = []
+    assert language_model(profile(), notes.append) == (None, "")
+    assert len(notes) == 1 and notes[0].startswith("no language model proposes: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({}, "records.sqlite"),
+        ({"records": "a/b.sqlite"}, "a/b.sqlite"),
+        ({"records": "sqlite://"}, "sqlite://"),
+    ],
+)
+def test_records_are_where_they_were_asked_for(options: dict[str, Any], place: str) -> None:
+    found = records_of(CompileOptions(Path("net.onnx"), **options))
+    assert str(found).endswith(place)
+    assert isinstance(found, str) is ("://" in place)

@@ -1,0 +1,114 @@
+"""`sdk tune`: measure programs of a model's kernels on a device, learn from them, and install nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.deployment import compile as compiling
+from host.deployment.clock import StageClock
+from host.deployment.making import Maker, check_file, read_model, versions
+from host.deployment.options import DeployOptions, Progress, Silence
+from host.deployment.profiles import profile_of
+from host.deployment.tune import recall, records_of
+from host.errors import ImportFailed, UserError
+
+if TYPE_CHECKING:
+    from host.transport import Device
+    from host.tuning.result import TuneResult
+    from targets import MachineDescription
+
+
+@dataclass(frozen=True)
+class TunedModel:
+    """What `sdk tune` reports.
+
+    Attributes:
+        name: of the model.
+        device: name of the device.
+        machine: what it is.
+        threads: that the kernels used.
+        tuning: what was found out.
+        records: where the records are kept.
+        seconds: by stage, with "total".
+        versions: by name, of host and device.
+        command: the command line.
+    """
+
+    name: str
+    device: str
+    machine: MachineDescription
+    threads: int
+    tuning: TuneResult
+    records: str
+    seconds: Mapping[str, float]
+    versions: Mapping[str, str]
+    command: str
+
+
+def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
+    """Spend a budget of measurements on a model's kernels; deployments to come use what is found.
+
+    Args:
+        options: model, device, budget and records; nothing is compared, bundled or installed.
+        progress: where stages are told.
+
+    Raises:
+        UserError: the request cannot be: file, shape, device, budget.
+        ImportFailed, LoweringError: the compiler cannot do it.
+        DeviceError: the device went away and does not come back; what was measured is kept.
+    """
+    options.check()
+    if not options.tuned:
+        raise UserError("a tuning needs an end: give --trials N or --budget 3m")
+    if options.ranged:
+        raise UserError("kernels are measured at one length: give one with --shape, not a range")
+    check_file(options.model)
+    from host.transport import connect
+
+    clock = StageClock(progress or Silence())
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        with clock.stage("connect"):
+            connected = _Connected(connect(options.device))
+        try:
+            return _tuned(options, connected, clock, Path(folder))
+        finally:
+            connected.device.close()
+
+
+@dataclass
+class _Connected:
+    """The device, by whichever connection there is now."""
+
+    device: Device
+
+    def replace(self, device: Device) -> None:
+        """Another connection takes the place of a lost one."""
+        self.device = device
+
+
+def _tuned(options: DeployOptions, connected: _Connected, clock: StageClock, folder: Path) -> TunedModel:
+    machine = connected.device.describe()
+    profile = profile_of(connected.device, options.threads, clock.progress.note)
+    maker = Maker(options, profile, folder, clock, connected.device, connected.replace)
+    model = read_model(options, clock)
+    if model.module is None:
+        raise ImportFailed(model.reason, model.operator)
+    lowered = compiling.lower_model(model, profile, clock)
+    constructed = compiling.propose(lowered, profile, options.seed, clock)
+    plan = recall(constructed, profile, records_of(options))
+    _, tuning = maker.tuning(model).improve(lowered, constructed, plan)
+    return TunedModel(
+        name=model.name,
+        device=options.device,
+        machine=machine,
+        threads=profile.threads,
+        tuning=tuning,
+        records=str(records_of(options)),
+        seconds=clock.seconds(),
+        versions={**versions(), **profile.software},
+        command=options.command,
+    )

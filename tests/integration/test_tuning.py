@@ -1,0 +1,80 @@
+"""`sdk tune` and what deployments make of it, on the agent of this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from host.deployment.tune import default_store
+from host.records import Record, RecordStore
+from sdk.cli.main import main
+from tests.integration.small_models import floats, save
+
+
+def perceptron(path: Path) -> Path:
+    """Two layers with a ReLU between on 8x64."""
+    draw = np.random.default_rng(0)
+    weights = {
+        "a": draw.normal(size=(64, 96)).astype(np.float32),
+        "b": draw.normal(size=(96, 32)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "b"], ["y"]),
+    ]
+    return save(path, nodes, [floats("x", 8, 64)], [floats("y", 8, 32)], weights)
+
+
+def records() -> list[Record]:
+    with RecordStore(default_store()) as store:
+        return list(store)
+
+
+def figures(path: Path) -> dict[str, object]:
+    return dict(json.loads(path.read_text()))
+
+
+def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = perceptron(tmp_path / "net.onnx")
+    command = ["tune", str(model), "--threads", "1", "--trials", "12", "--json", str(tmp_path / "t.json")]
+    assert main(command) == 0
+    kept = records()
+    tuned = figures(tmp_path / "t.json")
+    assert len(kept) == tuned["trials"] == tuned["measured_now"] == 12
+    assert all(one.measurement.median_s > 0 for one in kept if not one.failure)
+    assert all(one.origin["sentence"] and one.origin["versions"] for one in kept)
+    assert "12 trials" in capsys.readouterr().out
+    assert "Who won what" in (Path("edgetlm-out") / "net" / "tuning.html").read_text()
+    # The same command has nothing left to do, and a deployment finds every kernel on record.
+    assert main(command) == 0
+    assert figures(tmp_path / "t.json")["measured_now"] == 0
+    assert len(records()) == 12
+    deploy = ["deploy", str(model), "--threads", "1", "--backend", "tvm", "--json", str(tmp_path / "d.json")]
+    assert main(deploy) == 0
+    deployed = figures(tmp_path / "d.json")
+    best = {one.candidate.workload_hash: one.candidate for one in kept}
+    tasks = [task for task in deployed["tasks"] if task["workload_hash"] in best]  # type: ignore[attr-defined]
+    assert len(tasks) >= 2
+    assert all(task["from_database"] and task["source"] == "gensor" for task in tasks)
+    assert deployed["tuning"] is None
+    # A deployment with trials goes on with the same budget.
+    assert main([*deploy, "--trials", "16"]) == 0
+    more = figures(tmp_path / "d.json")["tuning"]
+    assert isinstance(more, dict)
+    assert (more["trials"], more["measured_now"], len(records())) == (16, 4, 16)
+
+
+def test_a_tuning_needs_an_end_and_a_time_that_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = perceptron(tmp_path / "net.onnx")
+    assert main(["tune", str(model)]) == 2
+    assert "give --trials N or --budget 3m" in capsys.readouterr().err
+    assert main(["tune", str(model), "--budget", "3"]) == 2
+    assert "write a time as 90s, 3m or 1h" in capsys.readouterr().err
+    assert not default_store().exists()

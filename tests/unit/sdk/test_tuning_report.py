@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from host.deployment import TunedModel
+from host.model import Candidate
+from host.tuning.result import ProposerFigures, TunedTask, TuneResult
+from host.tuning.trainer import Trained
+from sdk.cli.printing import print_tuned
+from sdk.report.figures import deploy_json, tune_json
+from sdk.report.html import render
+from sdk.report.tuning import curve_chart, render_tuning, shares_chart
+from tests.unit.deployment.samples import result
+
+
+def tuning() -> TuneResult:
+    """Two kernels, one won by each proposer; the model's time falls from 5 ms to 3 ms."""
+    best = Candidate("hash", "tiled", (("rows", 4),), "tlm", 1e-3)
+    return TuneResult(
+        tasks=(
+            TunedTask("conv <b>", "hash", 2, 4, 1, 2e-3, best, 1e-3, False),
+            TunedTask("dense", "hash2", 1, 2, 0, 1e-3, replace(best, proposer="gensor"), 1e-3, True),
+        ),
+        skipped={"copy": "it has no decisions"},
+        proposers=(ProposerFigures("tlm", 1, 2 / 3, 3, 2, 1), ProposerFigures("gensor", 1, 1 / 3, 3, 1, 0)),
+        trials=6,
+        measured_now=4,
+        curve=((0, 5e-3), (1, 5e-3), (6, 3e-3)),
+        shares=({"gensor": 2, "tlm": 1}, {"gensor": 1, "tlm": 2}),
+        trainings=(Trained(None, "digest", 0.9, 1.0, 3.0),),
+        stopped="gain",
+    )
+
+
+def tuned() -> TunedModel:
+    machine = result().machine
+    return TunedModel(
+        "net", "desk", machine, 1, tuning(), "r.sqlite", {"total": 2.0}, {}, "sdk tune net.onnx"
+    )
+
+
+def test_charts_show_the_curve_and_whose_the_programs_were() -> None:
+    curve, shares = curve_chart(tuning()), shares_chart(tuning())
+    assert curve is not None and shares is not None
+    assert (curve["data"][0]["x"], curve["data"][0]["y"]) == ([0, 1, 6], [5.0, 5.0, 3.0])
+    assert {trace["name"]: trace["y"] for trace in shares["data"]} == {"gensor": [2, 1], "tlm": [1, 2]}
+    nothing = replace(tuning(), curve=((0, 5e-3),), shares=())
+    assert curve_chart(nothing) is None
+    assert shares_chart(nothing) is None
+
+
+@pytest.mark.parametrize("page", ["tune", "deploy"])
+def test_pages_say_who_won_what(page: str) -> None:
+    html = render_tuning(tuned()) if page == "tune" else render(replace(result(), tuning=tuning()))
+    assert "6 programs were tried, 4 of them in this run; then little more was to be expected" in html
+    assert "conv &lt;b&gt;" in html and "conv <b>" not in html
+    assert '<td>tlm</td><td class="number">1</td><td class="number">67%</td>' in html
+    assert 'id="chart-curve"' in html and 'id="chart-proposals"' in html
+    assert "it has no decisions" in html and "the old one" in html
+
+
+def test_a_deployment_without_tuning_says_nothing_of_it() -> None:
+    assert "who won what" not in render(result())
+    assert deploy_json(result())["tuning"] is None
+
+
+def test_figures_are_plain_data(tmp_path: Path) -> None:
+    figures = json.loads(json.dumps(tune_json(tuned())))
+    assert figures["schema"] == "edgetlm.tune/1"
+    assert figures["proposers"]["tlm"]["tasks_won"] == 1
+    assert figures["model_ms"] == {"first": 5.0, "best": 3.0}
+    assert figures["curve"][-1] == {"trials": 6, "model_ms": 3.0}
+    assert figures["tasks"][0]["source"] == "tlm"
+    assert figures["trainings"][0]["accepted"] is False
+
+
+def test_the_command_line_ends_with_the_winners(capsys: pytest.CaptureFixture[str]) -> None:
+    print_tuned(tuned())
+    text = capsys.readouterr().out
+    assert "6 trials, 4 of them now; little more was to be expected" in text
+    assert "won by    tlm          1 kernels, 67% of the time, 3 tried, 1 failed" in text
+    assert "withheld error 0.900 -> 1.000, not used" in text

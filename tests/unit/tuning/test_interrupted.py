@@ -1,0 +1,100 @@
+"""A tuning that is killed in the middle of a round goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import tests
+from host.model import SPACE_VERSION
+from host.records import Record, RecordStore
+from host.records.store import profile_data
+from tests.unit.tuning.simulated import profile
+from tests.unit.tuning.test_engine import programs
+
+_TRIALS, _BATCH, _SEEN = 24, 8, 11
+
+# Measures until `_SEEN` records are in the store, says so, and then takes for ever.
+_CHILD = f"""
+import sys, time
+from pathlib import Path
+from tests.unit.tuning.simulated import SimulatedBench
+from tests.unit.tuning.test_engine import options, run
+
+class Bench(SimulatedBench):
+    def measure(self, task, library):
+        if len(self.measured) == {_SEEN}:
+            print("now", flush=True)
+            time.sleep(600)
+        return super().measure(task, library)
+
+folder = Path(sys.argv[1])
+run(folder, options({_TRIALS}, {_BATCH}, beside=True), bench=Bench(folder))
+"""
+_AGAIN = f"""
+import sys
+from pathlib import Path
+from tests.unit.tuning.test_engine import options, run
+
+result = run(Path(sys.argv[1]), options({_TRIALS}, {_BATCH}, beside=True))
+print(result.trials, result.measured_now, result.stopped)
+"""
+
+
+def child(code: str, folder: Path) -> subprocess.Popen[str]:
+    root = str(Path(tests.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def records(folder: Path) -> list[Record]:
+    with RecordStore(folder / "r.sqlite") as store:
+        return list(store.select(profile_data(profile()), SPACE_VERSION, failed=True))
+
+
+def test_killed_in_the_middle_of_a_round_nothing_is_lost_or_measured_again(tmp_path: Path) -> None:
+    first = child(_CHILD, tmp_path)
+    assert first.stdout is not None
+    with first.stdout:
+        assert first.stdout.readline() == "now\n"
+        os.kill(first.pid, signal.SIGKILL)
+        assert first.wait() == -signal.SIGKILL
+    before = records(tmp_path)
+    assert len(before) == _SEEN
+    second = child(_AGAIN, tmp_path)
+    text, _ = second.communicate()
+    assert text == f"{_TRIALS} {_TRIALS - _SEEN} trials\n"
+    after = records(tmp_path)
+    assert after[:_SEEN] == before
+    assert len(after) == len(programs(after)) == _TRIALS
+
+
+def test_a_training_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    """Its input is a pipe from its parent: the end of the parent, however it came about, is the end of it."""
+    root = str(Path(tests.__file__).parents[1])
+    training = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import time\nfrom host.tuning import finetuning as f\n"
+            "import threading\nthreading.Thread(target=f._end_with_the_parent, daemon=True).start()\n"
+            "print('up', flush=True)\ntime.sleep(600)",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    assert training.stdin is not None and training.stdout is not None
+    with training.stdout:
+        assert training.stdout.readline() == "up\n"
+        time.sleep(0.1)
+        assert training.poll() is None
+        training.stdin.close()
+        assert training.wait(30) == 1
