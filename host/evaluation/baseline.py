@@ -94,6 +94,8 @@ class Baseline:
         coverage: share of the network's time that the tasks have.
         network_s: seconds of all tasks of the network by Gensor's programs.
         tasks: by share, the greatest first.
+        beside: tasks that were searched for longer as examples of their kind and are not among those; they
+            count in no figure of the network.
     """
 
     network: str
@@ -104,6 +106,7 @@ class Baseline:
     coverage: float
     network_s: float
     tasks: tuple[BaselineTask, ...]
+    beside: tuple[BaselineTask, ...] = ()
 
     @property
     def name(self) -> str:
@@ -123,6 +126,7 @@ def write_baseline(baseline: Baseline, folder: Path) -> Path:
         "coverage": baseline.coverage,
         "network_s": baseline.network_s,
         "tasks": [_task_data(entry) for entry in baseline.tasks],
+        "beside": [_task_data(entry) for entry in baseline.beside],
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{baseline.network}{SUFFIX}"
@@ -153,6 +157,7 @@ def read_baseline(folder: Path, network: str) -> Baseline:
             coverage=float(content["coverage"]),
             network_s=float(content["network_s"]),
             tasks=tuple(_task(entry, int(content["trials"])) for entry in content["tasks"]),
+            beside=tuple(_task(entry, int(content["trials"])) for entry in content["beside"]),
         )
     except (
         OSError,
@@ -194,7 +199,7 @@ def _task(entry: Mapping[str, Any], trials: int) -> BaselineTask:
     if workload_hash(function) != entry["workload_hash"]:
         raise ValueError(f"the function of {entry['name']} is another than its hash says")
     searches = {int(number): _course(course) for number, course in entry["searches"].items()}
-    if trials not in searches or not searches[trials].records:
+    if trials not in searches or not searches[trials].records or not searches[trials].by_time:
         raise ValueError(f"{entry['name']} has no program of {trials} trials")
     return BaselineTask(
         task=Task(

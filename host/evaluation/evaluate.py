@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from host.errors import DeviceError, EdgeError, SessionLost, UserError
-from host.evaluation.baseline import Baseline, baseline_names, read_baseline
+from host.evaluation.baseline import Baseline, BaselineTask, baseline_names, read_baseline
 from host.evaluation.bench import Bench, MeasurePlan, open_bench
 from host.evaluation.contest import Contest, baseline_program, hold
 from host.evaluation.figures import REACHED, tuning_time, weighted_ratio
@@ -167,26 +167,24 @@ def _network(
     load_s: float,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    results: dict[str, TaskResult] = {}
     same_target = dict(baseline.target) == dict(bench.profile.board.tvm_target)
     if not same_target:
         tell(f"{baseline.network}: its baseline was searched for another target than this device's")
+    results: dict[str, TaskResult] = {}
     try:
         subjects = {entry.task.workload_hash: Subject(bench, entry.task) for entry in baseline.tasks}
         learned = _learned(bench, baseline, subjects, options, tell)
-        for entry in baseline.tasks:
+        for entry in (*baseline.tasks, *baseline.beside):
             key = entry.task.workload_hash
+            subject = subjects.get(key) or Subject(bench, entry.task)
             selections = {
-                (method, budget): subjects[key].select(proposer, budget, options.seed)
+                (method, budget): subject.select(proposer, budget, options.seed)
                 for method, proposer in proposers.items()
                 for budget in options.budgets
             }
             selections |= {(LEARNING, budget): one for (task, budget), one in learned.items() if task == key}
-            finalists = {finalist(*which): selection.built for which, selection in selections.items()}
-            best = baseline_program(bench, entry, baseline.trials)
-            contest = hold(bench, entry, best, finalists)
-            results[key] = TaskResult(selections, contest)
-            tell(task_line(baseline.network, entry.task.name, contest))
+            results[key] = TaskResult(selections, _contest(bench, baseline, entry, selections))
+            tell(task_line(baseline.network, entry.task.name, results[key].contest))
     except SessionLost as error:
         return {"error": str(error)}
     except DeviceError:
@@ -196,6 +194,20 @@ def _network(
     methods = (*proposers, LEARNING) if learned else tuple(proposers)
     figures = network_figures(baseline, results, methods, options.budgets, load_s)
     return {**figures, "same_target": same_target}
+
+
+def _contest(
+    bench: Bench,
+    baseline: Baseline,
+    entry: BaselineTask,
+    selections: Mapping[tuple[str, int], Selection],
+) -> Contest:
+    """The finalists beside the search's program; those of longer searches take part too."""
+    finalists = {finalist(*which): selection.built for which, selection in selections.items()}
+    for trials in entry.searches:
+        if trials != baseline.trials:
+            finalists[f"metaschedule-{trials}"] = baseline_program(bench, entry, trials)
+    return hold(bench, entry, baseline_program(bench, entry, baseline.trials), finalists)
 
 
 def _learned(
@@ -229,7 +241,9 @@ def network_figures(
     load_s: float,
 ) -> dict[str, Any]:
     """A network's part of the figures."""
+    beside = [_task_figures(entry, results[entry.task.workload_hash]) for entry in baseline.beside]
     weights = {entry.task.workload_hash: entry.task.weight for entry in baseline.tasks}
+    results = {key: results[key] for key in weights}
     searched = {key: result.contest.baseline_s for key, result in results.items()}
 
     def ratio(method: str, budget: int) -> float | None:
@@ -249,6 +263,7 @@ def network_figures(
         "tuning": _tuning(baseline, results, methods, budgets, table, load_s),
         "machine_of_baseline": dict(baseline.machine),
         "tasks": [_task_figures(entry, results[entry.task.workload_hash]) for entry in baseline.tasks],
+        "beside": beside,
     }
 
 
@@ -289,16 +304,19 @@ def _tuning(
     return {"share": REACHED, "search": vars(search), "seconds": seconds, "reached": reached}
 
 
-def _task_figures(entry: Any, result: TaskResult) -> dict[str, Any]:
-    methods: dict[str, Any] = {}
+def _task_figures(entry: BaselineTask, result: TaskResult) -> dict[str, Any]:
+    contest = result.contest
+    methods: dict[str, Any] = {
+        name: {"us": seconds * 1e6, "reason": ""} for name, seconds in contest.seconds.items()
+    }
     for (method, budget), selection in result.selections.items():
         name = finalist(method, budget)
-        known = result.contest.seconds.get(name)
+        known = contest.seconds.get(name)
         methods[name] = {
             "us": None if known is None else known * 1e6,
             "decisions": dict(selection.decisions),
             "tuning_s": selection.seconds,
-            "reason": result.contest.wrong.get(name, selection.reason),
+            "reason": contest.wrong.get(name, selection.reason),
         }
     return {
         "name": entry.task.name,
@@ -306,7 +324,7 @@ def _task_figures(entry: Any, result: TaskResult) -> dict[str, Any]:
         "workload": entry.task.workload_hash,
         "weight": entry.task.weight,
         "share": entry.share,
-        "baseline_us": result.contest.baseline_s * 1e6,
-        "max_rel_err": result.contest.error,
+        "baseline_us": contest.baseline_s * 1e6,
+        "max_rel_err": contest.error,
         "methods": methods,
     }

@@ -59,7 +59,7 @@ def baselines(device: Device, profile: DeviceProfile, tmp_path_factory: pytest.T
         target = target_for(profile.board)
         for trials in (2, 4, 2):
             search_task(TASK, target, 1, runner, place.folder(TASK), trials, 0, cost_model="random")
-        network = Network("tiny", {TASK.workload_hash: 1e-5}, (TASK,), 0.75, 4e-5)
+        network = Network("tiny", (TASK,), {TASK.workload_hash: 1e-5}, (TASK,), 0.75, 4e-5)
         write_baseline(packed(network, place, {"cpu": "test"}), folder)
         longer = packed(network, replace(place, trials=4), {"cpu": "test"})
     assert [entry.searches[4].trials for entry in longer.tasks] == [4]

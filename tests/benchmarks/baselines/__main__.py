@@ -32,6 +32,8 @@ from tests.benchmarks.e2e import export_model, machine
 
 FOLDER = Path(__file__).parent
 _LONG = 1000
+# Of which one task each goes on to so many trials.
+KINDS = ("convolution", "depthwise", "matmul", "batched_matmul", "gemv", "reduction")
 _TIME_LIMIT_S = 60.0
 
 
@@ -62,34 +64,25 @@ class Place:
         )
 
 
-def longest(networks: Sequence[Network]) -> list[Task]:
+def longest(networks: Sequence[Network]) -> list[tuple[Network, Task]]:
     """One task of each kind for the long search: the one with the greatest share of its network."""
-    found: dict[str, tuple[float, Task]] = {}
+    found: dict[str, tuple[float, Network, Task]] = {}
     for network in networks:
-        for task in network.chosen:
-            share = task.weight * network.seconds[task.workload_hash] / network.total_s
-            kind = kind_of(task)
-            if kind not in found or share > found[kind][0]:
-                found[kind] = (share, task)
-    return [task for _, task in found.values()]
+        for task in network.tasks:
+            kind, share = kind_of(task), network.share(task)
+            if kind in KINDS and (kind not in found or share > found[kind][0]):
+                found[kind] = (share, network, task)
+    return [(network, task) for _, network, task in found.values()]
 
 
 def packed(network: Network, place: Place, about: Mapping[str, Any]) -> Baseline:
     """What is on record of a network."""
-    entries = []
-    for task in network.chosen:
-        folder = place.folder(task)
-        stages = [trials for trials in (place.trials, _LONG) if stage_path(folder, trials).is_file()]
-        seconds = network.seconds[task.workload_hash]
-        entries.append(
-            BaselineTask(
-                task=task,
-                kind=kind_of(task),
-                share=task.weight * seconds / network.total_s,
-                constructed_s=seconds,
-                searches={trials: course_of(task, folder, trials) for trials in stages},
-            )
-        )
+    chosen = {task.workload_hash for task in network.chosen}
+    beside = [
+        task
+        for task in network.tasks
+        if task.workload_hash not in chosen and stage_path(place.folder(task), _LONG).is_file()
+    ]
     return Baseline(
         network=network.name,
         trials=place.trials,
@@ -98,7 +91,20 @@ def packed(network: Network, place: Place, about: Mapping[str, Any]) -> Baseline
         machine=about,
         coverage=network.coverage,
         network_s=network.total_s,
-        tasks=tuple(entries),
+        tasks=tuple(_packed_task(network, task, place) for task in network.chosen),
+        beside=tuple(_packed_task(network, task, place) for task in beside),
+    )
+
+
+def _packed_task(network: Network, task: Task, place: Place) -> BaselineTask:
+    folder = place.folder(task)
+    stages = [trials for trials in (place.trials, _LONG) if stage_path(folder, trials).is_file()]
+    return BaselineTask(
+        task=task,
+        kind=kind_of(task),
+        share=network.share(task),
+        constructed_s=network.seconds[task.workload_hash],
+        searches={trials: course_of(task, folder, trials) for trials in stages},
     )
 
 
@@ -139,23 +145,27 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with _place(options, profile) as place:
         for network in networks:
             for number, task in enumerate(network.chosen, 1):
-                place.search(task, options.trials)
-                course = course_of(task, place.folder(task), options.trials)
-                print(
-                    f"{network.name} {number}/{len(network.chosen)} {task.name}: best "
-                    f"{course.by_trial[-1][1] * 1e6:.1f} us, Gensor's "
-                    f"{network.seconds[task.workload_hash] * 1e6:.1f} us, {course.trials} trials, "
-                    f"{course.failed} failed, {course.wall_s:.0f} s",
-                    flush=True,
-                )
+                _searched(network, task, place, place.trials, f"{number}/{len(network.chosen)}")
             _write(network, place, about, options.out, summary)
-        for task in longest(networks) if options.long else ():
-            print(f"{_LONG} trials of {task.name} ({kind_of(task)})", flush=True)
-            place.search(task, _LONG)
-            for network in networks:
-                if task.workload_hash in {one.workload_hash for one in network.chosen}:
-                    _write(network, place, about, options.out, summary)
+        for network, task in longest(networks) if options.long else ():
+            for trials in (place.trials, _LONG):
+                _searched(network, task, place, trials, kind_of(task))
+            for other in networks:
+                if task.workload_hash in {one.workload_hash for one in other.tasks}:
+                    _write(other, place, about, options.out, summary)
     return summary
+
+
+def _searched(network: Network, task: Task, place: Place, trials: int, label: str) -> None:
+    """Search a task and say what came of it."""
+    place.search(task, trials)
+    course = course_of(task, place.folder(task), trials)
+    print(
+        f"{network.name} {label} {task.name}: best {course.by_trial[-1][1] * 1e6:.1f} us, Gensor's "
+        f"{network.seconds[task.workload_hash] * 1e6:.1f} us, {course.trials} trials, "
+        f"{course.failed} failed, {course.wall_s:.0f} s, {course.cpu_s:.0f} s of the processor",
+        flush=True,
+    )
 
 
 def _write(

@@ -27,16 +27,23 @@ class Network:
 
     Attributes:
         name: of the network.
+        tasks: all of it.
         seconds: of one call by task's hash, by the program that Gensor constructs.
         chosen: the fewest tasks that cover enough of the time, the heaviest first.
         coverage: share of the time that they have.
+        total_s: time of all tasks.
     """
 
     name: str
+    tasks: tuple[Task, ...]
     seconds: Mapping[str, float]
     chosen: tuple[Task, ...]
     coverage: float
     total_s: float
+
+    def share(self, task: Task) -> float:
+        """Share of the network's time that a task has."""
+        return task.weight * self.seconds[task.workload_hash] / self.total_s
 
 
 def tasks_of(path: Path, profile: DeviceProfile) -> tuple[Task, ...]:
@@ -61,7 +68,7 @@ def network_of(name: str, tasks: Sequence[Task], bench: Bench, known: Path, cove
         known.write_text(json.dumps(seconds) + "\n")
     chosen, share = choose(tasks, seconds, coverage)
     total = sum(task.weight * seconds[task.workload_hash] for task in tasks)
-    return Network(name, seconds, chosen, share, total)
+    return Network(name, tuple(tasks), seconds, chosen, share, total)
 
 
 def choose(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.baselines.tasks import choose, kind_of
+from tests.benchmarks.baselines.__main__ import longest
+from tests.benchmarks.baselines.tasks import Network, choose, kind_of
 from tests.unit.evaluation.cases import dense_task
 from tests.unit.space import functions as fn
 
@@ -33,3 +34,14 @@ def test_the_fewest_tasks_that_cover_the_share() -> None:
 )
 def test_kinds(function: object, kind: str) -> None:
     assert kind_of(fn.task(function)) == kind
+
+
+def test_the_long_search_takes_the_heaviest_task_of_each_kind_of_all_networks() -> None:
+    dense, heavier = dense_task(16, weight=1), dense_task(24, weight=5)
+    softmax = fn.task(fn.softmax(8, 16), "softmax")
+    moved = fn.task(fn.addition(8, 16), "addition")
+    seconds = {task.workload_hash: 1.0 for task in (dense, heavier, softmax, moved)}
+    first = Network("first", (dense, softmax), seconds, (dense,), 0.5, 2.0)
+    second = Network("second", (heavier, moved), seconds, (heavier,), 0.8, 6.0)
+    found = [(network.name, task.name) for network, task in longest([first, second])]
+    assert found == [("second", "dense24"), ("first", "softmax")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from host.evaluation.contest import Contest
@@ -46,7 +48,13 @@ def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
     results = {
         task.workload_hash: TaskResult({(name, 0): Chosen() for name in methods}, contest)  # type: ignore[misc]
     }
-    figures = network_figures(baseline(task), results, methods, (0,), load_s=1.0)
+    other = dense_task(48)
+    results[other.workload_hash] = TaskResult(
+        {(name, 0): Chosen() for name in methods},  # type: ignore[misc]
+        Contest(1.0, {"tlm/0": 9.0, "metaschedule-1000": 0.5}, {}, 0.0),
+    )
+    made = replace(baseline(task), beside=baseline(other).tasks)
+    figures = network_figures(made, results, methods, (0,), load_s=1.0)
     assert figures["budgets"] == {"0": {"tlm": pytest.approx(2.0), "gensor": None, "random": 0.5}}
     assert figures["coverage"] == 0.8
     assert figures["valid_share"] == 0.75
@@ -56,6 +64,8 @@ def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
     assert reached["tlm"]["times_less_than_whole"] == pytest.approx(10.0 / 1.5)
     assert reached["tlm"]["times_less_than_reached"] == pytest.approx(5.0 / 1.5)
     assert reached["gensor"] is None and reached["random"] is None
+    [beside] = figures["beside"]
+    assert beside["methods"]["metaschedule-1000"]["us"] == pytest.approx(5e5)
     [entry] = figures["tasks"]
     assert entry["baseline_us"] == pytest.approx(20.0)
     assert entry["methods"]["gensor/0"]["us"] is None
