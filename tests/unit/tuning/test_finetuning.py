@@ -1,0 +1,99 @@
+"""The loop with a real language model, very small, and real fine-tuning of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from host.errors import TlmError
+from host.gensor import Gensor
+from host.records import RecordStore
+from host.tlm.card import WEIGHTS, Size, read_card
+from host.tlm.checkpoints import model_for
+from host.tlm.measured import examples_of_records
+from host.tlm.model import new_model, save_model
+from host.tlm.proposer import Tlm
+from host.tlm.replay import REPLAY, write_replay
+from host.tlm.vocabulary import Vocabulary
+from host.tuning.finetuning import FinetuneTrainer
+from tests.unit.tuning.simulated import Skilled, profile
+from tests.unit.tuning.test_engine import Listening, options, records, run
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the records of 40 random programs."""
+    folder = tmp_path_factory.mktemp("measured")
+    run(folder, options(trials=40, batch=20), proposers=(Skilled("random", 1),))
+    return folder
+
+
+@pytest.fixture
+def base(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shipped model with random weights."""
+    folder, vocabulary, size = tmp_path / "shipped", Vocabulary(), Size(layers=1, heads=1, width=32)
+    save_model(new_model(vocabulary, size, 0), folder, vocabulary, size, "", {})
+    examples = examples_of_records(records(measured), vocabulary)
+    write_replay(folder / REPLAY, examples, 8, 0, vocabulary.version)
+    monkeypatch.setattr("host.tlm.checkpoints.SHIPPED", folder)
+    return folder
+
+
+def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Path, tmp_path: Path) -> None:
+    shutil.copy(measured / "r.sqlite", tmp_path / "r.sqlite")
+    digest = read_card(base).weights
+    trainer = FinetuneTrainer(profile(), tmp_path, gentle=True, last_steps=8, root=tmp_path / "models")
+    listening = Listening()
+    result = run(
+        tmp_path,
+        options(trials=46, batch=6, beside=True, bases={"tlm": digest}),
+        proposers=(Gensor(), Tlm(base)),
+        trainer=trainer,
+        watcher=listening,
+    )
+    assert listening.notes == []
+    assert (result.trials, result.measured_now) == (46, 6)
+    new = records(tmp_path)[40:]
+    assert {one.candidate.proposer for one in new} == {"gensor", "tlm"}
+    assert {one.origin.get("base") for one in new if one.candidate.proposer == "tlm"} == {digest}
+    assert all("base" not in one.origin for one in new if one.candidate.proposer == "gensor")
+    [trained] = result.trainings
+    assert listening.moments[-1].loss == trained.after
+    used = model_for(profile(), tmp_path / "models")
+    assert read_card(used).weights == trained.digest
+    # It is used where it beat the other, and only there.
+    assert (trained.proposer is not None) == (used != base) == (trained.digest != digest)
+
+
+def test_a_training_that_nobody_waits_for_ends(measured: Path, base: Path, tmp_path: Path) -> None:
+    trainer = FinetuneTrainer(profile(), tmp_path, steps=100_000, root=tmp_path / "models")
+    assert trainer.start(records(measured)[:20], last=False) is None, "too few to withhold any"
+    training = trainer.start(records(measured), last=False)
+    assert training is not None
+    training.cancel()
+    training.cancel()
+    with pytest.raises(TlmError):
+        training.result()
+    assert model_for(profile(), tmp_path / "models") == base
+
+
+def test_damaged_weights_are_told_of_and_measuring_goes_on(base: Path, tmp_path: Path) -> None:
+    (base / WEIGHTS).write_bytes((base / WEIGHTS).read_bytes()[:1000])
+    trainer = FinetuneTrainer(profile(), tmp_path, root=tmp_path / "models")
+    listening = Listening()
+    result = run(
+        tmp_path,
+        options(trials=26, batch=26),
+        proposers=(Gensor(), Tlm(base)),
+        trainer=trainer,
+        watcher=listening,
+    )
+    assert result.trials == 26
+    with RecordStore(tmp_path / "r.sqlite") as store:
+        assert {one.candidate.proposer for one in store} == {"gensor"}
+    assert len(listening.notes) == 2
+    assert all(WEIGHTS in text for text in listening.notes)
+    assert listening.notes[0].startswith("tlm proposes nothing: ")
+    assert listening.notes[1].startswith("the model learned nothing: ")
