@@ -15,7 +15,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from host.errors import EdgeError
 from host.records import RecordStore
-from host.records.database import BATCH, METADATA
+from host.records.database import BATCH, METADATA, RECORDS
 from tests.unit.records.samples import profile, record, same, version_1
 
 # Starts when the file "go" appears, so that both processes open the store at the same time.
@@ -65,13 +65,20 @@ def test_two_processes_upgrade_a_store_and_write_it_at_once(tmp_path: Path) -> N
         assert len(list(store)) == BATCH + 80
 
 
-def test_a_reader_goes_on_while_somebody_writes(tmp_path: Path) -> None:
+def test_neither_reader_nor_writer_waits_for_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("host.records.database.BUSY_S", 0.05)
     path = tmp_path / "records.sqlite"
     with RecordStore(path) as store, RecordStore(path) as other:
         store.append([record(1.0)])
+        with store._database.reading() as connection:
+            assert connection.execute(sql.select(RECORDS.c.id)).all() == [(1,)]
+            assert other.append([record(2.0)]) == 1
+            assert connection.execute(sql.select(RECORDS.c.id)).all() == [(1,)]
         with other._database.writing() as connection:
-            connection.exec_driver_sql("DELETE FROM records")
-            assert len(list(store)) == 1
+            connection.execute(sql.delete(RECORDS))
+            assert len(list(store)) == 2
         assert list(store) == []
 
 

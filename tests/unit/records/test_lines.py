@@ -84,6 +84,14 @@ def test_an_export_that_fails_leaves_the_file_of_before(exported: Path, tmp_path
     assert [path.name for path in exported.parent.iterdir()] == ["records.jsonl"]
 
 
+def test_an_export_replaces_the_file_at_once(exported: Path, tmp_path: Path) -> None:
+    before = exported.read_text()
+    with RecordStore(tmp_path / "records.sqlite") as store, exported.open() as reading:
+        store.append([record(1.0)])
+        assert store.export(exported) == 4
+        assert reading.read() == before, "whoever reads it goes on with the file of before"
+
+
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with RecordStore(tmp_path / "records.sqlite") as store, pytest.raises(UserError, match="no such file"):
         store.load(tmp_path / "nothing.jsonl")
