@@ -32,7 +32,7 @@ class Request:
     device: str = "local"
     records: str = ""
     threads: int = 0
-    steps: int = 200
+    steps: int = 100
     method: str = ""
     out: Path | None = None
     resume: bool = False

@@ -49,7 +49,7 @@ METHODS = ("full", "lora")
 # The one that measures better; see docs/tlm.md.
 METHOD = "full"
 STATE, CANDIDATE = "training.pt", ".candidate"
-_LEARNING_RATE = {"full": 1e-4, "lora": 1e-3}
+_LEARNING_RATE = {"full": 1e-3, "lora": 1e-2}
 _RANK = 8
 _WARM_UP = 5
 # How much less a program counts that takes twice as long: 2^-4.
@@ -82,12 +82,12 @@ class FinetuneOptions:
     out: Path
     present: Path | None = None
     replay: Path | None = None
-    steps: int = 200
+    steps: int = 100
     seconds: float = 0.0
     method: str = METHOD
     seed: int = 0
     resume: bool = False
-    batch: int = 16
+    batch: int = 8
     learning_rate: float = 0.0
     replay_share: float = 0.5
     keep: int = 8

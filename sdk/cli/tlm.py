@@ -61,7 +61,7 @@ def pretrain(
 def finetune(
     device: DeviceName = "local",
     records: Records = "",
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Batches in all.")] = 200,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Batches in all.")] = 100,
     method: Annotated[
         str, typer.Option("--method", help="full or lora; the one that measures better if not given.")
     ] = "",
