@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.space.design import DesignSpace
+from host.tlm.ranking import Estimate, Ranking, Written, ranked
 from host.tlm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -19,17 +21,27 @@ _BATCH, _ROUNDS = 32, 4
 
 
 class Tlm:
-    """Writes candidates without measuring; the likeliest first.
+    """Writes candidates without measuring; the most promising first, see `ranking`.
 
     Args:
         checkpoint: folder of a trained model; read when the first candidate is asked for.
         temperature: of the draws after the likeliest program.
+        estimate: seconds of one call of a program; without it the likeliest programs come first.
+        ranking: how much estimate, likelihood and variety count.
     """
 
-    def __init__(self, checkpoint: Path, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        checkpoint: Path,
+        temperature: float = 1.0,
+        estimate: Estimate | None = None,
+        ranking: Ranking | None = None,
+    ) -> None:
         self.name = "tlm"
         self._checkpoint = checkpoint
         self._temperature = temperature
+        self._estimate = estimate
+        self._ranking = ranking or Ranking()
         self._vocabulary = Vocabulary()
         self._model: GPT2LMHeadModel | None = None
 
@@ -49,26 +61,40 @@ class Tlm:
         k: int,
         seed: int,
     ) -> list[Candidate]:
-        """Up to `k` different candidates, likeliest first, none that was measured before.
+        """Up to `k` different candidates, most promising first, none that was measured before.
 
         Raises:
             ScheduleError: the space has no decisions or no legal program.
             TlmError: the checkpoint cannot be used, or the task cannot be said in its language.
         """
-        from host.tlm.decoding import generate
-
         names = [decision.name for decision in space.decisions]
         measured = {tuple(int(one.value(name)) for name in names) for one, _ in history}
         text = f"{space.task.workload_hash}/{profile.board.name}/{seed}"
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
-        found: dict[tuple[int, ...], float] = {}
+        written = self._written(space, measured, k, number)
+        return [
+            space.candidate(dict(zip(names, one.values, strict=True)), self.name, one.estimate_s)
+            for one in ranked(written, self._ranking, k)
+        ]
+
+    def _written(
+        self, space: DesignSpace, measured: set[tuple[int, ...]], k: int, seed: int
+    ) -> list[Written]:
+        """Different programs that were not measured, at least `k` where there are so many."""
+        from host.tlm.decoding import generate
+
+        names = [decision.name for decision in space.decisions]
+        found: dict[tuple[int, ...], Written] = {}
         model = self._loaded()
         for turn in range(_ROUNDS):
-            batch = max(_BATCH, k)
-            for one in generate(model, self._vocabulary, space, batch, number + turn, self._temperature):
-                if one.values not in measured:
-                    found[one.values] = one.log_probability
-            if len(found) >= k:
+            known = len(found)
+            # A model that is sure of itself repeats itself: later rounds are bolder.
+            temperature = self._temperature * (1.0 + turn / 2.0)
+            for one in generate(model, self._vocabulary, space, max(_BATCH, k), seed + turn, temperature):
+                if one.values not in measured and one.values not in found:
+                    values = dict(zip(names, one.values, strict=True))
+                    seconds = math.nan if self._estimate is None else self._estimate(space, values)
+                    found[one.values] = Written(one.values, one.log_probability, seconds)
+            if len(found) >= k or (turn and len(found) == known):
                 break
-        ranked = sorted(found, key=lambda values: (-found[values], values))[:k]
-        return [space.candidate(dict(zip(names, values, strict=True)), self.name) for values in ranked]
+        return list(found.values())

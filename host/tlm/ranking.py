@@ -1,0 +1,76 @@
+"""The order in which programs are measured: by model and estimate, and later ones by how they differ.
+
+A program's score is log T - w log p, T its estimated time and p its probability under the model, in natural
+logarithms: what is likelier counts as if it were faster. The first is the best by that score; to the score
+of each further one is added what it has in common with those before it, so that measurements in a row teach
+more than one thing (the greedy form of maximal marginal relevance).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from host.space.design import Decisions, DesignSpace
+
+Estimate = Callable[[DesignSpace, Decisions], float]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How much what counts.
+
+    Attributes:
+        likelihood: w, log seconds that one natural unit of log-likelihood is worth beside an estimate.
+        variety: log seconds that a program in common with an earlier one in all its decisions loses.
+    """
+
+    likelihood: float = 0.1
+    variety: float = 0.1
+
+
+@dataclass(frozen=True)
+class Written:
+    """A program that the model wrote.
+
+    Attributes:
+        values: of all decisions, in the order of the space.
+        log_probability: under the model.
+        estimate_s: estimated seconds of one call; NaN without an estimate.
+    """
+
+    values: tuple[int, ...]
+    log_probability: float
+    estimate_s: float = math.nan
+
+
+def ranked(programs: Sequence[Written], ranking: Ranking, count: int) -> list[Written]:
+    """The first `count` programs in the order in which they should be measured.
+
+    Without estimates the likeliest come first, whatever they have in common.
+    """
+    if any(math.isnan(program.estimate_s) for program in programs):
+        return sorted(programs, key=lambda one: (-one.log_probability, one.values))[:count]
+    waiting = sorted(programs, key=lambda one: (_score(one, ranking), one.values))
+    likeness = dict.fromkeys(waiting, 0.0)
+    chosen: list[Written] = []
+    while waiting and len(chosen) < count:
+        best = min(
+            waiting,
+            key=lambda one: (_score(one, ranking) + ranking.variety * likeness[one], one.values),
+        )
+        waiting.remove(best)
+        chosen.append(best)
+        for other in waiting:
+            likeness[other] = max(likeness[other], _alike(best.values, other.values))
+    return chosen
+
+
+def _score(program: Written, ranking: Ranking) -> float:
+    return math.log(program.estimate_s) - ranking.likelihood * program.log_probability
+
+
+def _alike(first: tuple[int, ...], second: tuple[int, ...]) -> float:
+    """Share of the decisions that two programs have in common."""
+    return sum(a == b for a, b in zip(first, second, strict=True)) / len(first)

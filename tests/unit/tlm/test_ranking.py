@@ -1,0 +1,93 @@
+"""What is measured first, and what next."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from host.gensor.benefit import estimate_seconds
+from host.model import Candidate, DeviceProfile, Energy, Measurement
+from host.space import DesignSpace, space_for
+from host.tlm.model import Size, new_model, save_model
+from host.tlm.proposer import Tlm
+from host.tlm.ranking import Ranking, Written, ranked
+from host.tlm.vocabulary import Vocabulary
+from tests.unit.space import functions as fn
+from tests.unit.tlm.cases import board_of
+
+VOCABULARY = Vocabulary()
+SIZE = Size(layers=1, heads=2, width=32)
+
+
+def _order(programs: list[Written], ranking: Ranking) -> list[tuple[int, ...]]:
+    return [one.values for one in ranked(programs, ranking, len(programs))]
+
+
+def test_without_estimates_the_likeliest_come_first() -> None:
+    programs = [Written((1,), -2.0), Written((2,), -1.0), Written((3,), -3.0)]
+    assert _order(programs, Ranking(variety=9.0)) == [(2,), (1,), (3,)]
+    assert [one.values for one in ranked(programs, Ranking(), 1)] == [(2,)]
+
+
+def test_likelihood_counts_beside_the_estimate() -> None:
+    fast, likely = Written((1, 1), -10.0, 1e-3), Written((2, 2), -1.0, 2e-3)
+    assert _order([likely, fast], Ranking(likelihood=0.0)) == [(1, 1), (2, 2)]
+    # Nine natural units of likelihood are worth a factor of two at log 2 / 9.
+    even = math.log(2.0) / 9.0
+    assert _order([likely, fast], Ranking(likelihood=0.9 * even)) == [(1, 1), (2, 2)]
+    assert _order([fast, likely], Ranking(likelihood=1.1 * even)) == [(2, 2), (1, 1)]
+
+
+def test_later_programs_differ_from_earlier_ones() -> None:
+    best, twin = Written((1, 1, 1, 1), -1.0, 1.00e-3), Written((1, 1, 1, 2), -1.0, 1.01e-3)
+    other = Written((5, 6, 7, 8), -1.0, 1.05e-3)
+    programs = [best, twin, other]
+    assert _order(programs, Ranking(variety=0.0)) == [best.values, twin.values, other.values]
+    assert _order(programs, Ranking(variety=0.2)) == [best.values, other.values, twin.values]
+    # What is much slower does not come early for being different.
+    slow = Written(other.values, -1.0, 2e-3)
+    assert _order([best, twin, slow], Ranking(variety=0.2))[1] == twin.values
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    save_model(new_model(VOCABULARY, SIZE, seed=3), folder, VOCABULARY, SIZE, "", {})
+    return folder
+
+
+def _task() -> tuple[DesignSpace, DeviceProfile]:
+    board = board_of("raspberry_pi_4")
+    space = space_for(fn.task(fn.dense(16, 64, 32, 4)), board.hardware, 1)
+    return space, DeviceProfile("test", board, board.hardware, 1)
+
+
+def _values(candidate: Candidate) -> dict[str, int]:
+    return {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
+
+
+def test_proposals_are_ranked_by_the_estimate_that_is_given(checkpoint: Path) -> None:
+    space, profile = _task()
+    plain = Tlm(checkpoint).propose(space, profile, [], 32, seed=0)
+    assert all(math.isnan(one.estimate_s) for one in plain)
+    only = Ranking(likelihood=0.0, variety=0.0)
+    judged = Tlm(checkpoint, estimate=estimate_seconds, ranking=only).propose(space, profile, [], 32, seed=0)
+    estimates = [one.estimate_s for one in judged]
+    assert estimates == sorted(estimates)
+    assert estimates == [estimate_seconds(space, _values(one)) for one in judged]
+    assert estimates[0] <= min(estimate_seconds(space, _values(one)) for one in plain)
+    assert [one.decisions for one in judged] != [one.decisions for one in plain]
+    varied = Tlm(checkpoint, estimate=estimate_seconds).propose(space, profile, [], 32, seed=0)
+    assert varied[0].estimate_s < 1.2 * estimates[0]
+    assert Tlm(checkpoint, estimate=estimate_seconds).propose(space, profile, [], 32, seed=0) == varied
+
+
+def test_the_best_that_was_not_measured_is_next(checkpoint: Path) -> None:
+    space, profile = _task()
+    only = Ranking(likelihood=0.0, variety=0.0)
+    proposer = Tlm(checkpoint, estimate=estimate_seconds, ranking=only)
+    first, second = proposer.propose(space, profile, [], 2, seed=0)
+    measurement = Measurement((1.0,), Energy("unavailable", None, None, "no sensor"), {}, {}, 1)
+    assert proposer.propose(space, profile, [(first, measurement)], 1, seed=0) == [second]
