@@ -14,6 +14,7 @@ from types import TracebackType
 
 from host.errors import TlmError
 from host.evaluation.proposals import Proposed, Selection, Subject
+from host.gensor.benefit import estimate_seconds
 from host.model import Candidate
 from host.records import Record, RecordStore
 from host.records.store import profile_data
@@ -58,7 +59,7 @@ class Learner:
         self._options = options
         self._tell = tell
         self._present = options.checkpoint
-        self._proposer = Tlm(options.checkpoint)
+        self._proposer = Tlm(options.checkpoint, estimate=estimate_seconds)
         self._candidates: dict[str, list[Candidate]] = {key: [] for key in subjects}
         self._propose_s = dict.fromkeys(subjects, 0.0)
         self._training_s = 0.0
@@ -152,7 +153,7 @@ class Learner:
         )
         if result.accepted:
             self._present = result.checkpoint
-            self._proposer = Tlm(result.checkpoint)
+            self._proposer = Tlm(result.checkpoint, estimate=estimate_seconds)
 
 
 def rounds(budgets: Sequence[int]) -> list[int]:
