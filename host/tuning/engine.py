@@ -29,6 +29,11 @@ from host.tuning.stages import Stage, stage_for
 from host.tuning.tasks import Bench, TuningTask
 from host.tuning.trainer import Trained, Trainer, Training
 
+# Where training and measuring take turns, the records grow by so much from one training to the next.
+_GROWTH = 1.5
+# Share of a budget of time that is kept for the training that ends the run, at most.
+_RESERVED = 1 / 3
+
 
 def tune(
     tasks: Sequence[TuningTask],
@@ -122,6 +127,7 @@ class _Loop:
         self._lock = threading.Lock()
         self._training: Training | None = None
         self._ending = False
+        # What earlier runs measured has been learned from, as far as the model in use learned from it.
         self._trained_on = len(self.board.records)
         self.trainings: list[Trained] = []
         self.measured = 0
@@ -153,7 +159,7 @@ class _Loop:
             if not batch.items:
                 self.stopped = batch.ended
             elif self._measure(batch):
-                ahead.append(self._prepare(learn=self._goes_on(len(ahead))))
+                ahead.append(self._prepare(self._goes_on(len(ahead)) and self._due()))
             else:
                 self.stopped = "time"
         self._preparer.stop()
@@ -185,6 +191,10 @@ class _Loop:
         """Whether there will be another batch behind those that are ahead."""
         budget = self._options.budget
         return not budget.trials or len(self.board.mine) + ahead * budget.batch_size < budget.trials
+
+    def _due(self) -> bool:
+        """Whether to train now: after every batch, or, where the device waits for it, when much is new."""
+        return self._options.beside or len(self.board.records) >= _GROWTH * self._trained_on
 
     def _measure(self, batch: Batch) -> bool:
         """Measure a batch, record by record; whether there was time for all of it."""
@@ -223,7 +233,9 @@ class _Loop:
     def _out_of_time(self) -> bool:
         """Whether a budget of time is spent, but for the training that ends the run."""
         limit = self._options.budget.seconds
-        reserve = self.trainings[-1].seconds if self.trainings else 0.0
+        reserve = 0.0
+        if self._trainer is not None and self.trainings:
+            reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), _RESERVED * limit)
         return bool(limit) and self.elapsed_s + reserve >= limit
 
     def _learn(self, board: BoardRecords, last: bool = False) -> None:

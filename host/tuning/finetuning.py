@@ -82,6 +82,10 @@ class FinetuneTrainer:
         write_job(job, options, examples)
         return FinetuneProcess(job, GENTLE if self.gentle else 0)
 
+    def reserve_s(self, seconds: float) -> float:
+        """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""
+        return seconds * self.last_steps / self.steps
+
 
 class FinetuneProcess:
     """A fine-tuning under way.
@@ -113,6 +117,7 @@ class FinetuneProcess:
         Raises:
             TlmError: it failed or was cancelled.
         """
+        from host.gensor.benefit import estimate_seconds
         from host.tlm.card import read_card
         from host.tlm.finetune import read_result
         from host.tlm.proposer import Tlm
@@ -124,7 +129,7 @@ class FinetuneProcess:
             raise TlmError(lines[-1] if lines else f"fine-tuning ended with code {code}")
         found = read_result(self._job)
         return Trained(
-            proposer=Tlm(found.checkpoint) if found.accepted else None,
+            proposer=Tlm(found.checkpoint, estimate=estimate_seconds) if found.accepted else None,
             digest=read_card(found.checkpoint).weights,
             before=found.before,
             after=found.after,

@@ -56,3 +56,6 @@ class Trainer(Protocol):
         Raises:
             TlmError: it cannot begin.
         """
+
+    def reserve_s(self, seconds: float) -> float:
+        """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from onnx import helper
 
+from host.deployment import DeployOptions, Silence, tune_model
 from host.deployment.tune import default_store
 from host.records import Record, RecordStore
 from sdk.cli.main import main
@@ -78,3 +80,32 @@ def test_a_tuning_needs_an_end_and_a_time_that_is_one(
     assert main(["tune", str(model), "--budget", "3"]) == 2
     assert "write a time as 90s, 3m or 1h" in capsys.readouterr().err
     assert not default_store().exists()
+
+
+class Saboteur(Silence):
+    """Ends the device's agent in the middle of a round."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.struck = False
+
+    def advance(self, done: int, total: int) -> None:
+        if (done, total) == (5, 12) and not self.struck:
+            self.struck = True
+            [agent] = [one for one in psutil.Process().children() if "serve" in one.cmdline()]
+            agent.kill()
+            agent.wait()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_device_that_is_lost_in_mid_round_is_connected_again(tmp_path: Path) -> None:
+    options = DeployOptions(perceptron(tmp_path / "net.onnx"), threads=1, trials=12)
+    saboteur = Saboteur()
+    result = tune_model(options, saboteur)
+    assert saboteur.struck
+    assert result.tuning.trials == len(records()) == 12
+    assert not any(one.failure for one in records())
+    assert [text for text in saboteur.notes if "went away" in text]
+    assert "local is back" in saboteur.notes

@@ -203,6 +203,9 @@ class Learning:
         self.events.append(f"train on {len(batches)}")
         return Learning.Training(self, len(batches))
 
+    def reserve_s(self, seconds: float) -> float:
+        return seconds
+
     class Training:
         def __init__(self, trainer: Learning, batches: int) -> None:
             self.trainer = trainer
@@ -238,18 +241,18 @@ def test_batch_i_plus_2_is_proposed_by_the_model_that_learned_up_to_batch_i(
         bench=SimulatedBench(tmp_path, events),
         trainer=Learning(events),
     )
-    lag = 2 if beside else 1
-    for one in records(tmp_path):
-        batch = one.origin["batch"]
-        assert one.origin["base"] == f"digest {max(0, batch + 1 - lag)}"
     trainings = [event for event in events if event.startswith("train")]
-    inside = list(range(1, 5 - lag + 1))
-    assert trainings == [f"train on {batches}" for batches in [*inside, 5]], "the last one learns from all"
-    assert [trained.digest for trained in result.trainings] == [f"digest {number}" for number in [*inside, 5]]
-    if not beside:
-        # Nothing runs beside a measurement.
-        position = [index for index, event in enumerate(events) if event.startswith("train")]
-        assert position == [6, 13, 20, 27, 34]
+    digests = [trained.digest for trained in result.trainings]
+    learned = {one.origin["batch"]: one.origin["base"] for one in records(tmp_path)}
+    if beside:
+        assert learned == {batch: f"digest {max(0, batch - 1)}" for batch in range(5)}
+        assert digests == [f"digest {batches}" for batches in (1, 2, 3, 5)], "the last one learns from all"
+    else:
+        # They take turns: the newest model proposes, and there is half as much again to learn from each time.
+        assert learned == {0: "digest 0", 1: "digest 1", 2: "digest 2", 3: "digest 3", 4: "digest 3"}
+        assert digests == [f"digest {batches}" for batches in (1, 2, 3, 5)]
+        assert [index for index, event in enumerate(events) if event in trainings] == [6, 13, 20, 33]
+    assert trainings == [f"train on {batches}" for batches in (1, 2, 3, 5)]
 
 
 def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
