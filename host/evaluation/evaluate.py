@@ -18,6 +18,7 @@ from host.evaluation.figures import REACHED, tuning_time, weighted_ratio
 from host.evaluation.learning import Learner, LearnOptions
 from host.evaluation.proposals import RandomSampling, Selection, Subject
 from host.gensor import Gensor
+from host.gensor.benefit import estimate_seconds
 from host.space.protocol import Proposer
 from host.tlm.proposer import Tlm
 
@@ -77,7 +78,11 @@ def finalist(method: str, budget: int) -> str:
 
 
 def evaluate(
-    device: Device, profile: DeviceProfile, options: EvaluateOptions, tell: Callable[[str], None]
+    device: Device,
+    profile: DeviceProfile,
+    options: EvaluateOptions,
+    tell: Callable[[str], None],
+    keep: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Run the evaluation, from no record at all.
 
@@ -86,6 +91,7 @@ def evaluate(
         profile: of it, with the threads of the baselines.
         options: what to evaluate.
         tell: is told a line for every task.
+        keep: is given the figures so far after every network.
 
     Returns:
         The figures as plain data: `baseline`, `networks` by name and more.
@@ -102,19 +108,22 @@ def evaluate(
         bench = stack.enter_context(open_bench(device, profile, folder, options.plan))
         proposers = _proposers(options)
         load_s = _warmed(proposers, bench, baselines[0], options.seed)
+        figures = {
+            "schema": SCHEMA,
+            "baseline": baselines[0].name,
+            "checkpoint": options.checkpoint.name,
+            "seed": options.seed,
+            "threads": profile.threads,
+            "board": profile.board.name,
+            "model_load_s": load_s,
+            "networks": networks,
+        }
         for baseline in baselines:
             networks[baseline.network] = _network(bench, baseline, proposers, options, load_s, tell)
+            keep(figures)
     if all("error" in entry for entry in networks.values()):
         raise EdgeError("; ".join(f"{name}: {entry['error']}" for name, entry in networks.items()))
-    return {
-        "schema": SCHEMA,
-        "baseline": baselines[0].name,
-        "checkpoint": options.checkpoint.name,
-        "seed": options.seed,
-        "threads": profile.threads,
-        "model_load_s": load_s,
-        "networks": networks,
-    }
+    return figures
 
 
 def load_baselines(options: EvaluateOptions) -> list[Baseline]:
@@ -135,7 +144,7 @@ def load_baselines(options: EvaluateOptions) -> list[Baseline]:
 
 def _proposers(options: EvaluateOptions) -> dict[str, Proposer]:
     known: dict[str, Proposer] = {
-        TLM: Tlm(options.checkpoint),
+        TLM: Tlm(options.checkpoint, estimate=estimate_seconds),
         "gensor": Gensor(),
         "tree": Gensor(tree=True),
         "random": RandomSampling(),

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import logging
 import math
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -222,6 +223,8 @@ def search(
     before = len(database)
     finished = records / "finished"
     if before < options.trials and _number(finished) < options.trials:
+        # What a search leaves that was killed while it built.
+        shutil.rmtree(records / "building", ignore_errors=True)
         single = tvm.target.Target({**_dictionary(target), "num-cores": threads})
         with _clocked(records / "seconds"), _failures_of(task):
             _run_search(module, single, runner, records, options, space_generator, database)

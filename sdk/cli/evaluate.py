@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,7 @@ def evaluate(
     verbose: Verbose = False,
 ) -> None:
     """Compare proposed programs with a search's, on networks that nothing was trained on."""
+    from host.deployment import versions
     from host.deployment.profiles import profile_of
     from host.evaluation.bench import MeasurePlan, restricted
     from host.evaluation.evaluate import EvaluateOptions, load_baselines
@@ -62,17 +64,24 @@ def evaluate(
     with connect("local") as device:
         description = device.describe()
         profile = restricted(profile_of(device, threads, print_line), description, restrict)
-        figures = run(device, profile, options, print_line)
-    figures["machine"] = {
-        "cpu": description.cpu_name,
-        "cores": description.cores,
-        "board": profile.board.name,
-    }
-    if json_file is not None:
-        json_file.write_text(json.dumps(figures, indent=1) + "\n")
+        machine = {"cpu": description.cpu_name, "cores": description.cores, "versions": versions()}
+
+        def keep(figures: dict[str, Any]) -> None:
+            # After every network: an evaluation of several takes long.
+            if json_file is not None:
+                json_file.write_text(json.dumps({**figures, "machine": machine}, indent=1) + "\n")
+
+        figures = run(device, profile, options, _tell, keep)
     for name, entry in figures["networks"].items():
         for line in _lines(name, entry):
             print_line(line)
+
+
+def _tell(text: str) -> None:
+    from sdk.cli.console import print_line
+
+    print_line(text)
+    sys.stdout.flush()  # in a log too, as it happens
 
 
 def _checkpoint(given: Path | None, methods: str) -> Path:
