@@ -91,7 +91,7 @@ class FinetuneOptions:
     learning_rate: float = 0.0
     replay_share: float = 0.5
     keep: int = 8
-    save_every: int = 50
+    save_every: int = 20
     threads: int = 1
 
 

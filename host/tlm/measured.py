@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from host.errors import TlmError
 from host.model import SPACE_VERSION, Candidate
 from host.records import Record
+from host.tlm.card import Size
 from host.tlm.example import Example
 from host.tlm.vocabulary import BOARD, DECIDE, Vocabulary, spell_decisions
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # Key of the prompt's words in `Record.origin`.
 SENTENCE = "sentence"
+_LONGEST = Size().positions
 
 
 def examples_of(
@@ -95,6 +97,8 @@ def _gathered(
         try:
             decided, seconds = _program(record.candidate, vocabulary), _seconds(record)
             prompt = prompt_of(record)
+            if len(prompt) + 1 + len(decided) > _LONGEST:
+                raise _OfNoUse("whose sentence is too long")
         except (_OfNoUse, TlmError) as error:
             if skipped is not None:
                 skipped[str(error) if isinstance(error, _OfNoUse) else "outside of the language"] += 1
