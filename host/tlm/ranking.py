@@ -26,8 +26,8 @@ class Ranking:
         variety: log seconds that a program in common with an earlier one in all its decisions loses.
     """
 
-    likelihood: float = 0.1
-    variety: float = 0.1
+    likelihood: float = 0.03
+    variety: float = 0.3
 
 
 @dataclass(frozen=True)
