@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +14,9 @@ from host.errors import DeviceError, EdgeError, SessionLost, UserError
 from host.evaluation.baseline import Baseline, BaselineTask, baseline_names, read_baseline
 from host.evaluation.bench import Bench, MeasurePlan, open_bench
 from host.evaluation.contest import Contest, baseline_program, hold
-from host.evaluation.figures import REACHED, tuning_time, weighted_ratio
 from host.evaluation.learning import Learner, LearnOptions
 from host.evaluation.proposals import RandomSampling, Selection, Subject
+from host.evaluation.summary import LEARNING, TLM, TaskResult, finalist, network_figures
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
 from host.space.protocol import Proposer
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "edgetlm.evaluation/1"
 METHODS = ("tlm", "gensor", "tree", "random")
-TLM = "tlm"
-# The language model where it may learn between its measurements.
-LEARNING = "tlm-finetuned"
 
 
 @dataclass(frozen=True)
@@ -57,24 +54,6 @@ class EvaluateOptions:
     plan: MeasurePlan = field(default_factory=MeasurePlan)
     seed: int = 0
     finetune: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class TaskResult:
-    """One task, evaluated.
-
-    Attributes:
-        selections: by method and budget.
-        contest: of the finalists, whose names are `finalist(method, budget)`.
-    """
-
-    selections: Mapping[tuple[str, int], Selection]
-    contest: Contest
-
-
-def finalist(method: str, budget: int) -> str:
-    """Name of a method's program in a contest."""
-    return f"{method}/{budget}"
 
 
 def evaluate(
@@ -240,100 +219,3 @@ def task_line(network: str, name: str, contest: Contest) -> str:
     ratios = [f"{one} {contest.baseline_s / seconds:.2f}" for one, seconds in contest.seconds.items()]
     wrong = [f"{one} is left out: {reason}" for one, reason in contest.wrong.items()]
     return f"{network} {name}: " + "  ".join([*ratios, *wrong])
-
-
-def network_figures(
-    baseline: Baseline,
-    results: Mapping[str, TaskResult],
-    methods: Sequence[str],
-    budgets: Sequence[int],
-    load_s: float,
-) -> dict[str, Any]:
-    """A network's part of the figures."""
-    beside = [_task_figures(entry, results[entry.task.workload_hash]) for entry in baseline.beside]
-    weights = {entry.task.workload_hash: entry.task.weight for entry in baseline.tasks}
-    results = {key: results[key] for key in weights}
-    searched = {key: result.contest.baseline_s for key, result in results.items()}
-
-    def ratio(method: str, budget: int) -> float | None:
-        name = finalist(method, budget)
-        ours = {key: one.contest.seconds[name] for key, one in results.items() if name in one.contest.seconds}
-        return weighted_ratio(weights, searched, ours)
-
-    table = {str(budget): {method: ratio(method, budget) for method in methods} for budget in budgets}
-    most = max(budgets)
-    own = [result.selections[TLM, most] for result in results.values()] if TLM in methods else []
-    proposed = sum(selection.proposed for selection in own)
-    return {
-        "budgets": table,
-        "coverage": baseline.coverage,
-        "valid_share": sum(selection.applied for selection in own) / proposed if proposed else None,
-        "seconds_per_proposal": sum(s.propose_s for s in own) / proposed if proposed else None,
-        "tuning": _tuning(baseline, results, methods, budgets, table, load_s),
-        "machine_of_baseline": dict(baseline.machine),
-        "tasks": [_task_figures(entry, results[entry.task.workload_hash]) for entry in baseline.tasks],
-        "beside": beside,
-    }
-
-
-def _tuning(
-    baseline: Baseline,
-    results: Mapping[str, TaskResult],
-    methods: Sequence[str],
-    budgets: Sequence[int],
-    table: Mapping[str, Mapping[str, float | None]],
-    load_s: float,
-) -> dict[str, Any]:
-    """Seconds of each method, and of the search, to `REACHED` of the searched speed."""
-    courses = [entry.searches[baseline.trials] for entry in baseline.tasks]
-    search = tuning_time(courses, [entry.task.weight for entry in baseline.tasks])
-    seconds = {
-        method: {
-            str(budget): sum(result.selections[method, budget].seconds for result in results.values())
-            + (load_s if method in (TLM, LEARNING) else 0.0)
-            for budget in budgets
-        }
-        for method in methods
-    }
-    reached: dict[str, Any] = {}
-    for method in methods:
-        enough = [budget for budget in sorted(budgets) if (table[str(budget)][method] or 0.0) >= REACHED]
-        if not enough:
-            reached[method] = None
-            continue
-        own = seconds[method][str(enough[0])]
-        reached[method] = {
-            "budget": enough[0],
-            "seconds": own,
-            "times_less_than_whole": search.whole_s / own,
-            "times_less_than_whole_cpu": search.whole_cpu_s / own,
-            "times_less_than_reached": search.reached_s / own,
-            "times_less_than_reached_cpu": search.reached_cpu_s / own,
-        }
-    return {"share": REACHED, "search": vars(search), "seconds": seconds, "reached": reached}
-
-
-def _task_figures(entry: BaselineTask, result: TaskResult) -> dict[str, Any]:
-    contest = result.contest
-    methods: dict[str, Any] = {
-        name: {"us": seconds * 1e6, "reason": ""} for name, seconds in contest.seconds.items()
-    }
-    for (method, budget), selection in result.selections.items():
-        name = finalist(method, budget)
-        known = contest.seconds.get(name)
-        methods[name] = {
-            "us": None if known is None else known * 1e6,
-            "decisions": dict(selection.decisions),
-            "tuning_s": selection.seconds,
-            "reason": contest.wrong.get(name, selection.reason),
-        }
-    return {
-        "name": entry.task.name,
-        "kind": entry.kind,
-        "workload": entry.task.workload_hash,
-        "weight": entry.task.weight,
-        "share": entry.share,
-        "baseline_us": contest.baseline_s * 1e6,
-        "max_rel_err": contest.error,
-        "methods": methods,
-    }

@@ -40,6 +40,38 @@ def weighted_ratio(
     return sum(weight * baseline_s[key] for key, weight in weights.items()) / ours
 
 
+def speed_curve(
+    weights: Mapping[str, int], baseline_s: Mapping[str, float], courses: Mapping[str, Sequence[float]]
+) -> list[float]:
+    """Ratio of speed after each measurement a task; 0 while a task has no program that runs.
+
+    Args:
+        weights: calls of each task in the network.
+        baseline_s: seconds of one call of the baseline's program.
+        courses: seconds of one call of the fastest program after each measurement; a task with fewer keeps
+            its last one.
+    """
+    if any(not courses[key] for key in weights):
+        return []
+    whole = sum(weight * baseline_s[key] for key, weight in weights.items())
+    return [
+        whole / sum(w * courses[key][min(number, len(courses[key]) - 1)] for key, w in weights.items())
+        for number in range(max(len(courses[key]) for key in weights))
+    ]
+
+
+def search_curve(courses: Sequence[SearchCourse], weights: Sequence[int]) -> list[tuple[int, float]]:
+    """Number of trials a task and ratio of a search's speed then to its speed at the end, where it rose."""
+    final = sum(w * course.by_trial[-1][1] for course, w in zip(courses, weights, strict=True))
+    found: list[tuple[int, float]] = []
+    for trial in sorted({number for course in courses for number, _ in course.by_trial}):
+        best = [[seconds for number, seconds in course.by_trial if number <= trial] for course in courses]
+        if all(best):
+            now = sum(w * seconds[-1] for seconds, w in zip(best, weights, strict=True))
+            found.append((trial, final / now))
+    return found
+
+
 def tuning_time(
     courses: Sequence[SearchCourse], weights: Sequence[int], share: float = REACHED
 ) -> TuningTime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -98,6 +99,7 @@ class Selection:
         propose_s: seconds for all proposals.
         seconds: in all: proposing, building, measuring.
         reason: why it is the default schedule; "" where it is not.
+        course: seconds of one call of the fastest program after each measurement; infinite while none runs.
     """
 
     built: Built
@@ -107,6 +109,7 @@ class Selection:
     propose_s: float
     seconds: float
     reason: str = ""
+    course: tuple[float, ...] = ()
 
 
 @dataclass(eq=False)
@@ -158,11 +161,14 @@ class Subject:
         """
         best: tuple[float, Candidate, Built] | None = None
         total, applied, reason = proposed.seconds, 0, proposed.reason
+        course: list[float] = []
         for candidate in proposed.candidates:
             trial = self.measured(candidate) if measured else self.made(candidate)
             total += trial.made_s + trial.measured_s
             applied += trial.applied
             reason = trial.reason or reason
+            if measured:
+                course.append(min([math.inf if trial.seconds is None else trial.seconds, *course[-1:]]))
             if trial.built is None or (measured and trial.seconds is None):
                 continue
             seconds = trial.seconds if trial.seconds is not None else 0.0
@@ -170,7 +176,9 @@ class Subject:
                 best = (seconds, candidate, trial.built)
         count = len(proposed.candidates)
         if best is not None:
-            return Selection(best[2], best[1].decisions, count, applied, proposed.seconds, total)
+            return Selection(
+                best[2], best[1].decisions, count, applied, proposed.seconds, total, course=tuple(course)
+            )
         built = self.bench.build(default_schedule(self.task.function, self.bench.profile.hardware.lanes))
         total += built.build_s
         return Selection(built, (), count, applied, proposed.seconds, total, reason or "no proposal")

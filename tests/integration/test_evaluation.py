@@ -150,6 +150,8 @@ def test_evaluate_writes_the_figures(
     assert entry["valid_share"] == 1.0
     assert entry["seconds_per_proposal"] > 0
     assert entry["tuning"]["seconds"]["tlm"]["2"] > entry["tuning"]["seconds"]["tlm"]["0"] > 0
+    assert len(entry["curves"]["gensor"]) == 2
+    assert entry["curves"]["evolutionary"][-1] == [entry["curves"]["evolutionary"][-1][0], 1.0]
     assert entry["tasks"][0]["workload"] == TASK.workload_hash
     assert entry["tasks"][0]["max_rel_err"] < 1e-5
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.baselines.__main__ import longest
+from host.evaluation.baseline import baseline_names, read_baseline
+from host.evaluation.contest import rebuilt
+from tests.benchmarks.baselines.__main__ import FOLDER, longest
 from tests.benchmarks.baselines.tasks import Network, choose, kind_of
 from tests.unit.evaluation.cases import dense_task
 from tests.unit.space import functions as fn
@@ -45,3 +47,20 @@ def test_the_long_search_takes_the_heaviest_task_of_each_kind_of_all_networks() 
     second = Network("second", (heavier, moved), seconds, (heavier,), 0.8, 6.0)
     found = [(network.name, task.name) for network, task in longest([first, second])]
     assert found == [("second", "dense24"), ("first", "softmax")]
+
+
+@pytest.mark.parametrize("network", baseline_names(FOLDER))
+def test_the_baselines_of_this_repository_can_be_compared_with(network: str) -> None:
+    baseline = read_baseline(FOLDER, network)
+    assert baseline.name == "metaschedule-256"
+    assert baseline.coverage >= 0.7
+    assert sum(entry.share for entry in baseline.tasks) == pytest.approx(baseline.coverage)
+    shares = [entry.share for entry in baseline.tasks]
+    assert shares == sorted(shares, reverse=True)
+    assert baseline.machine["cpu"] and baseline.machine["versions"]["apache-tvm"]
+    for entry in (*baseline.tasks, *baseline.beside):
+        for trials, course in entry.searches.items():
+            assert course.trials <= trials
+            assert course.by_time[-1].wall_s <= course.wall_s
+    light = baseline.tasks[-1]
+    assert rebuilt(light.task, light.searches[256].records[0]).params

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from host.evaluation.contest import Contest
-from host.evaluation.evaluate import TaskResult, network_figures
-from host.evaluation.figures import tuning_time, weighted_ratio
+from host.evaluation.figures import search_curve, speed_curve, tuning_time, weighted_ratio
 from host.evaluation.learning import rounds
+from host.evaluation.summary import TaskResult, network_figures
 from tests.unit.evaluation.cases import baseline, course, dense_task
 
 
@@ -44,6 +45,7 @@ def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
 
     class Chosen:
         proposed, applied, propose_s, seconds, reason, decisions = 4, 3, 0.2, 0.5, "", (("rows", 2),)
+        course = (4e-5, 1e-5)
 
     results = {
         task.workload_hash: TaskResult({(name, 0): Chosen() for name in methods}, contest)  # type: ignore[misc]
@@ -59,6 +61,8 @@ def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
     assert figures["coverage"] == 0.8
     assert figures["valid_share"] == 0.75
     assert figures["seconds_per_proposal"] == pytest.approx(0.05)
+    assert figures["curves"]["tlm"] == [pytest.approx(0.5), pytest.approx(2.0)]
+    assert figures["curves"]["evolutionary"] == [(1, pytest.approx(0.5)), (2, pytest.approx(1.0))]
     reached = figures["tuning"]["reached"]
     assert reached["tlm"]["seconds"] == 1.5  # reading the model counts
     assert reached["tlm"]["times_less_than_whole"] == pytest.approx(10.0 / 1.5)
@@ -76,3 +80,14 @@ def test_the_model_learns_at_every_budget_and_between_those_far_apart() -> None:
     assert rounds((0, 1, 10, 32)) == [0, 1, 5, 10, 17, 24, 32]
     assert rounds((10, 0)) == [0, 5, 10]
     assert rounds((8,)) == [8]
+
+
+def test_curves_are_of_the_whole_network() -> None:
+    weights, searched = {"a": 1, "b": 2}, {"a": 1.0, "b": 1.0}
+    curve = speed_curve(weights, searched, {"a": [2.0, 1.0, 1.0], "b": [math.inf, 1.0]})
+    assert curve == [0.0, 1.0, 1.0]
+    assert speed_curve(weights, searched, {"a": [1.0], "b": []}) == []
+    first, second = course((1.0, 4.0), (2.0, 2.0)), course((1.0, 1.0))
+    second = replace(second, by_trial=((2, 1.0),))
+    # After one trial the second task has no program yet.
+    assert search_curve([first, second], [1, 2]) == [(2, 1.0)]
