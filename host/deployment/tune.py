@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,10 @@ from host.records.store import profile_data
 if TYPE_CHECKING:
     from host.space.protocol import Proposer
     from host.transport import Device
+    from host.tuning.finetuning import FinetuneTrainer
     from host.tuning.options import Moment
     from host.tuning.result import TuneResult
     from host.tuning.tasks import TuningTask
-    from host.tuning.trainer import Trainer
 
 GENSOR, TLM = "gensor", "tlm"
 
@@ -147,8 +148,11 @@ class Tuning:
             self.clock.stage("tune"),
             RecordStore(records_of(self.options)) as store,
             DeviceBench(self.device, self.profile, self.connect, self.folder, note) as bench,
+            ExitStack() as ending,
         ):
             proposers, trainer, bases = self._proposers()
+            if trainer is not None:
+                ending.enter_context(trainer)
             try:
                 result = tune(
                     _tuning_tasks(lowered.tasks, constructed),
@@ -166,7 +170,7 @@ class Tuning:
         skipped = {**_reasons(lowered.tasks, constructed), **result.skipped}
         return _improved(plan, result), replace(result, skipped=skipped)
 
-    def _proposers(self) -> tuple[list[Proposer], Trainer | None, dict[str, str]]:
+    def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
         from host.gensor import Gensor
         from host.tuning.finetuning import FinetuneTrainer

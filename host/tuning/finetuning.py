@@ -1,19 +1,24 @@
 """The trainer of the loop: fine-tuning in a process of its own, which ends with the one that started it.
 
-python -m host.tuning.finetuning --job FILE.json --nice 15     the other side; see `FinetuneTrainer`
+The process stays for the whole tuning, because it takes longer to start than to train on a batch:
+
+    python -m host.tuning.finetuning --nice 15     reads a job's name a line, answers each with a line of JSON
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
+import queue
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from host.errors import EdgeError, TlmError
 from host.model import DeviceProfile
@@ -27,14 +32,13 @@ _FEWEST = 24
 _KEEP = 4
 
 
-@dataclass(frozen=True)
 class FinetuneTrainer:
-    """Starts fine-tuning of the shipped model on everything that was measured on a board.
+    """Fine-tunes the shipped model on everything that was measured on a board; a context manager.
 
     A new checkpoint is used, here and by later deployments, only if it beats the one in use on withheld
     records (`host.tlm.gate`).
 
-    Attributes:
+    Args:
         profile: of the board.
         folder: scratch.
         seed: of the batches.
@@ -45,16 +49,28 @@ class FinetuneTrainer:
         root: folder of fine-tuned checkpoints; None takes the user's.
     """
 
-    profile: DeviceProfile
-    folder: Path
-    seed: int = 0
-    threads: int = 1
-    gentle: bool = False
-    steps: int = 24
-    last_steps: int = 72
-    root: Path | None = None
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        folder: Path,
+        seed: int = 0,
+        threads: int = 1,
+        gentle: bool = False,
+        steps: int = 24,
+        last_steps: int = 72,
+        root: Path | None = None,
+    ) -> None:
+        self._profile = profile
+        self._folder = folder
+        self._seed = seed
+        self._threads = threads
+        self._nice = GENTLE if gentle else 0
+        self._steps = steps
+        self._last_steps = last_steps
+        self._root = root
+        self._worker: _Worker | None = None
 
-    def start(self, records: Sequence[Record], last: bool) -> FinetuneProcess | None:
+    def start(self, records: Sequence[Record], last: bool) -> FinetuneJob | None:
         """Begin to train; None while fewer than 24 programs are measured.
 
         Raises:
@@ -71,45 +87,50 @@ class FinetuneTrainer:
         base = shipped()
         options = FinetuneOptions(
             start=base,
-            out=prepare(self.profile, read_card(base).weights, self.root),
-            present=model_for(self.profile, self.root),
-            steps=self.last_steps if last else self.steps,
-            seed=self.seed,
+            out=prepare(self._profile, read_card(base).weights, self._root),
+            present=model_for(self._profile, self._root),
+            steps=self._last_steps if last else self._steps,
+            seed=self._seed,
             keep=_KEEP,
-            threads=self.threads,
+            threads=self._threads,
         )
-        job = self.folder / f"finetune-{len(records)}.json"
+        job = self._folder / f"finetune-{len(records)}.json"
         write_job(job, options, examples)
-        return FinetuneProcess(job, GENTLE if self.gentle else 0)
+        if self._worker is None or not self._worker.alive:
+            self._worker = _Worker(self._folder / "finetune.log", self._nice)
+        return FinetuneJob(job, self._worker)
 
     def reserve_s(self, seconds: float) -> float:
         """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""
-        return seconds * self.last_steps / self.steps
+        return seconds * self._last_steps / self._steps
+
+    def close(self) -> None:
+        """End the training process; more than once is no error."""
+        if self._worker is not None:
+            self._worker.end()
+
+    def __enter__(self) -> FinetuneTrainer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
-class FinetuneProcess:
+class FinetuneJob:
     """A fine-tuning under way.
 
     Args:
         job: what to do; see `host.tlm.finetune.write_job`.
-        nice: by how much its priority is lowered.
+        worker: who does it.
     """
 
-    def __init__(self, job: Path, nice: int) -> None:
+    def __init__(self, job: Path, worker: _Worker) -> None:
         self._job = job
+        self._worker = worker
         self._begin = time.monotonic()
-        self._log = job.with_suffix(".log")
-        command = [sys.executable, "-m", "host.tuning.finetuning", "--job", str(job), "--nice", str(nice)]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                # Its end tells the process that nobody waits for it any more, however that came about.
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                # Ctrl-C is the loop's to handle.
-                start_new_session=True,
-            )
+        worker.ask(job)
 
     def result(self) -> Trained:
         """Wait for its end.
@@ -122,11 +143,7 @@ class FinetuneProcess:
         from host.tlm.finetune import read_result
         from host.tlm.proposer import Tlm
 
-        code = self._process.wait()
-        self._close()
-        if code:
-            lines = self._log.read_text(errors="replace").strip().splitlines()
-            raise TlmError(lines[-1] if lines else f"fine-tuning ended with code {code}")
+        self._worker.await_answer()
         found = read_result(self._job)
         return Trained(
             proposer=Tlm(found.checkpoint, estimate=estimate_seconds) if found.accepted else None,
@@ -137,39 +154,104 @@ class FinetuneProcess:
         )
 
     def cancel(self) -> None:
-        """End it; more than once is no error."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._close()
+        """End it with its process; more than once is no error."""
+        self._worker.end()
 
-    def _close(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+
+class _Worker:
+    """The training process as its parent sees it."""
+
+    def __init__(self, log: Path, nice: int) -> None:
+        self._log = log
+        command = [sys.executable, "-m", "host.tuning.finetuning", "--nice", str(nice)]
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                command,
+                # Its end tells the process that nobody waits for it any more, however that came about.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                # Ctrl-C is the loop's to handle.
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None
+
+    def ask(self, job: Path) -> None:
+        """Let it begin a job.
+
+        Raises:
+            TlmError: it has ended.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{job}\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise TlmError(self._last_words()) from error
+
+    def await_answer(self) -> None:
+        """Wait until the job is done.
+
+        Raises:
+            TlmError: it failed, or the process ended.
+        """
+        assert self._process.stdout is not None
+        try:
+            line = self._process.stdout.readline()
+        except ValueError as error:
+            raise TlmError("fine-tuning was ended") from error
+        if not line:
+            raise TlmError(self._last_words())
+        if reason := json.loads(line)["error"]:
+            raise TlmError(reason)
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines and code > 0 else f"the training process ended with code {code}"
+
+    def end(self) -> None:
+        """End it now; a job under way is lost. More than once is no error."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            # What it was not told any more is of no use to it.
+            with contextlib.suppress(BrokenPipeError):
+                assert pipe is not None
+                pipe.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does a job at a lower priority; returns the exit code."""
+    """Does jobs at a lower priority until nobody is there to give any; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m host.tuning.finetuning")
-    parser.add_argument("--job", type=Path, required=True)
     parser.add_argument("--nice", type=int, default=0)
-    options = parser.parse_args(arguments)
-    os.nice(options.nice)
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    try:
-        from host.tlm.finetune import run_job
+    os.nice(parser.parse_args(arguments).nice)
+    # What libraries print goes to the log; answers alone go to the parent.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    jobs: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+    from host.tlm.finetune import run_job
 
-        run_job(options.job, lambda progress: None)
-    except EdgeError as error:
-        sys.stderr.write(f"{' '.join(str(error).split())}\n")
-        return error.exit_code
-    return 0
+    while True:
+        reason = ""
+        try:
+            run_job(Path(jobs.get()), lambda progress: None)
+        except EdgeError as error:
+            reason = " ".join(str(error).split())
+        answers.write(json.dumps({"error": reason}) + "\n")
+        answers.flush()
 
 
-def _end_with_the_parent() -> None:
-    """Whoever started this process holds the other end of its input."""
-    while os.read(0, 4096):
-        pass
+def _listen(jobs: queue.Queue[str]) -> None:
+    """Take jobs; the end of the input is the end of whoever gave them."""
+    for line in sys.stdin:
+        jobs.put(line.rstrip("\n"))
     # At once: a checkpoint is put in use as a whole, and nothing else is left.
     os._exit(1)
 

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+import psutil
 
 import tests
 from host.model import SPACE_VERSION
@@ -75,26 +76,25 @@ def test_killed_in_the_middle_of_a_round_nothing_is_lost_or_measured_again(tmp_p
     assert len(after) == len(programs(after)) == _TRIALS
 
 
-def test_a_training_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
-    """Its input is a pipe from its parent: the end of the parent, however it came about, is the end of it."""
-    root = str(Path(tests.__file__).parents[1])
-    training = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import time\nfrom host.tuning import finetuning as f\n"
-            "import threading\nthreading.Thread(target=f._end_with_the_parent, daemon=True).start()\n"
-            "print('up', flush=True)\ntime.sleep(600)",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    )
-    assert training.stdin is not None and training.stdout is not None
-    with training.stdout:
-        assert training.stdout.readline() == "up\n"
-        time.sleep(0.1)
-        assert training.poll() is None
-        training.stdin.close()
-        assert training.wait(30) == 1
+# Starts the training process, which is all that can be left of a tuning, and says its id.
+_TRAINER = """
+import sys, time
+from pathlib import Path
+from host.tuning.finetuning import _Worker
+
+worker = _Worker(Path(sys.argv[1]) / "log", 1)
+print(worker._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_training_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    parent = child(_TRAINER, tmp_path)
+    assert parent.stdout is not None
+    with parent.stdout:
+        training = psutil.Process(int(parent.stdout.readline()))
+        assert training.is_running()
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+    gone, _ = psutil.wait_procs([training], timeout=60)
+    assert gone == [training]
