@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tvm import te, tirx
@@ -182,8 +183,8 @@ def test_the_model_learns_between_its_measurements(
         return FinetuneResult(True, 1.0, 0.5, other, 2, 1, 1, 0.0)
 
     class Watched(Tlm):
-        def __init__(self, checkpoint: Path) -> None:
-            super().__init__(checkpoint)
+        def __init__(self, checkpoint: Path, **options: Any) -> None:
+            super().__init__(checkpoint, **options)
             asked.append(checkpoint)
 
     monkeypatch.setattr("host.tlm.finetune.finetune", finetune)
