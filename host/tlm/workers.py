@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -53,7 +54,8 @@ def in_order(work: Callable[[int], T], numbers: range, jobs: int) -> Iterator[T]
 
 
 def _watch() -> None:
-    """Has this process end when the one that started it is gone."""
+    """Has this process end when the one that started it is gone, and leaves Ctrl-C to that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,10 @@ def _dies(number: int) -> int:
     if number == 5:
         os._exit(9)
     return number
+
+
+def _heeds_interrupts(number: int) -> bool:
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def _fails(number: int) -> int:
@@ -51,6 +56,11 @@ def test_a_process_that_dies_is_an_error_of_one_line() -> None:
     with pytest.raises(TlmError, match="ended before its work was done") as caught:
         list(in_order(_dies, range(60), 2))
     assert "\n" not in str(caught.value)
+
+
+def test_ctrl_c_is_left_to_the_process_that_was_started() -> None:
+    assert not any(in_order(_heeds_interrupts, range(2), 2))
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def test_errors_of_the_work_come_through() -> None:
