@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.curves EVALUATION.json -o docs/curves.svg [--beside NAME=FILE ...]
 
-EVALUATION.json is what `sdk tlm evaluate --json` writes. `--beside` adds the language model's curve of another
-evaluation, for example with a checkpoint that was fine-tuned before.
+EVALUATION.json is what `sdk tlm evaluate --json` writes. `--beside` adds the language model's curve of
+another evaluation, for example with a checkpoint that was fine-tuned before.
 """
 
 from __future__ import annotations
