@@ -127,8 +127,7 @@ class _Loop:
         self._lock = threading.Lock()
         self._training: Training | None = None
         self._ending = False
-        # What earlier runs measured has been learned from, as far as the model in use learned from it.
-        self._trained_on = len(self.board.records)
+        self._trained_on = trainer.learned_from() if trainer is not None else 0
         self.trainings: list[Trained] = []
         self.measured = 0
         self.stopped = ""
@@ -271,6 +270,7 @@ class _Loop:
         """Train on what came after the last training, for the deployments to come."""
         self._ending = False
         if len(self.board.records) > self._trained_on:
+            # Also what an earlier run measured that was cut off while it learned.
             self._learn(self.board, last=True)
         self._tell()
 

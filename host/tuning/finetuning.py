@@ -28,6 +28,8 @@ from host.tuning.trainer import Trained
 
 # Measured programs below which nothing is learned: some have to be withheld.
 _FEWEST = 24
+# Beside the board's checkpoints: how many records there were when it was last trained.
+_LEARNED = "learned"
 # Programs of a task that are learned, the fastest: a step costs as much as it has programs.
 _KEEP = 4
 
@@ -98,11 +100,23 @@ class FinetuneTrainer:
         write_job(job, options, examples)
         if self._worker is None or not self._worker.alive:
             self._worker = _Worker(self._folder / "finetune.log", self._nice)
-        return FinetuneJob(job, self._worker)
+        return FinetuneJob(job, self._worker, options.out / _LEARNED, len(records))
 
     def reserve_s(self, seconds: float) -> float:
         """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""
         return seconds * self._last_steps / self._steps
+
+    def learned_from(self) -> int:
+        """How many records of the board there were at the last training that ended, of any run."""
+        from host.tlm.card import read_card
+        from host.tlm.checkpoints import shipped, tuned_folder
+
+        try:
+            home = tuned_folder(self._profile, read_card(shipped()).weights, self._root)
+            return int((home / _LEARNED).read_text())
+        except (TlmError, OSError, ValueError):
+            # Nothing was learned, or what says so is lost: then it is learned once more.
+            return 0
 
     def close(self) -> None:
         """End the training process; more than once is no error."""
@@ -124,10 +138,13 @@ class FinetuneJob:
     Args:
         job: what to do; see `host.tlm.finetune.write_job`.
         worker: who does it.
+        learned: file that holds, when it is done, how many records there were.
+        records: so many.
     """
 
-    def __init__(self, job: Path, worker: _Worker) -> None:
+    def __init__(self, job: Path, worker: _Worker, learned: Path, records: int) -> None:
         self._job = job
+        self._learned, self._records = learned, records
         self._worker = worker
         self._begin = time.monotonic()
         worker.ask(job)
@@ -139,12 +156,13 @@ class FinetuneJob:
             TlmError: it failed or was cancelled.
         """
         from host.gensor.benefit import estimate_seconds
-        from host.tlm.card import read_card
+        from host.tlm.card import read_card, write_whole
         from host.tlm.finetune import read_result
         from host.tlm.proposer import Tlm
 
         self._worker.await_answer()
         found = read_result(self._job)
+        write_whole(self._learned, f"{self._records}\n".encode())
         return Trained(
             proposer=Tlm(found.checkpoint, estimate=estimate_seconds) if found.accepted else None,
             digest=read_card(found.checkpoint).weights,

@@ -59,3 +59,6 @@ class Trainer(Protocol):
 
     def reserve_s(self, seconds: float) -> float:
         """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""
+
+    def learned_from(self) -> int:
+        """How many records of the board there were at the last training that ended, of any run."""

@@ -195,26 +195,31 @@ class Learning:
     def __init__(self, events: list[str], error: str = "") -> None:
         self.events = events
         self.error = error
-        self.models: dict[str, int] = {}
+        self.learned = 0
 
     def start(self, known: Sequence[Record], last: bool) -> Learning.Training:
         batches = {one.origin["batch"] for one in known}
         assert sorted(batches) == list(range(len(batches)))
         self.events.append(f"train on {len(batches)}")
-        return Learning.Training(self, len(batches))
+        return Learning.Training(self, len(batches), len(known))
 
     def reserve_s(self, seconds: float) -> float:
         return seconds
 
+    def learned_from(self) -> int:
+        return self.learned
+
     class Training:
-        def __init__(self, trainer: Learning, batches: int) -> None:
+        def __init__(self, trainer: Learning, batches: int, records: int) -> None:
             self.trainer = trainer
             self.batches = batches
+            self.records = records
             self.cancelled = threading.Event()
 
         def result(self) -> Trained:
             if self.trainer.error:
                 raise TlmError(self.trainer.error)
+            self.trainer.learned = self.records
             return Trained(Model(self.batches), f"digest {self.batches}", 2.0, 2.0 / self.batches, 0.0)
 
         def cancel(self) -> None:
@@ -269,7 +274,7 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
                     assert not waits or measuring.wait(20.0), "the device waits for the training"
                     return super().result()
 
-            return Late(self, training.batches)
+            return Late(self, training.batches, training.records)
 
     class Bench(SimulatedBench):
         def measure(self, task, library):  # type: ignore[no-untyped-def]
@@ -287,6 +292,16 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
     )
     assert measuring.is_set()
     assert len(records(tmp_path)) == 18
+
+
+def test_what_was_measured_before_the_learning_was_cut_off_is_learned_from(tmp_path: Path) -> None:
+    run(tmp_path, options(trials=12), proposers=(Model(0),))
+    events: list[str] = []
+    trainer = Learning(events)
+    result = run(tmp_path, options(trials=12), proposers=(Model(0),), trainer=trainer)
+    assert (result.measured_now, events) == (0, ["train on 2"])
+    run(tmp_path, options(trials=12), proposers=(Model(0),), trainer=trainer)
+    assert events == ["train on 2"], "nothing is new"
 
 
 def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
         )
     assert listening.notes == []
     assert (result.trials, result.measured_now) == (49, 9)
+    assert trainer.learned_from() == 49
     new = records(tmp_path)[40:]
     assert {one.candidate.proposer for one in new} == {"gensor", "tlm"}
     assert all("base" not in one.origin for one in new if one.candidate.proposer == "gensor")
@@ -77,6 +78,7 @@ def test_a_training_that_nobody_waits_for_ends(measured: Path, base: Path, tmp_p
     assert trainer.start(records(measured)[:20], last=False) is None, "too few to withhold any"
     training = trainer.start(records(measured), last=False)
     assert training is not None
+    assert trainer.learned_from() == 0
     training.cancel()
     training.cancel()
     with pytest.raises(TlmError):
