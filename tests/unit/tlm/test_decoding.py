@@ -73,6 +73,21 @@ def test_exactly_the_legal_programs_can_be_written(name: str) -> None:
     assert len(legal) > 1
 
 
+def test_weights_are_fetched_ahead_only_where_there_is_a_next_panel() -> None:
+    space = space_for(fn.task(fn.dense(64, 2048, 2048, 16)), board_of("x86_64-v4").hardware, 1)
+    names = [decision.name for decision in space.decisions]
+    assert space.decisions[names.index("fetch")].choices == (0, 1)
+    completions = Completions(space)
+    found = set()
+    for panel in space.decisions[names.index("panel")].choices:
+        decided = tuple(panel if name == "panel" else 1 for name in names)
+        decided = (*decided[: names.index("window")], 0, 0)
+        assert names[: names.index("fetch")] == names[: len(decided)]
+        if space.legal(dict(zip(names, (*decided, 0), strict=True))):
+            found.add((panel == 2048 // 16, completions.allowed(decided)))
+    assert found == {(False, (0, 1)), (True, (0,))}
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_drawn_programs_can_be_written(target: str) -> None:
     generator = random.Random(5)
