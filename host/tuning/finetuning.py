@@ -86,11 +86,12 @@ class FinetuneTrainer:
         examples = examples_of_records(records, Vocabulary())
         if sum(len(example.programs) for example in examples) < _FEWEST:
             return None
-        base = shipped()
+        present = model_for(self._profile, self._root)
         options = FinetuneOptions(
-            start=base,
-            out=prepare(self._profile, read_card(base).weights, self._root),
-            present=model_for(self._profile, self._root),
+            # Trainings between two batches are short: what they learn has to add up.
+            start=present,
+            out=prepare(self._profile, read_card(shipped()).weights, self._root),
+            present=present,
             steps=self._last_steps if last else self._steps,
             seed=self._seed,
             keep=_KEEP,

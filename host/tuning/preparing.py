@@ -15,6 +15,7 @@ from host.space.protocol import Proposer
 from host.tuning.board import BoardRecords
 from host.tuning.budget import LEAST_GAIN
 from host.tuning.options import TuneOptions
+from host.tuning.pooled import Pooled
 from host.tuning.portfolio import Portfolio
 from host.tuning.scheduler import TaskState, allot, worth
 from host.tuning.stages import give_way
@@ -80,7 +81,7 @@ class Preparer:
     ) -> None:
         self._tasks = {task.key: task for task in tasks}
         self._profile = profile
-        self._proposers = {proposer.name: proposer for proposer in proposers}
+        self._proposers = {proposer.name: Pooled(proposer) for proposer in proposers}
         self._bases = dict(options.bases)
         self._build_one = build
         self._options = options
@@ -92,7 +93,7 @@ class Preparer:
 
     def replace(self, proposer: Proposer, digest: str) -> None:
         """Let another proposer take the place of the one of its name."""
-        self._proposers[proposer.name] = proposer
+        self._proposers[proposer.name] = Pooled(proposer)
         self._bases[proposer.name] = digest
 
     def stop(self) -> None:
