@@ -29,8 +29,9 @@ from host.tuning.stages import Stage, stage_for
 from host.tuning.tasks import Bench, TuningTask
 from host.tuning.trainer import Trained, Trainer, Training
 
-# Where training and measuring take turns, the records grow by so much from one training to the next.
-_GROWTH = 1.5
+# Least growth of the records from one training to the next: beside measurements, and in turn with them.
+# What was learned from a hundred programs changes little with eight more, and the device would wait for it.
+_GROWTH_BESIDE, _GROWTH_IN_TURN = 1.25, 1.5
 # Share of a budget of time that is kept for the training that ends the run, at most.
 _RESERVED = 1 / 3
 
@@ -192,8 +193,9 @@ class _Loop:
         return not budget.trials or len(self.board.mine) + ahead * budget.batch_size < budget.trials
 
     def _due(self) -> bool:
-        """Whether to train now: after every batch, or, where the device waits for it, when much is new."""
-        return self._options.beside or len(self.board.records) >= _GROWTH * self._trained_on
+        """Whether there is enough new to learn from."""
+        growth = _GROWTH_BESIDE if self._options.beside else _GROWTH_IN_TURN
+        return len(self.board.records) >= growth * self._trained_on
 
     def _measure(self, batch: Batch) -> bool:
         """Measure a batch, record by record; whether there was time for all of it."""
