@@ -81,17 +81,19 @@ class FinetuneTrainer:
         from host.tlm.card import read_card
         from host.tlm.checkpoints import model_for, prepare, shipped
         from host.tlm.finetune import FinetuneOptions, examples_of_records, write_job
+        from host.tlm.replay import REPLAY
         from host.tlm.vocabulary import Vocabulary
 
         examples = examples_of_records(records, Vocabulary())
         if sum(len(example.programs) for example in examples) < _FEWEST:
             return None
-        present = model_for(self._profile, self._root)
+        base, present = shipped(), model_for(self._profile, self._root)
         options = FinetuneOptions(
             # Trainings between two batches are short: what they learn has to add up.
             start=present,
-            out=prepare(self._profile, read_card(shipped()).weights, self._root),
+            out=prepare(self._profile, read_card(base).weights, self._root),
             present=present,
+            replay=base / REPLAY,
             steps=self._last_steps if last else self._steps,
             seed=self._seed,
             keep=_KEEP,
