@@ -130,6 +130,8 @@ def _explained(manifest: Manifest, kernel: Kernel, stored: StoredTask) -> Explan
     path: tuple[Step, ...] = ()
     if space is not None:
         steps, path, remark = _walks(space, stored, values)
+        if remark and kernel.source != "gensor":
+            remark = f"no walk leads to this program: {kernel.source} proposed it"
     return Explanation(
         manifest=manifest,
         kernel=kernel,

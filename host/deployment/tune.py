@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -194,9 +195,10 @@ class Tuning:
         origin = {
             "command": self.options.command,
             "seed": self.options.seed,
-            "versions": dict(self.versions),
+            "versions": {**self.versions, **self.profile.software},
             "model": model,
             "device": self.profile.device,
+            "host": platform.node(),
         }
         return TuneOptions(
             tuning=tuning_key(self.content_hash, self.options.seed),

@@ -49,7 +49,8 @@ def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture
     tuned = figures(tmp_path / "t.json")
     assert len(kept) == tuned["trials"] == tuned["measured_now"] == 12
     assert all(one.measurement.median_s > 0 for one in kept if not one.failure)
-    assert all(one.origin["sentence"] and one.origin["versions"] for one in kept)
+    for key in ("command", "versions", "model", "task", "device", "host", "sentence"):
+        assert all(one.origin[key] for one in kept), key
     assert "12 trials" in capsys.readouterr().out
     assert "Who won what" in (Path("edgetlm-out") / "net" / "tuning.html").read_text()
     # The same command has nothing left to do, and a deployment finds every kernel on record.
