@@ -17,6 +17,7 @@ from host.evaluation.contest import Contest, baseline_program, hold
 from host.evaluation.learning import Learner, LearnOptions
 from host.evaluation.proposals import RandomSampling, Selection, Subject
 from host.evaluation.summary import LEARNING, TLM, TaskResult, finalist, network_figures
+from host.evaluation.validity import Validity, Writer
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
 from host.space.protocol import Proposer
@@ -162,6 +163,7 @@ def _network(
     try:
         subjects = {entry.task.workload_hash: Subject(bench, entry.task) for entry in baseline.tasks}
         learned = _learned(bench, baseline, subjects, options, tell)
+        writer = Writer(options.checkpoint) if TLM in proposers else None
         for entry in (*baseline.tasks, *baseline.beside):
             key = entry.task.workload_hash
             subject = subjects.get(key) or Subject(bench, entry.task)
@@ -171,8 +173,12 @@ def _network(
                 for budget in options.budgets
             }
             selections |= {(LEARNING, budget): one for (task, budget), one in learned.items() if task == key}
-            results[key] = TaskResult(selections, _contest(bench, baseline, entry, selections))
-            tell(task_line(baseline.network, entry.task.name, results[key].contest))
+            contest = _contest(bench, baseline, entry, selections)
+            validity = Validity()
+            if writer is not None and subject.space is not None and subject.space.decisions:
+                validity = writer.check(subject.space, options.seed)
+            results[key] = TaskResult(selections, contest, validity)
+            tell(task_line(baseline.network, entry.task.name, contest))
     except SessionLost as error:
         return {"error": str(error)}
     except DeviceError:

@@ -10,6 +10,7 @@ from host.evaluation.baseline import Baseline, BaselineTask
 from host.evaluation.contest import Contest
 from host.evaluation.figures import REACHED, search_curve, speed_curve, tuning_time, weighted_ratio
 from host.evaluation.proposals import Selection
+from host.evaluation.validity import Validity
 
 TLM = "tlm"
 # The language model where it may learn between its measurements.
@@ -23,10 +24,12 @@ class TaskResult:
     Attributes:
         selections: by method and budget.
         contest: of the finalists, whose names are `finalist(method, budget)`.
+        validity: of what the language model writes first.
     """
 
     selections: Mapping[tuple[str, int], Selection]
     contest: Contest
+    validity: Validity
 
 
 def finalist(method: str, budget: int) -> str:
@@ -59,7 +62,7 @@ def network_figures(
     return {
         "budgets": table,
         "coverage": baseline.coverage,
-        "valid_share": sum(selection.applied for selection in own) / proposed if proposed else None,
+        "valid_share": sum((result.validity for result in results.values()), Validity()).share,
         "seconds_per_proposal": sum(s.propose_s for s in own) / proposed if proposed else None,
         "curves": _curves(baseline, results, searched, methods, most),
         "tuning": _tuning(baseline, results, methods, budgets, table, load_s),

@@ -13,15 +13,18 @@ from tvm import te, tirx
 
 from host.build import target_for
 from host.deployment.profiles import profile_of
+from host.errors import ScheduleError
 from host.evaluation import learning
 from host.evaluation.baseline import read_baseline, write_baseline
 from host.evaluation.bench import Bench, MeasurePlan, open_bench, restricted
 from host.evaluation.contest import baseline_program, hold, rebuilt
 from host.evaluation.learning import Learner, LearnOptions
 from host.evaluation.proposals import RandomSampling, Subject
-from host.model import DeviceProfile
+from host.evaluation.validity import Validity, Writer
+from host.model import Candidate, DeviceProfile
 from host.records import Record
 from host.records.store import profile_data
+from host.space import DesignSpace, space_for
 from host.tlm.card import Size
 from host.tlm.example import Example
 from host.tlm.finetune import FinetuneOptions, FinetuneResult, examples_of
@@ -35,6 +38,7 @@ from tests.benchmarks.baselines.__main__ import Place, packed
 from tests.benchmarks.baselines.course import LoggedRunner, search_task
 from tests.benchmarks.baselines.tasks import Network
 from tests.unit.evaluation.cases import dense_task
+from tests.unit.space import functions as fn
 
 QUICK = MeasurePlan(samples=2, sample_ms=0.1, rounds=2)
 TASK = dense_task()
@@ -164,6 +168,21 @@ def _checkpoint(folder: Path, seed: int, replay: Sequence[Example] = ()) -> Path
     if replay:
         write_replay(folder / REPLAY, replay, len(replay), 0, vocabulary.version)
     return folder
+
+
+def test_programs_that_do_not_apply_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = space_for(TASK, fn.board().hardware, 1)
+    writer = Writer(_checkpoint(tmp_path / "model", 1))
+    assert writer.check(space, 0) == Validity(32, 32)
+    calls: list[object] = []
+
+    def apply(self: DesignSpace, candidate: Candidate) -> None:
+        calls.append(candidate)
+        if len(calls) % 4 == 0:
+            raise ScheduleError("every fourth")
+
+    monkeypatch.setattr(DesignSpace, "apply", apply)
+    assert (writer.check(space, 0) + Validity(8, 1)).share == 25 / 40
 
 
 def test_the_model_learns_between_its_measurements(

@@ -11,6 +11,7 @@ from host.evaluation.contest import Contest
 from host.evaluation.figures import search_curve, speed_curve, tuning_time, weighted_ratio
 from host.evaluation.learning import rounds
 from host.evaluation.summary import TaskResult, network_figures
+from host.evaluation.validity import Validity
 from tests.unit.evaluation.cases import baseline, course, dense_task
 
 
@@ -48,12 +49,17 @@ def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
         course = (4e-5, 1e-5)
 
     results = {
-        task.workload_hash: TaskResult({(name, 0): Chosen() for name in methods}, contest)  # type: ignore[misc]
+        task.workload_hash: TaskResult(
+            {(name, 0): Chosen() for name in methods},  # type: ignore[misc]
+            contest,
+            Validity(32, 24),
+        )
     }
     other = dense_task(48)
     results[other.workload_hash] = TaskResult(
         {(name, 0): Chosen() for name in methods},  # type: ignore[misc]
         Contest(1.0, {"tlm/0": 9.0, "metaschedule-1000": 0.5}, {}, 0.0),
+        Validity(32, 0),
     )
     made = replace(baseline(task), beside=baseline(other).tasks)
     figures = network_figures(made, results, methods, (0,), load_s=1.0)
