@@ -143,6 +143,8 @@ def print_tuning(tuning: TuneResult) -> None:
             f"{'won by' if index == 0 else '':<9} {one.name:<12} {one.tasks_won} kernels, "
             f"{one.time_won:.0%} of the time, {one.trials} tried{failed}"
         )
+    for name, reason in tuning.skipped.items():
+        print_line(f"not tuned {name}: {reason}")
     for number, training in enumerate(tuning.trainings, start=1):
         used = "in use" if training.proposer is not None else "not used"
         print_line(

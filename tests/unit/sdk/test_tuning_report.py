@@ -14,6 +14,7 @@ from sdk.cli.printing import print_tuned
 from sdk.report.figures import deploy_json, tune_json
 from sdk.report.html import render
 from sdk.report.tuning import curve_chart, render_tuning, shares_chart
+from tests.browser import drawn, page_in_browser
 from tests.unit.deployment.samples import result
 
 
@@ -63,6 +64,14 @@ def test_pages_say_who_won_what(page: str) -> None:
     assert "it has no decisions" in html and "the old one" in html
 
 
+def test_the_charts_are_drawn_in_a_browser(tmp_path: Path) -> None:
+    report = tmp_path / "tuning.html"
+    report.write_text(render_tuning(tuned()))
+    page = page_in_browser(report, tmp_path / "profile")
+    assert drawn(page, "curve", "line") == 1
+    assert drawn(page, "proposals", "bar") == 4
+
+
 def test_a_deployment_without_tuning_says_nothing_of_it() -> None:
     assert "who won what" not in render(result())
     assert deploy_json(result())["tuning"] is None
@@ -84,3 +93,4 @@ def test_the_command_line_ends_with_the_winners(capsys: pytest.CaptureFixture[st
     assert "6 trials, 4 of them now; little more was to be expected" in text
     assert "won by    tlm          1 kernels, 67% of the time, 3 tried, 1 failed" in text
     assert "withheld error 0.900 -> 1.000, not used" in text
+    assert "not tuned copy: it has no decisions" in text
