@@ -100,7 +100,8 @@ def generate(
         space: the space of the task on the board.
         count: number of programs, the same one perhaps more than once.
         seed: of the draws.
-        temperature: of the draws.
+        temperature: of the draws, from this one on evenly to twice as much: some keep to what is likely, some
+            go far from it.
 
     Raises:
         ScheduleError: the space has no decisions or no legal program.
@@ -111,6 +112,7 @@ def generate(
     prompt = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
     writers = [_Writer(completions, names) for _ in range(count)]
     padding = vocabulary.number(PAD)
+    temperatures = temperature * torch.linspace(1.0, 2.0, count).unsqueeze(1)
     generator = torch.Generator().manual_seed(seed)
     cache = DynamicCache()
     fed = torch.tensor([vocabulary.encode(prompt)])
@@ -119,7 +121,7 @@ def generate(
         cache.batch_repeat_interleave(count)
         logits = logits.expand(count, -1)
         while True:
-            taken = _draw(writers, logits, vocabulary, generator, temperature)
+            taken = _draw(writers, logits, vocabulary, generator, temperatures)
             if all(writer.finished for writer in writers):
                 break
             fed = torch.tensor([[padding if token < 0 else token] for token in taken])
@@ -132,7 +134,7 @@ def _draw(
     logits: torch.Tensor,
     vocabulary: Vocabulary,
     generator: torch.Generator,
-    temperature: float,
+    temperatures: torch.Tensor,
 ) -> list[int]:
     """The next token of every program, -1 for finished ones; the first program takes the likeliest."""
     mask = torch.full(logits.shape, -torch.inf)
@@ -142,7 +144,7 @@ def _draw(
         options.append(tokens)
         mask[row, tokens or [0]] = 0.0
     scores = torch.log_softmax(logits + mask, dim=-1)
-    drawn = torch.multinomial(torch.softmax((logits + mask) / temperature, dim=-1), 1, generator=generator)
+    drawn = torch.multinomial(torch.softmax((logits + mask) / temperatures, dim=-1), 1, generator=generator)
     taken = []
     for row, writer in enumerate(writers):
         if not options[row]:
