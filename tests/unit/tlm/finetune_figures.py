@@ -1,0 +1,279 @@
+"""What fine-tuning changes on a board whose truth the estimates miss; nothing is measured.
+
+    python -m tests.unit.tlm.finetune_figures CHECKPOINT REPLAY [--tasks N] [--unseen N] [--steps N]
+
+The board is simulated: its times are the estimates for another processor than the model is told of (smaller
+caches, slower memory, longer latency), times a preference for values of each decision drawn once for the
+board, with 3% of noise. On some tasks the model's, Gensor's and random programs are "measured"; then each
+kind of fine-tuning is asked for programs of tasks without a single record, and of tasks of another board.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from host.errors import ScheduleError
+from host.gensor import Gensor
+from host.gensor.benefit import estimate_seconds
+from host.model import Candidate, DeviceProfile, Energy, Measurement
+from host.records import Record
+from host.space import DesignSpace, space_for
+from host.tlm.dataset import lowered_tasks
+from host.tlm.decoding import generate
+from host.tlm.description import describe_board, describe_task
+from host.tlm.example import Example
+from host.tlm.finetune import CANDIDATE, FinetuneOptions, FinetuneResult, examples_of_records, finetune
+from host.tlm.language import encode_prompt
+from host.tlm.model import load_model
+from host.tlm.operators import draw_operator
+from host.tlm.vocabulary import Vocabulary
+from tests.unit.tlm.cases import board_of
+
+BOARD, OTHER = "x86_64-v3", "raspberry_pi_4"
+RATES = {"full": (1e-3,), "lora": (1e-2,)}
+# Spread of the times of one program, as a logarithm.
+_NOISE = 0.03
+VOCABULARY = Vocabulary()
+Truth = Callable[[DesignSpace, dict[str, int]], float]
+
+
+def truth_of(seed: int) -> Truth:
+    """Times of a board that is not what it is said to be, without noise."""
+
+    def seconds(space: DesignSpace, values: dict[str, int]) -> float:
+        hardware = space.hardware
+        levels = tuple(
+            replace(
+                level,
+                size_bytes=level.size_bytes // 2,
+                bandwidth_bytes_per_s=level.bandwidth_bytes_per_s / (1.0 + 0.5 * depth),
+            )
+            for depth, level in enumerate(hardware.levels)
+        )
+        other = replace(hardware, levels=levels, fma_latency_cycles=2 * hardware.fma_latency_cycles)
+        found = estimate_seconds(replace(space, hardware=other), values)
+        for decision in space.decisions:
+            preference = random.Random(f"{seed}/{decision.name}").gauss(0.0, 0.4)
+            place = decision.choices.index(values[decision.name]) / max(1, len(decision.choices) - 1)
+            found *= math.exp(preference * (place - 0.5))
+        return found
+
+    return seconds
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task with what is known of its best time on the simulated board or by the estimate."""
+
+    space: DesignSpace
+    best: float
+
+
+def tasks_of(board: str, seed: int, count: int) -> list[DesignSpace]:
+    """Tasks of one board and one thread with something to decide."""
+    generator = random.Random(f"{board}/{seed}")
+    found: list[DesignSpace] = []
+    while len(found) < count:
+        for task in lowered_tasks(draw_operator(generator), board_of(board)):
+            try:
+                space = space_for(task, board_of(board).hardware, 1)
+                space.sample(generator, attempts=2000)
+            except ScheduleError:
+                continue  # no rule has programs for it
+            if math.prod(len(decision.choices) for decision in space.decisions) >= 20:
+                found.append(space)
+    return found[:count]
+
+
+def candidates(checkpoint: Path, space: DesignSpace, seed: int, each: int) -> list[dict[str, int]]:
+    """Programs of the model, of Gensor and at random, as a first round of tuning measures them."""
+    model, _ = load_model(checkpoint, VOCABULARY)
+    names = [decision.name for decision in space.decisions]
+    written = [
+        dict(zip(names, one.values, strict=True)) for one in generate(model, VOCABULARY, space, each, seed)
+    ]
+    profile = DeviceProfile("simulated", board_of(BOARD), space.hardware, space.threads)
+    built = Gensor().propose(space, profile, [], each, seed)
+    drawn = [space.sample(random.Random(seed + turn), attempts=20000) for turn in range(each // 2)]
+    return [*written, *({n: int(v) for n, v in one.decisions} for one in built), *drawn]
+
+
+def records_of(
+    checkpoint: Path, tasks: Sequence[DesignSpace], truth: Truth, each: int, first: int
+) -> list[Record]:
+    """Records of tasks, with their sentences."""
+    found = []
+    noise = random.Random(f"{first}/noise")
+    for number, space in enumerate(tasks, start=first):
+        sentence = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
+        for values in candidates(checkpoint, space, number, each):
+            seconds = truth(space, values) * noise.lognormvariate(0.0, _NOISE)
+            candidate = Candidate(f"{number}", space.rule.name, tuple(values.items()), "tlm", math.nan)
+            measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
+            profile = {"board": "simulated"}
+            found.append(Record(candidate, profile, measurement, origin={"sentence": sentence}))
+    return found
+
+
+def speeds(checkpoint: Path, cases: Sequence[Case], truth: Truth) -> tuple[float, float]:
+    """Speed of the likeliest program and of the best of ten, beside the best known; geometric means."""
+    model, _ = load_model(checkpoint, VOCABULARY)
+    first, ten = [], []
+    for case in cases:
+        names = [decision.name for decision in case.space.decisions]
+        written = generate(model, VOCABULARY, case.space, 16, seed=7)
+        ranked = sorted({one.values: one.log_probability for one in written}.items(), key=lambda one: -one[1])
+        times = [truth(case.space, dict(zip(names, values, strict=True))) for values, _ in ranked[:10]]
+        first.append(case.best / times[0])
+        ten.append(case.best / min(times))
+    return statistics.geometric_mean(first), statistics.geometric_mean(ten)
+
+
+def cases_of(checkpoint: Path, tasks: Sequence[DesignSpace], truth: Truth) -> list[Case]:
+    """Tasks with the best time of many candidates."""
+    return [
+        Case(space, min(truth(space, values) for values in candidates(checkpoint, space, 1000 + number, 16)))
+        for number, space in enumerate(tasks)
+    ]
+
+
+def shuffled(examples: Sequence[Example], seed: int) -> list[Example]:
+    """The same programs with times that belong to others of the task."""
+    generator = random.Random(seed)
+    found = []
+    for example in examples:
+        times = [slower for _, slower in example.programs]
+        generator.shuffle(times)
+        programs = zip((tokens for tokens, _ in example.programs), times, strict=True)
+        found.append(replace(example, programs=tuple(sorted(programs, key=lambda one: one[1]))))
+    return found
+
+
+class Comparison:
+    """Tunings of one checkpoint on one simulated board.
+
+    Args:
+        arguments: of the command line.
+        seed: of board, tasks and batches.
+        folder: scratch.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, seed: int, folder: Path) -> None:
+        self._arguments, self._seed, self._folder = arguments, seed, folder
+        self._base: Path = arguments.checkpoint
+        self._truth = truth_of(seed)
+        half = arguments.tasks // 2
+        tasks = tasks_of(BOARD, seed, 2 * half + arguments.unseen)
+        self._rounds = (tasks[:half], tasks[half : 2 * half])
+        self._unseen = cases_of(self._base, tasks[2 * half :], self._truth)
+        self._others = cases_of(self._base, tasks_of(OTHER, seed, arguments.unseen), estimate_seconds)
+        self._number = 0
+
+    def run(self) -> None:
+        """Prints one line for each way of fine-tuning."""
+        self._show("before", self._base, "")
+        one = records_of(self._base, self._rounds[0], self._truth, self._arguments.each, 0)
+        alone, text = self._tuned("full", RATES["full"][0], self._base, self._base, one, 1.0)
+        self._show("sentences of pre-training alone", alone, text)
+        tuned = {}
+        for method, rates in RATES.items():
+            for rate in rates:
+                tuned[method, rate], text = self._tuned(method, rate, self._base, self._base, one)
+                self._show(f"{method} {rate:g}, one round", tuned[method, rate], text)
+            self._tuned_wrongly(method, rates[0], one)
+        method, rate = next(iter(RATES)), RATES[next(iter(RATES))][0]
+        first, each, done = tuned[method, rate], self._arguments.each, len(self._rounds[0])
+        two = [*one, *records_of(first, self._rounds[1], self._truth, each, done)]
+        for name, start in (("the shipped", self._base), ("the last", first)):
+            last, text = self._tuned(method, rate, start, first, two)
+            self._show(f"{method} {rate:g}, two rounds, the second from {name}", last, text)
+
+    def _tuned(
+        self,
+        method: str,
+        rate: float,
+        start: Path,
+        present: Path,
+        records: Sequence[Record],
+        replayed: float = 0.5,
+    ) -> tuple[Path, str]:
+        begin = time.process_time()
+        examples = examples_of_records(records, VOCABULARY)
+        result = self._finetune(method, rate, start, present, examples, replayed)
+        spent = time.process_time() - begin
+        text = (
+            f"gate {result.before:.3f} -> {result.after:.3f} {'accepted' if result.accepted else 'refused'}, "
+            f"replay loss {result.forgotten:+.3f}, {spent:.0f} s"
+        )
+        # What was refused is shown too: the gate is judged here as well.
+        return self._folder / str(self._number) / CANDIDATE, text
+
+    def _tuned_wrongly(self, method: str, rate: float, records: Sequence[Record]) -> None:
+        accepted = 0
+        for turn in range(self._arguments.wrong):
+            examples = shuffled(examples_of_records(records, VOCABULARY), turn)
+            accepted += self._finetune(method, rate, self._base, self._base, examples).accepted
+        print(f"  {method} {rate:g}, wrong times: accepted {accepted} of {self._arguments.wrong}", flush=True)
+
+    def _finetune(
+        self,
+        method: str,
+        rate: float,
+        start: Path,
+        present: Path,
+        examples: Sequence[Example],
+        replayed: float = 0.5,
+    ) -> FinetuneResult:
+        self._number += 1
+        options = FinetuneOptions(
+            start=start,
+            out=self._folder / str(self._number),
+            present=present,
+            replay=self._arguments.replay,
+            steps=self._arguments.steps,
+            method=method,
+            learning_rate=rate,
+            seed=self._seed,
+            batch=self._arguments.batch,
+            replay_share=replayed,
+        )
+        return finetune(options, examples, lambda progress: None)
+
+    def _show(self, name: str, checkpoint: Path, text: str) -> None:
+        first, ten = speeds(checkpoint, self._unseen, self._truth)
+        others, others_ten = speeds(checkpoint, self._others, estimate_seconds)
+        print(f"  {name}: {first:.3f} {ten:.3f}, {OTHER} {others:.3f} {others_ten:.3f}; {text}", flush=True)
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("replay", type=Path)
+    parser.add_argument("--tasks", type=int, default=48)
+    parser.add_argument("--unseen", type=int, default=16)
+    parser.add_argument("--each", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--wrong", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for seed in range(arguments.seeds):
+        print(f"board {seed}: speed beside the best known, first program and best of ten", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            Comparison(arguments, seed, Path(folder)).run()
+
+
+if __name__ == "__main__":
+    main()
