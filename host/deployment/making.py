@@ -132,7 +132,7 @@ class Maker:
         records, seed = records_of(self.options), self.options.seed
         plan = recall(constructed, self.profile, records)
         if not self.options.tuned:
-            return prefer_winner(plan, self.profile, records, seed, self.clock.progress.note), None
+            return prefer_winner(plan, self.profile, records, seed, self.clock), None
         return self.tuning(model).improve(lowered, constructed, plan)
 
     def tuning(self, model: ImportedModel) -> Tuning:

@@ -59,7 +59,7 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
 
 
 def prefer_winner(
-    plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, note: Callable[[str], None]
+    plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, clock: StageClock
 ) -> Plan:
     """Let the language model make the programs without a record, where it has been winning on this board.
 
@@ -76,16 +76,19 @@ def prefer_winner(
         trials = [trial_of(record) for record in known]
     if first_choice(trials, (GENSOR, TLM)) != TLM:
         return plan
+    note = clock.progress.note
     model, _ = language_model(profile, note)
+    if model is None:
+        return plan
     chosen = dict(plan.chosen)
-    for key in plan.chosen.keys() - plan.from_database if model is not None else ():
-        try:
-            proposed = model.propose(plan.spaces[key], profile, (), 1, seed) if model is not None else []
-        except EdgeError as error:
-            note(f"the language model proposes nothing, so gensor's program is taken: {one_line(error)}")
-            continue
-        if proposed:
-            chosen[key] = proposed[0]
+    with clock.stage("propose"):
+        for key in sorted(plan.chosen.keys() - plan.from_database):
+            try:
+                proposed = model.propose(plan.spaces[key], profile, (), 1, seed)
+            except EdgeError as error:
+                note(f"the language model proposes nothing, gensor's program is taken: {one_line(error)}")
+                continue
+            chosen[key] = proposed[0] if proposed else chosen[key]
     return replace(plan, chosen=chosen)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tvm.script import tirx as T
 
-from host.deployment import CompileOptions
+from host.deployment import CompileOptions, Silence
+from host.deployment.clock import StageClock
 from host.deployment.compile import Plan
 from host.deployment.tune import language_model, prefer_winner, recall, records_of
 from host.errors import TlmError
@@ -96,6 +97,16 @@ class Model:
         return [replace(one, proposer="tlm") for one in Gensor().propose(space, profile, (), 8, 1)[-1:]]
 
 
+class Noting(Silence):
+    """Keeps notes."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 def test_the_winner_of_first_programs_makes_those_without_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +118,7 @@ def test_the_winner_of_first_programs_makes_those_without_a_record(
     monkeypatch.setattr("host.deployment.tune.language_model", lambda *_: (model, "digest"))
 
     def preferred(known: Plan) -> Plan:
-        return prefer_winner(known, profile(), path, 0, notes.append)
+        return prefer_winner(known, profile(), path, 0, StageClock(Noting(notes)))
 
     assert preferred(plan) is plan
     assert not path.exists()
