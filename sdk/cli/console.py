@@ -16,6 +16,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+# Seconds between two lines of a long stage in a log.
+_LINE_EACH_S = 30.0
+
 
 def print_line(text: str) -> None:
     """One line of a result."""
@@ -41,6 +44,7 @@ class ConsoleProgress:
         self._task = self._bar.add_task("", total=None, visible=False, status="")
         self._stage = ""
         self._begin = 0.0
+        self._said = 0.0
 
     def __enter__(self) -> ConsoleProgress:
         if self._live:
@@ -58,7 +62,8 @@ class ConsoleProgress:
     def stage(self, name: str) -> None:
         """A new stage begins."""
         self._finish()
-        self._stage, self._begin = name, time.perf_counter()
+        self._stage = name
+        self._begin = self._said = time.perf_counter()
         self._bar.reset(self._task, description=name, total=None, visible=True, status="")
 
     def advance(self, done: int, total: int) -> None:
@@ -70,8 +75,11 @@ class ConsoleProgress:
         self._console.print(f"note: {text}", markup=False, soft_wrap=True)
 
     def status(self, text: str) -> None:
-        """What the stage has come to so far."""
+        """What the stage has come to so far; in a log a line now and then."""
         self._bar.update(self._task, status=text)
+        if not self._live and time.perf_counter() - self._said >= _LINE_EACH_S:
+            self._said = time.perf_counter()
+            self._console.print(f"{self._stage:<9} {text}", markup=False, soft_wrap=True)
 
     def _finish(self) -> None:
         if self._stage:

@@ -10,6 +10,7 @@ from host.deployment import TunedModel
 from host.model import Candidate
 from host.tuning.result import ProposerFigures, TunedTask, TuneResult
 from host.tuning.trainer import Trained
+from sdk.cli.console import ConsoleProgress
 from sdk.cli.printing import print_tuned
 from sdk.report.figures import deploy_json, tune_json
 from sdk.report.html import render
@@ -94,3 +95,17 @@ def test_the_command_line_ends_with_the_winners(capsys: pytest.CaptureFixture[st
     assert "won by    tlm          1 kernels, 67% of the time, 3 tried, 1 failed" in text
     assert "withheld error 0.900 -> 1.000, not used" in text
     assert "not tuned copy: it has no decisions" in text
+
+
+def test_a_log_has_a_line_of_a_long_stage_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("sdk.cli.console.time.perf_counter", lambda: now[0])
+    with ConsoleProgress() as progress:
+        progress.stage("tune")
+        for second in range(100):
+            now[0] = float(second)
+            progress.status(f"{second} trials")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "trials" in line]
+    assert lines == ["tune      30 trials", "tune      60 trials", "tune      90 trials"]
