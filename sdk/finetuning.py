@@ -83,7 +83,7 @@ def finetune_device(
         home = request.out
         present = checkpoints.accepted(home) or base
     options = FinetuneOptions(
-        start=present,
+        start=base,
         out=home,
         present=present,
         steps=request.steps,

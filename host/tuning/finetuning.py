@@ -89,8 +89,7 @@ class FinetuneTrainer:
             return None
         base, present = shipped(), model_for(self._profile, self._root)
         options = FinetuneOptions(
-            # Trainings between two batches are short: what they learn has to add up.
-            start=present,
+            start=base,
             out=prepare(self._profile, read_card(base).weights, self._root),
             present=present,
             replay=base / REPLAY,
