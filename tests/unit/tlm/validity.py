@@ -7,7 +7,8 @@ Tasks are those of `host.tlm.operators` on the boards of a target; a task counts
 "parsed": the sentence is read back as what was decided; "applied": legal, and the schedule is made; "built":
 so many programs of each task go through what comes after, on a CPU all passes before machine code, on a GPU
 its compiler, within the shared memory and registers that there are ("spilled": where a thread's registers
-do not hold all values). Without a checkpoint the weights are random, and sure of nonsense.
+do not hold all values). Without a checkpoint the weights are random, and sure of nonsense; with one, the
+time of proposing so many different programs with their estimates is told too ("proposed_processor_s").
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ import tvm
 from host.build import compile_cuda
 from host.build.kernel import lower_function
 from host.errors import EdgeError
+from host.gensor.benefit import estimate_seconds
+from host.model import DeviceProfile
 from host.space import DesignSpace, scheduled_function
 from host.tlm.boards import training_boards
 from host.tlm.dataset import draw_space
 from host.tlm.decoding import generate
 from host.tlm.language import decode, encode, sentence_of
 from host.tlm.model import Size, load_model, new_model
+from host.tlm.proposer import Tlm
 from host.tlm.vocabulary import Vocabulary
 from targets import Board
 
@@ -58,9 +62,14 @@ class Validity:
         vocabulary: of the model.
         programs: of each task.
         built: programs of each task that are built.
+        proposer: timed too, for as many programs that differ; None for no such time.
     """
 
-    def __init__(self, model: Any, vocabulary: Vocabulary, programs: int, built: int) -> None:
+    def __init__(
+        self, model: Any, vocabulary: Vocabulary, programs: int, built: int, proposer: Tlm | None
+    ) -> None:
+        self._proposer = proposer
+        self.proposed: list[float] = []
         self._model, self._vocabulary = model, vocabulary
         self._programs, self._built = programs, built
         self.counts: Counter[str] = Counter()
@@ -73,6 +82,11 @@ class Validity:
         written = generate(self._model, self._vocabulary, space, self._programs, seed)
         self.seconds.append(time.process_time() - begin)
         self.counts["tasks"] += 1
+        if self._proposer is not None:
+            profile = DeviceProfile("validity", board, space.hardware, space.threads)
+            begin = time.process_time()
+            self._proposer.propose(space, profile, [], self._programs, seed)
+            self.proposed.append(time.process_time() - begin)
         distinct = Counter(one.values for one in written)
         for number, (values, times) in enumerate(distinct.items()):
             decisions = {d.name: value for d, value in zip(space.decisions, values, strict=True)}
@@ -107,12 +121,16 @@ class Validity:
             "applied": counts["applied"] / max(1, counts["written"]),
             "built": f"{counts['built']} of {counts['to build']}",
             "spilled": counts["spilled"],
-            "processor_s": {
-                "median": round(statistics.median(self.seconds), 3),
-                "most": round(max(self.seconds), 3),
-            },
+            "processor_s": _spread(self.seconds),
+            "proposed_processor_s": _spread(self.proposed),
             "failures": self.failures,
         }
+
+
+def _spread(seconds: Sequence[float]) -> dict[str, float]:
+    if not seconds:
+        return {}
+    return {"median": round(statistics.median(seconds), 3), "most": round(max(seconds), 3)}
 
 
 def build(function: tvm.tirx.PrimFunc, board: Board) -> bool:
@@ -152,10 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = new_model(vocabulary, Size(), seed=chosen.seed).eval()
         with torch.no_grad():
             model.transformer.wte.weight.mul_(20.0)
+    proposer = Tlm(chosen.checkpoint, estimate=estimate_seconds) if chosen.checkpoint is not None else None
     found = {}
     for target in chosen.targets.split(","):
         validity, index, boards = (
-            Validity(model, vocabulary, chosen.programs, chosen.built),
+            Validity(model, vocabulary, chosen.programs, chosen.built, proposer),
             0,
             boards_of(target),
         )
