@@ -117,6 +117,8 @@ def search_task(
     records.mkdir(parents=True, exist_ok=True)
     before = _log(records)
     runner.log = records / "trials.jsonl"
+    # Without a last line that was cut short, which the next one would go on from.
+    runner.log.write_text("".join(json.dumps(line) + "\n" for line in before))
     runner.elapsed = Elapsed(before[-1]["wall_s"], before[-1]["cpu_s"]) if before else Elapsed(0.0, 0.0)
     workers = len(os.sched_getaffinity(0))
     options = SearchOptions(
@@ -147,7 +149,9 @@ def course_of(task: Task, records: Path, trials: int) -> SearchCourse:
     lines = (records / "database_tuning_record.json").read_text().splitlines()[:trials]
     on_record = [json.loads(line)[1] for line in lines]
     seconds = [float(np.median(record[1])) for record in on_record]
-    log = [one for one in _log(records) if one["wall_s"] <= stage["wall_s"] and one["seconds"] is not None]
+    # A search that was killed measured programs of a batch that never came on record.
+    known = set(seconds)
+    log = [one for one in _log(records) if one["wall_s"] <= stage["wall_s"] and one["seconds"] in known]
     faster = _falls([one["seconds"] for one in log])
     return SearchCourse(
         trials=len(on_record),
