@@ -26,7 +26,7 @@ class Ranking:
         variety: log seconds that a program in common with an earlier one in all its decisions loses.
     """
 
-    likelihood: float = 0.03
+    likelihood: float = 0.02
     variety: float = 0.3
 
 
