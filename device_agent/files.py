@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -122,17 +123,22 @@ class Uploads:
         """
         entries = []
         for entry in os.scandir(self._folder):
-            status = entry.stat()
+            try:
+                status = entry.stat()
+            except FileNotFoundError:
+                continue  # another connection's upload has just ended
             if entry.name.endswith(".part"):
                 if time.time() - status.st_mtime > 3600:
-                    os.unlink(entry.path)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(entry.path)
             elif status.st_nlink == 1:
                 entries.append((status.st_mtime, status.st_size, entry.path))
         total = sum(size for _, size, _ in entries) + coming
         for _, size, path in sorted(entries):
             if total <= self._keep_bytes:
                 return
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             total -= size
 
     def names(self) -> List[str]:

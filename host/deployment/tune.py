@@ -43,7 +43,9 @@ def records_of(options: CompileOptions) -> str | Path:
 
 
 def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
-    """Take the best measured program of earlier tunings wherever there is one."""
+    """Take the program that earlier tunings chose by measuring, wherever there is one."""
+    from host.tuning.board import first_of_fastest
+
     if isinstance(records, Path) and not records.is_file():
         return plan
     chosen = dict(plan.chosen)
@@ -51,9 +53,16 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
     data = profile_data(profile)
     with RecordStore(records) as store:
         for key in plan.chosen:
-            best = store.best(key, data)
-            if best is not None and best.candidate.rule == plan.spaces[key].rule.name:
-                chosen[key] = best.candidate
+            rule = plan.spaces[key].rule.name
+            known = [
+                (one, one.median_s)
+                for one in store.history(key, data)
+                if (one.candidate.rule, one.candidate.space_version) == (rule, SPACE_VERSION)
+                and one.median_s is not None
+            ]
+            best = first_of_fastest(known)
+            if best is not None:
+                chosen[key] = best[0].candidate
                 found.add(key)
     return replace(plan, chosen=chosen, from_database=frozenset(found))
 

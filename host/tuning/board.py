@@ -31,6 +31,14 @@ def trial_of(record: Record) -> Trial:
     return Trial(record.candidate, math.inf if seconds is None else seconds, group)
 
 
+def first_of_fastest(known: Sequence[tuple[Record, float]]) -> tuple[Record, float] | None:
+    """Of records with seconds, oldest first, the first within 2% of the fastest; None if none ran."""
+    fastest = min((time for _, time in known), default=math.inf)
+    if math.isinf(fastest):
+        return None
+    return next(pair for pair in known if pair[1] <= CLOSE * fastest)
+
+
 @dataclass(frozen=True, eq=False)
 class BoardRecords:
     """Records of one device profile in the present space version, oldest first; never changed.
@@ -95,11 +103,7 @@ class BoardRecords:
 
     def best(self, task: TuningTask) -> tuple[Record, float] | None:
         """The program to take, with seconds: the first within 2% of the fastest, because less is noise."""
-        known = self.of(task)
-        fastest = min((time for _, time in known), default=math.inf)
-        if math.isinf(fastest):
-            return None
-        return next(pair for pair in known if pair[1] <= CLOSE * fastest)
+        return first_of_fastest(self.of(task))
 
 
 def model_seconds(tasks: Sequence[TuningTask], best_s: Mapping[str, float]) -> float:

@@ -60,10 +60,18 @@ def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture
     deploy = ["deploy", str(model), "--threads", "1", "--backend", "tvm", "--json", str(tmp_path / "d.json")]
     assert main(deploy) == 0
     deployed = figures(tmp_path / "d.json")
-    best = {one.candidate.workload_hash: one.candidate for one in kept}
-    tasks = [task for task in deployed["tasks"] if task["workload_hash"] in best]  # type: ignore[attr-defined]
+    measured = {one.candidate.workload_hash for one in kept}
+    tasks = [task for task in deployed["tasks"] if task["workload_hash"] in measured]  # type: ignore[attr-defined]
     assert len(tasks) >= 2
-    assert all(task["from_database"] and task["source"] == "gensor" for task in tasks)
+    for task in tasks:
+        times = [
+            (one.median_s, one.candidate.proposer)
+            for one in kept
+            if one.candidate.workload_hash == task["workload_hash"]
+        ]
+        # The first within 2% of the fastest: less is noise.
+        chosen = next(who for time, who in times if time and time <= 1.02 * min(t for t, _ in times if t))
+        assert (task["from_database"], task["source"]) == (True, chosen)
     assert deployed["tuning"] is None
     # A deployment with trials goes on with the same budget.
     assert main([*deploy, "--trials", "16"]) == 0

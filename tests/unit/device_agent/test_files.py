@@ -95,3 +95,22 @@ def test_a_file_is_copied_where_it_cannot_be_linked(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "link", refuse)
     files.place(str(source), str(target))
     assert target.read_bytes() == b"content"
+
+
+def test_uploads_that_end_while_old_files_are_looked_for_are_no_error(tmp_path, monkeypatch):
+    """Another connection's upload may be listed and gone before it is looked at."""
+    uploads = Uploads(str(tmp_path), keep_bytes=10)
+    names = ["a" * 64 + ".0.part", digest_of(b"old"), digest_of(b"older")]
+    for name in names:
+        (tmp_path / name).write_bytes(b"123456")
+    real = os.scandir
+
+    def scandir(folder):
+        entries = list(real(folder))
+        (tmp_path / names[0]).unlink()
+        (tmp_path / names[1]).unlink()
+        return entries
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    uploads.prune(coming=5)
+    assert [path.name for path in tmp_path.iterdir()] == []
