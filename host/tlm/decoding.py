@@ -6,7 +6,8 @@ At each step only those tokens have probability that some allowed value of the d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -116,7 +117,7 @@ def generate(
     generator = torch.Generator().manual_seed(seed)
     cache = DynamicCache()
     fed = torch.tensor([vocabulary.encode(prompt)])
-    with torch.inference_mode():
+    with torch.inference_mode(), _one_thread():
         logits = model(fed, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
         cache.batch_repeat_interleave(count)
         logits = logits.expand(count, -1)
@@ -127,6 +128,17 @@ def generate(
             fed = torch.tensor([[padding if token < 0 else token] for token in taken])
             logits = model(fed, past_key_values=cache, use_cache=True).logits[:, -1]
     return [Generated(writer.values, writer.log_probability) for writer in writers]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums in one order however many cores there are, and no core taken from a measurement beside it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _draw(

@@ -108,6 +108,26 @@ def test_probabilities_are_those_of_the_masked_model() -> None:
     assert likeliest.values in found
 
 
+def test_decoding_takes_one_core_and_leaves_the_threads_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = _small_spaces()["softmax"]
+    model = new_model(VOCABULARY, SIZE, seed=0).eval()
+    seen = []
+    real = model.forward
+    monkeypatch.setattr(
+        model,
+        "forward",
+        lambda *given, **named: (seen.append(torch.get_num_threads()), real(*given, **named))[1],
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        generate(model, VOCABULARY, space, 2, seed=0)
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_task_without_decisions_is_told() -> None:
     space = space_for(fn.task(fn.addition(1, 7, 13, 4)), board_of("x86_64-v4").hardware)
     empty = DesignSpace(space.task, space.workload, space.hardware, 1, space.rule, ())
