@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from host.errors import TlmError
 from host.gensor import Gensor
@@ -150,11 +148,3 @@ def test_folders_of_other_trainings_are_refused(data: Path, tmp_path: Path) -> N
         pretrain(options, Gensor(), lambda progress: None)
     with pytest.raises(TlmError, match="too few"):
         pretrain(replace(_options(tmp_path / "b", data, 5), examples=1), Gensor(), lambda progress: None)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
