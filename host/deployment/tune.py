@@ -44,8 +44,6 @@ def records_of(options: CompileOptions) -> str | Path:
 
 def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
     """Take the program that earlier tunings chose by measuring, wherever there is one."""
-    from host.tuning.board import first_of_fastest
-
     if isinstance(records, Path) and not records.is_file():
         return plan
     chosen = dict(plan.chosen)
@@ -53,16 +51,9 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
     data = profile_data(profile)
     with RecordStore(records) as store:
         for key in plan.chosen:
-            rule = plan.spaces[key].rule.name
-            known = [
-                (one, one.median_s)
-                for one in store.history(key, data)
-                if (one.candidate.rule, one.candidate.space_version) == (rule, SPACE_VERSION)
-                and one.median_s is not None
-            ]
-            best = first_of_fastest(known)
+            best = store.best(key, data, plan.spaces[key].rule.name)
             if best is not None:
-                chosen[key] = best[0].candidate
+                chosen[key] = best.candidate
                 found.add(key)
     return replace(plan, chosen=chosen, from_database=frozenset(found))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -18,6 +18,8 @@ from host.model import Candidate, DeviceProfile, Energy, Measurement
 SCHEMA = "edgetlm.record/2"
 # Without `failure`: every record of it was measured.
 _SCHEMA_1 = "edgetlm.record/1"
+# A program so close to the best one known is as good: the difference is noise.
+CLOSE = 1.02
 
 
 @dataclass(frozen=True)
@@ -204,3 +206,10 @@ class _RecordPart(_Part):
     made_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d", max_length=40)]
     origin: dict[str, Any]
     failure: str = ""
+
+
+def first_of_fastest(records: Iterable[Record]) -> Record | None:
+    """Of records of one task, oldest first, the first within 2% of the fastest; None if none ran."""
+    times = [(record.median_s, record) for record in records if record.median_s is not None]
+    fastest = min((seconds for seconds, _ in times), default=math.inf)
+    return next((record for seconds, record in times if seconds <= CLOSE * fastest), None)

@@ -24,7 +24,7 @@ from host.records.database import (
 )
 from host.records.foreign import ForeignRecord
 from host.records.lines import read_lines, write_lines
-from host.records.record import Record, key_of, line_of, profile_data, record_of
+from host.records.record import Record, first_of_fastest, key_of, line_of, profile_data, record_of
 
 __all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
 
@@ -105,20 +105,20 @@ class RecordStore:
                 count += insert_new(connection, RECORDS, rows, "record_key")
         return count
 
-    def best(self, workload_hash: str, profile: Mapping[str, Any]) -> Record | None:
-        """The fastest record of a task on a profile in the present space version, or None."""
-        query = (
-            sql.select(RECORDS.c.id, RECORDS.c.content)
-            .where(
-                RECORDS.c.workload_hash == workload_hash,
-                RECORDS.c.profile_key == key_of(profile),
-                RECORDS.c.space_version == SPACE_VERSION,
-                RECORDS.c.median_s.is_not(None),
-            )
-            .order_by(RECORDS.c.median_s, RECORDS.c.id)
-            .limit(1)
-        )
-        return next((record for _, record in self._read(query)), None)
+    def best(self, workload_hash: str, profile: Mapping[str, Any], rule: str = "") -> Record | None:
+        """The record whose program is to be taken, in the present space version; None without one.
+
+        Args:
+            workload_hash: of the task.
+            profile: see `profile_data`.
+            rule: that the program must be of; "" for any.
+        """
+        records = [
+            record
+            for record in self.history(workload_hash, profile)
+            if record.candidate.space_version == SPACE_VERSION and rule in ("", record.candidate.rule)
+        ]
+        return first_of_fastest(records)
 
     def history(
         self, workload_hash: str, profile: Mapping[str, Any], failed: bool = False

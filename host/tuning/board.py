@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from host.model import SPACE_VERSION, Candidate, DeviceProfile, Measurement
 from host.records import Record, RecordStore
-from host.records.store import profile_data
+from host.records.record import first_of_fastest, profile_data
 from host.tuning.scheduler import TaskState
-from host.tuning.standing import CLOSE, Trial
+from host.tuning.standing import Trial
 from host.tuning.tasks import TuningTask
 
 
@@ -29,14 +29,6 @@ def trial_of(record: Record) -> Trial:
     seconds = record.median_s
     group = f"{record.origin['tuning']}/{record.origin['batch']}" if "batch" in record.origin else ""
     return Trial(record.candidate, math.inf if seconds is None else seconds, group)
-
-
-def first_of_fastest(known: Sequence[tuple[Record, float]]) -> tuple[Record, float] | None:
-    """Of records with seconds, oldest first, the first within 2% of the fastest; None if none ran."""
-    fastest = min((time for _, time in known), default=math.inf)
-    if math.isinf(fastest):
-        return None
-    return next(pair for pair in known if pair[1] <= CLOSE * fastest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +95,8 @@ class BoardRecords:
 
     def best(self, task: TuningTask) -> tuple[Record, float] | None:
         """The program to take, with seconds: the first within 2% of the fastest, because less is noise."""
-        return first_of_fastest(self.of(task))
+        record = first_of_fastest(record for record, _ in self.of(task))
+        return None if record is None or record.median_s is None else (record, record.median_s)
 
 
 def model_seconds(tasks: Sequence[TuningTask], best_s: Mapping[str, float]) -> float:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from host.model import Candidate
+from host.records.record import CLOSE
 
-# A program so close to the best one known is as good: the difference is noise.
-CLOSE = 1.02
 # What an earlier trial counts for beside the next one of the board. Discounted Thompson sampling: Raj and
 # Kalyani, "Taming non-stationary bandits", arXiv 1707.09727: what learns does not stay what it was.
 _DISCOUNT = 0.99

@@ -66,6 +66,14 @@ def test_the_best_is_the_fastest_on_the_same_profile(store: RecordStore) -> None
     assert medians(store.history("task", profile())) == [0.003, 0.002]
 
 
+def test_the_first_of_programs_that_are_as_fast_is_the_best(store: RecordStore) -> None:
+    """Less than 2% is noise, and a program of another rule cannot be made."""
+    store.append([record(2.0), record(1.015, tile=8), record(1.0, tile=16)])
+    best = store.best("task", profile(), record(1.0).candidate.rule)
+    assert best is not None and best.candidate.value("rows") == (8, 8)
+    assert store.best("task", profile(), "another rule") is None
+
+
 def test_who_calls_the_device_what_does_not_matter() -> None:
     assert profile(device="desk") == profile(device="shelf")
     assert profile(threads=1) != profile(threads=2)
