@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from host.errors import BundleError, DeviceError
 from host.transport.session import Session
-from host.transport.wire import Connection, DisconnectedError
+from host.transport.wire import Connection, DisconnectedError, Stream, dial_loopback
 from targets import MachineDescription
 
 if TYPE_CHECKING:
@@ -29,6 +29,24 @@ class Agent(Protocol):
 
     def stop(self) -> None:
         """Ends whatever the transport started."""
+
+    def dial(self, port: int) -> Stream:
+        """Connect to a port of the device's loopback interface; OSError where nothing answers."""
+
+    def forward(self, port: int) -> int:
+        """A port of this machine's loopback interface that leads to one of the device's, for one client."""
+
+
+class OnThisMachine:
+    """The half of an agent that is about reaching it, where its loopback interface is the host's."""
+
+    def dial(self, port: int) -> Stream:
+        """Connect to a port; OSError where nothing answers."""
+        return dial_loopback(port)
+
+    def forward(self, port: int) -> int:
+        """The port itself."""
+        return port
 
 
 class Device:
@@ -184,6 +202,25 @@ class Device:
             BundleError: no such bundle.
         """
         self.request("bundle.remove", name=name)
+
+    def dial(self, port: int) -> Stream:
+        """Connect to a port of the device's loopback interface.
+
+        Raises:
+            OSError: nothing answers there, or the device went away.
+        """
+        return self.agent.dial(port)
+
+    def forward(self, port: int) -> int:
+        """A port on this machine that leads to a port of the device, for clients that dial for themselves.
+
+        It takes one connection, from this machine only, and is closed with the device.
+
+        Raises:
+            DeviceError: the device went away.
+        """
+        self._need_open()
+        return self.agent.forward(port)
 
     def request(self, command: str, **arguments: Any) -> dict[str, Any]:
         """One command of the agent.

@@ -17,7 +17,7 @@ import weakref
 from pathlib import Path
 
 from host.errors import DeviceError, DeviceFull, EdgeError
-from host.transport.device import Device
+from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection
 
 _START_S = 30.0
@@ -34,7 +34,7 @@ def default_store() -> Path:
     return base / "edgetlm" / "device"
 
 
-class LocalAgent:
+class LocalAgent(OnThisMachine):
     """The agent as a child process, and its private folder.
 
     Attributes:

@@ -79,7 +79,7 @@ class Session:
 
     @property
     def port(self) -> int:
-        """Where the present executor listens, on the loopback interface."""
+        """Where the present executor listens, on the device's loopback interface."""
         return int(self._contact["port"])
 
     @property
@@ -195,7 +195,7 @@ class Session:
         # Asking where the executor listens replaces a dead one, whose contact would be stale.
         self._contact = self._device.request("session.attach", session=self._name)
         try:
-            return rpc.connect("127.0.0.1", self.port, key=self.key)
+            return rpc.connect("127.0.0.1", self._device.forward(self.port), key=self.key)
         except RuntimeError as error:
             raise self.lost(error) from error
 
@@ -240,7 +240,7 @@ class Session:
         # The agent replaces a dead executor when asked where it listens.
         self._contact = self._device.request("session.attach", session=self._name)
         peer = f"{self._device.name} ({self.engine})"
-        self._connection = Connection(self.port, self.key, peer)
+        self._connection = Connection(self.port, self.key, peer, self._device.dial)
         return self._connection
 
     def _disconnect(self) -> None:

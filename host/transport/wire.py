@@ -10,9 +10,9 @@ import json
 import math
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from host.errors import (
 SCHEMA = "edgetlm/1"
 _MAX_HEADER_BYTES = 64 << 20
 _CONNECT_S = 10.0
+_CHUNK_BYTES = 1 << 20
 
 # What the agent says went wrong, as the host's own errors.
 _ERRORS: dict[str, type[EdgeError]] = {
@@ -45,25 +46,56 @@ class DisconnectedError(Exception):
     """The other end closed the connection; whoever knows why makes an error of it."""
 
 
+class Stream(Protocol):
+    """What a connection needs of a socket; a channel of SSH has it too."""
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        """Longest wait of each of the following calls; None for no limit."""
+
+    def sendall(self, data: bytes | bytearray | memoryview, /) -> None:
+        """Send everything."""
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Receive what there is; 0 once the other end has closed."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+# From a port of the device's loopback interface to a connection with it; OSError where nothing answers.
+Dial = Callable[[int], Stream]
+
+
+def dial_loopback(port: int) -> Stream:
+    """Connect to a port of this machine.
+
+    Raises:
+        OSError: nothing answers there.
+    """
+    connected = socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_S)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
 class Connection:
     """One authenticated connection: a request, then its reply.
 
     Args:
-        port: on the loopback interface.
+        port: on the device's loopback interface.
         secret: the agent's token or the session's key.
         peer: name of the other end in messages.
+        dial: how the device's ports are reached.
 
     Raises:
         DeviceError: nothing answers there, it speaks another protocol, or it refuses the secret.
     """
 
-    def __init__(self, port: int, secret: str, peer: str) -> None:
+    def __init__(self, port: int, secret: str, peer: str, dial: Dial = dial_loopback) -> None:
         self.peer = peer
         try:
-            self._socket = socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_S)
+            self._socket = dial(port)
         except OSError as error:
             raise DeviceError(f"{peer} does not answer on port {port} ({error}); connect again") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self.request({"command": "hello", "schema": SCHEMA, "secret": secret})
         except (DisconnectedError, OSError) as error:
@@ -88,7 +120,7 @@ class Connection:
             for blob in blobs:
                 self._socket.sendall(blob)
             return self._reply()
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, EOFError) as error:
             raise DisconnectedError(str(error)) from error
 
     def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -100,12 +132,17 @@ class Connection:
         """
         try:
             with path.open("rb") as file:
-                size = path.stat().st_size
-                self._send(dict(header, blob_bytes=size))
-                if size:
-                    self._socket.sendfile(file, count=size)
+                left = path.stat().st_size
+                self._send(dict(header, blob_bytes=left))
+                while left:
+                    # No more than was announced, should the file grow meanwhile.
+                    chunk = file.read(min(left, _CHUNK_BYTES))
+                    if not chunk:
+                        raise DisconnectedError(f"{path} became shorter while it was sent")
+                    self._socket.sendall(chunk)
+                    left -= len(chunk)
             return self._reply()[0]
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, EOFError) as error:
             raise DisconnectedError(str(error)) from error
 
     def _send(self, header: dict[str, Any]) -> None:
