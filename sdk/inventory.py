@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
-    from targets import HardwareModel
+    from targets import Board, HardwareModel
 
 
 def devices() -> list[tuple[str, str]]:
@@ -62,19 +62,31 @@ def calibrate(
     return found, declared, calibration.save(found)
 
 
-def targets() -> dict[str, str]:
-    """Names that `sdk compile --target` takes, with what each is."""
+def targets() -> dict[str, tuple[str, ...]]:
+    """Names that `sdk compile --target` takes, with what each is, in a few lines."""
     from targets import board_for, declared
 
-    found = {"local": "this machine"}
+    found: dict[str, tuple[str, ...]] = {"local": ("this machine",)}
     for name, description in declared().items():
         board = board_for(description)
         if board is not None:
-            hardware = board.hardware
-            vectors = f"{hardware.vector_bits}-bit vectors" if hardware.lanes > 1 else "no vectors"
-            clock = f"{hardware.cores} cores at {hardware.frequency_hz / 1e9:.2f} GHz"
-            found[name] = f"{board.title}: {board.tvm_target['mcpu']}, {vectors}, {clock}"
+            found[name] = _target_lines(board)
     return found
+
+
+def _target_lines(board: Board) -> tuple[str, ...]:
+    hardware = board.hardware
+    vectors = f"{hardware.vector_bits}-bit vectors" if hardware.lanes > 1 else "no vectors"
+    clock = f"{hardware.cores} cores at {hardware.frequency_hz / 1e9:.2f} GHz"
+    gpu = f", {board.gpu.arch}" if board.gpu else ""
+    boundary = f" ({board.boundary})" if board.boundary else ""
+    power = f"power from {', '.join(board.sensors)}{boundary}" if board.sensors else "no power sensor"
+    around = [power, f"{board.payload} executor"]
+    if board.family:
+        around.insert(0, f"family {board.family}")
+    if board.power_modes:
+        around.append(f"modes {', '.join(board.power_modes)}")
+    return (f"{board.title}: {board.tvm_target['mcpu']}{gpu}, {vectors}, {clock}", "; ".join(around))
 
 
 def environment() -> dict[str, dict[str, str]]:

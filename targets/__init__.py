@@ -19,6 +19,8 @@ __all__ = [
     "board_for",
     "board_names",
     "declared",
+    "families",
+    "family_of",
 ]
 
 _NOT_BOARDS = {"board", "files", "hardware", "nvidia"}
@@ -62,6 +64,28 @@ def declared() -> dict[str, MachineDescription]:
     for name in _modules():
         found.update(importlib.import_module(f"targets.{name}").DECLARED)
     return dict(sorted(found.items()))
+
+
+def families() -> dict[str, tuple[str, ...]]:
+    """Boards by the name of their family: "jetson" stands for any of the Jetsons.
+
+    Raises:
+        BoardFileError: a board file cannot be used.
+    """
+    found: dict[str, list[str]] = {}
+    for board in _declared_boards():
+        if board.family:
+            found.setdefault(board.family, []).append(board.name)
+    return {family: tuple(sorted(names)) for family, names in sorted(found.items())}
+
+
+def family_of(board_name: str) -> str:
+    """The family of a board, "" for none.
+
+    Raises:
+        BoardFileError: a board file cannot be used.
+    """
+    return next((family for family, names in families().items() if board_name in names), "")
 
 
 def _modules() -> tuple[str, ...]:

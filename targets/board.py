@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from targets.hardware import GpuModel, HardwareModel
 
+FACTS_SCHEMA = "edgetlm.board/1"
+
 
 @dataclass(frozen=True)
 class MachineDescription:
@@ -48,6 +50,10 @@ class Board:
         payload: "python" or "native".
         power_modes: names of power modes the board offers.
         gpu: the board's CUDA GPU, if programs can be made for it.
+        family: name that stands for any of several boards ("jetson"), "" for none.
+        rails: names of the power rails whose sum is the whole, exactly as the sensor gives them; () where
+            the sensor's own rule says which.
+        boundary: what these rails supply ("module", "pmic-rails", "package"), "" where unknown.
     """
 
     name: str
@@ -59,6 +65,22 @@ class Board:
     payload: str = "python"
     power_modes: tuple[str, ...] = ()
     gpu: GpuModel | None = None
+    family: str = ""
+    rails: tuple[str, ...] = ()
+    boundary: str = ""
+
+    def facts(self) -> dict[str, object]:
+        """What the agent has to know of its board, as plain data: the agent reads no board files."""
+        return {
+            "schema": FACTS_SCHEMA,
+            "name": self.name,
+            "title": self.title,
+            "family": self.family,
+            "sensors": list(self.sensors),
+            "rails": list(self.rails),
+            "boundary": self.boundary,
+            "power_modes": list(self.power_modes),
+        }
 
     def on_gpu(self) -> Board:
         """This board with its GPU in the place of the CPU: kernels run there, the CPU starts them.

@@ -110,6 +110,9 @@ class BoardFile:
     payload: str = "python"
     cache_bytes: Mapping[str, int] = field(default_factory=dict)
     gpu: str = ""
+    family: str = ""
+    rails: tuple[str, ...] = ()
+    boundary: str = ""
 
     def matches(self, description: MachineDescription) -> int:
         """How well this board fits a machine: 0 not at all, 2 generic by architecture, 4 by device tree."""
@@ -162,6 +165,9 @@ class BoardFile:
             payload=self.payload,
             power_modes=self.power_modes,
             gpu=_gpu(self.gpu, self.name),
+            family=self.family,
+            rails=self.rails,
+            boundary=self.boundary,
         )
 
     def _title(self, model: str) -> str:

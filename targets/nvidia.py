@@ -71,6 +71,12 @@ XAVIER_NX = _gpu("Jetson Xavier NX", _VOLTA, 6, 1.1e9, 512 << 10, 59.7e9, "Jetso
 ORIN_NANO = _gpu(
     "Jetson Orin Nano 8 GB", _AMPERE, 8, 0.625e9, 2 << 20, 68e9, "Jetson Orin Nano data sheet, 15 W"
 )
+AGX_XAVIER = _gpu(
+    "Jetson AGX Xavier", _VOLTA, 8, 1.377e9, 512 << 10, 136.5e9, "Jetson AGX Xavier data sheet, MAXN"
+)
+ORIN_NX = _gpu(
+    "Jetson Orin NX 16 GB", _AMPERE, 8, 0.918e9, 2 << 20, 102.4e9, "Jetson Orin NX data sheet, 25 W"
+)
 AGX_ORIN = _gpu(
     "Jetson AGX Orin 64 GB", _AMPERE, 16, 1.3e9, 4 << 20, 204.8e9, "Jetson AGX Orin data sheet, MAXN"
 )

@@ -61,7 +61,8 @@ def resolve(description: MachineDescription, restrict: str = "") -> Board:
             "num-cores": description.cores,
         },
         hardware=_hardware(description, 512 if avx512 else 256 if avx2 else 128, avx512, bool(dots)),
-        sensors=("rapl",),
+        sensors=("rapl", "hwmon"),
+        boundary="package",
     )
 
 

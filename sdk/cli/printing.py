@@ -227,10 +227,11 @@ def print_explanation(found: Explanation, path: Path) -> None:
     print_line(f"picture   {path}")
 
 
-def print_targets(targets: Mapping[str, str]) -> None:
+def print_targets(targets: Mapping[str, Sequence[str]]) -> None:
     """The table of `sdk targets`."""
-    for name, text in targets.items():
-        print_line(f"{name:<16} {text}")
+    for name, lines in targets.items():
+        for number, text in enumerate(lines):
+            print_line(f"{name if not number else '':<20} {text}")
 
 
 def print_env(sections: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from host.build import target_for
-from targets import MachineDescription, board_for, board_names, declared
+from targets import MachineDescription, board_for, board_names, declared, families, family_of
 
 BOARDS = [name for name in declared() if not name.startswith("x86_64")]
 # What Linux prints on real machines of each kind.
@@ -17,6 +18,14 @@ SEEN = {
     "NVIDIA Jetson Xavier NX Developer Kit": ("aarch64", "0x4e:0x004", "jetson_xavier_nx", "carmel"),
     "NVIDIA Jetson Orin Nano Developer Kit": ("aarch64", "0x41:0xd42", "jetson_orin_nano", "cortex-a78ae"),
     "Jetson AGX Orin Developer Kit": ("aarch64", "0x41:0xd42", "jetson_agx_orin", "cortex-a78ae"),
+    "NVIDIA Jetson Orin NX Engineering Reference Developer Kit": (
+        "aarch64",
+        "0x41:0xd42",
+        "jetson_orin_nx",
+        "cortex-a78ae",
+    ),
+    "NVIDIA Jetson AGX Xavier Developer Kit": ("aarch64", "0x4e:0x004", "jetson_agx_xavier", "carmel"),
+    "NVIDIA Jetson AGX Thor Developer Kit": ("aarch64", "0x41:0xd83", "jetson_agx_thor", "neoverse-v3ae"),
     "StarFive VisionFive 2 v1.3B": ("riscv64", "sifive,u74-mc", "visionfive2", "sifive-u74"),
     "spacemit k1-x deb1 board": ("riscv64", "spacemit,x60", "spacemit_k1", "spacemit-x60"),
 }
@@ -46,7 +55,7 @@ def test_hardware_models_are_plausible(name: str) -> None:
     board = board_for(declared()[name])
     assert board is not None
     hardware = board.hardware
-    assert 1e9 < hardware.peak_flops < 5e10
+    assert 1e9 < hardware.peak_flops < 1e11
     assert hardware.levels[-1].name == "DRAM"
     assert [level.name for level in hardware.levels[:-1]] == [
         f"L{i + 1}" for i in range(len(hardware.levels) - 1)
@@ -118,3 +127,35 @@ def test_jetsons_carry_their_gpu() -> None:
     assert board.on_gpu().tvm_target["arch"] == "sm_87"
     assert board.hardware.dot_product
     assert not board.on_gpu().hardware.dot_product
+
+
+def test_families_stand_for_their_boards() -> None:
+    found = families()
+    assert set(found) == {"jetson", "raspberry-pi", "riscv"}
+    assert {"jetson_nano", "jetson_xavier_nx", "jetson_orin_nano", "jetson_agx_orin"} < set(found["jetson"])
+    assert found["raspberry-pi"] == ("raspberry_pi_3", "raspberry_pi_4", "raspberry_pi_5")
+    assert set(found["riscv"]) == {"rv64gc", "rv64gcv", "spacemit_k1", "visionfive2"}
+    assert family_of("jetson_agx_orin") == "jetson"
+    assert family_of("aarch64") == family_of("x86_64") == ""
+
+
+@pytest.mark.parametrize("name", families()["jetson"])
+def test_every_jetson_says_which_rails_are_its_whole(name: str) -> None:
+    board = board_for(declared()[name])
+    assert board is not None
+    assert board.rails
+    assert board.boundary
+    # A total and its parts must never be added.
+    totals = {"VDD_IN", "POM_5V_IN", "VIN"} & set(board.rails)
+    assert not totals or len(board.rails) == 1
+    assert "VDDQ_VDD2_1V8AO" not in board.rails
+
+
+def test_facts_for_the_agent_are_plain_data() -> None:
+    board = board_for(declared()["jetson_agx_orin"])
+    assert board is not None
+    facts = json.loads(json.dumps(board.facts()))
+    assert facts == board.facts()
+    assert facts["schema"] == "edgetlm.board/1"
+    assert (facts["name"], facts["family"], facts["sensors"]) == ("jetson_agx_orin", "jetson", ["ina3221"])
+    assert facts["rails"] == ["VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"]
