@@ -2,28 +2,57 @@
 
 from __future__ import annotations
 
-from host.errors import UnknownDeviceError
+from pathlib import Path
+
+from host.devices import DeviceEntry, Registry
 from host.transport.device import Device
 from host.transport.session import KernelOutputs, KernelTime, Session
 
-__all__ = ["Device", "KernelOutputs", "KernelTime", "Session", "connect", "device_names"]
+__all__ = ["Device", "KernelOutputs", "KernelTime", "Session", "connect", "connect_entry", "device_names"]
 
 
 def device_names() -> tuple[str, ...]:
-    """Names that `connect` takes."""
-    return ("local",)
+    """Names of the devices that `connect` takes: this machine and the registered ones.
+
+    Raises:
+        UserError: the file of the user's devices cannot be used.
+    """
+    return ("local", *Registry().entries())
 
 
 def connect(device_name: str) -> Device:
-    """Connect to a device by its name.
+    """Connect to a device.
+
+    Args:
+        device_name: "local", a registered device, a family that one registered device is of, or
+            `replay:FILE`.
 
     Raises:
         UnknownDeviceError: no device has this name.
+        UserError: several devices are of this family.
         DeviceError: it does not answer.
     """
-    if device_name != "local":
-        known = ", ".join(device_names())
-        raise UnknownDeviceError(f"no device is called {device_name!r}; use --device with one of: {known}")
+    return connect_entry(Registry().find(device_name))
+
+
+def connect_entry(entry: DeviceEntry) -> Device:
+    """Connect to a device of the registry.
+
+    Raises:
+        DeviceError: it does not answer.
+    """
+    if entry.kind == "ssh":
+        from host.transport.ssh import connect_ssh
+
+        return connect_ssh(entry)
+    if entry.kind == "emulated":
+        from host.transport.emulated import connect_emulated
+
+        return connect_emulated(entry)
+    if entry.kind == "replay":
+        from host.transport.replay import connect_replay
+
+        return connect_replay(Path(entry.options["file"]))
     from host.transport.local import connect_local
 
     return connect_local()
