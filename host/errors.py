@@ -88,6 +88,10 @@ class DeviceFull(DeviceError):
     """The device has no space left."""
 
 
+class PayloadError(EdgeError):
+    """Nothing that could be sent to a board runs the engine there, or it cannot be made here."""
+
+
 class MeasureError(EdgeError):
     """A measurement gave no usable number."""
 
