@@ -147,6 +147,9 @@ def software() -> Dict[str, str]:
     importlib.metadata would do the same for five times the daemon's memory.
     """
     versions = {"python": "%d.%d.%d" % sys.version_info[:3]}
+    libc = _libc()
+    if libc:
+        versions["glibc"] = libc
     for path in sys.path:
         try:
             names = os.listdir(path or ".")
@@ -157,3 +160,12 @@ def software() -> Dict[str, str]:
             if match and match.group(1).lower() in _PACKAGES:
                 versions.setdefault(_PACKAGES[match.group(1).lower()], match.group(2))
     return versions
+
+
+def _libc() -> str:
+    """Version of the GNU C library, which decides what runs here; "" where there is another one."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (OSError, ValueError):
+        return ""
+    return version if name == "glibc" else ""
