@@ -100,7 +100,7 @@ class Learner:
         history = [
             (candidate, trial.measurement)
             for candidate, trial in ((one, subject.measured(one)) for one in earlier)
-            if trial.measurement is not None
+            if trial.measurement is not None and trial.measurement.trusted
         ]
         proposed = subject.propose(
             self._proposer, target - len(earlier), history, self._options.seed + len(earlier)

@@ -201,6 +201,8 @@ def _commit(database: Any, record: Record, space: Space) -> None:
     Raises:
         ScheduleError: the space cannot make the program.
     """
+    if record.measurement.times_s and not record.measurement.trusted:
+        raise ScheduleError("that a throttled device measured")
     schedule = _marked(space, record.candidate, _mark_of(record))
     module = _module(space)
     workload = database.commit_workload(module)

@@ -87,8 +87,12 @@ class Record:
 
     @property
     def median_s(self) -> float | None:
-        """Median seconds of one call; None where it failed."""
-        return self.measurement.median_s if self.measurement.times_s else None
+        """Median seconds of one call that say what the program can do.
+
+        None where it failed, and where the device throttled: nothing compares with such times or learns.
+        """
+        known = self.measurement.times_s and self.measurement.trusted
+        return self.measurement.median_s if known else None
 
 
 def profile_data(profile: DeviceProfile) -> dict[str, Any]:
@@ -188,6 +192,21 @@ class _EnergyPart(_Part):
     above_idle_j: float | None
     source: str
     boundary: str = ""
+    rails: tuple[str, ...] = ()
+    mean_w: float | None = None
+    peak_w: float | None = None
+    idle_w: float | None = None
+    idle_std_w: float | None = None
+    std_j: float | None = None
+    trials: int | None = None
+    n_inferences: int | None = None
+    n_samples: int | None = None
+    n_dropped: int | None = None
+    duration_s: float | None = None
+    sample_period_s: float | None = None
+    accuracy: str = ""
+    reason: str = ""
+    trace: tuple[tuple[float, float, float | None], ...] = ()
 
 
 class _MeasurementPart(_Part):
@@ -196,6 +215,10 @@ class _MeasurementPart(_Part):
     state_before: dict[str, Any]
     state_after: dict[str, Any]
     threads: int
+    throttled: bool = False
+    throttle_reasons: tuple[str, ...] = ()
+    invalid: str = ""
+    conditions: dict[str, Any] = {}
 
 
 class _RecordPart(_Part):

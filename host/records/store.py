@@ -38,9 +38,10 @@ class Summary:
     Attributes:
         workload_hash: the task.
         space_version: of the candidates.
-        measured: records with times.
+        measured: records with times that count.
         failed: records of candidates that do not build or run.
-        best: the fastest record; the latest one where all failed.
+        best: the fastest record; the latest one where none has times that count.
+        throttled: records whose times do not count, because the device throttled.
     """
 
     workload_hash: str
@@ -48,6 +49,7 @@ class Summary:
     measured: int
     failed: int
     best: Record
+    throttled: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,9 @@ class RecordStore:
             )
             .order_by(RECORDS.c.id)
         )
-        return tuple(record for _, record in self._read(query))
+        found = (record for _, record in self._read(query))
+        # Records of a throttled device have no median either, but did not fail.
+        return tuple(record for record in found if bool(record.failure) == failed)
 
     def select(
         self,
@@ -148,7 +152,8 @@ class RecordStore:
         Args:
             profile: as `profile_data` gives it; None takes every one.
             space_version: None takes every one.
-            failed: take those too that do not build or run; they have no times.
+            failed: take those too that do not build or run, or whose times do not count because the device
+                throttled.
         """
         query = sql.select(RECORDS.c.id, RECORDS.c.content).order_by(RECORDS.c.id).limit(BATCH)
         if profile is not None:
@@ -169,18 +174,22 @@ class RecordStore:
     def summaries(self) -> tuple[Summary, ...]:
         """What is on record, by task, profile and space version."""
         keys = (RECORDS.c.workload_hash, RECORDS.c.profile_key, RECORDS.c.space_version)
-        query = sql.select(*keys, sql.func.count(), sql.func.count(RECORDS.c.median_s)).group_by(*keys)
+        # What the line of a record says; a column would be a new version of every database.
+        throttled = sql.func.count(sql.case((RECORDS.c.content.like('%"throttled": true%'), 1)))
+        count = sql.func.count
+        query = sql.select(*keys, count(), count(RECORDS.c.median_s), throttled).group_by(*keys)
         with self._database.reading() as connection:
             groups = connection.execute(query.order_by(*keys)).all()
         found = []
-        for task, profile, version, count, measured in groups:
+        for task, profile, version, total, measured, slowed in groups:
             best = (
                 sql.select(RECORDS.c.id, RECORDS.c.content)
                 .where(*(key == value for key, value in zip(keys, (task, profile, version), strict=True)))
                 .order_by(RECORDS.c.median_s.is_(None), RECORDS.c.median_s, RECORDS.c.id.desc())
                 .limit(1)
             )
-            found.append(Summary(task, version, measured, count - measured, self._read(best)[0][1]))
+            failed = total - measured - slowed
+            found.append(Summary(task, version, measured, failed, self._read(best)[0][1], slowed))
         return tuple(found)
 
     def export(self, path: Path) -> int:

@@ -125,6 +125,8 @@ def _program(candidate: Candidate, vocabulary: Vocabulary) -> tuple[int, ...]:
 
 
 def _seconds(record: Record) -> float:
+    if record.measurement.times_s and not record.measurement.trusted:
+        raise _OfNoUse("that a throttled device measured")
     if record.failure or record.median_s is None:
         raise _OfNoUse("that failed")
     if not math.isfinite(record.median_s) or record.median_s <= 0.0:

@@ -274,17 +274,50 @@ def measurement_of(reply: Mapping[str, Any]) -> Measurement:
     times = tuple(float(t) for t in reply["times_s"])
     if not times or not all(np.isfinite(times)):
         raise MeasureError("the device returned no usable time; measure again")
-    energy = reply.get("energy") or {}
     return Measurement(
         times_s=times,
-        energy=Energy(
-            kind=str(energy.get("kind", "unavailable")),
-            gross_j=energy.get("gross_j"),
-            above_idle_j=energy.get("above_idle_j"),
-            source=str(energy.get("source", "not asked for")),
-            boundary=str(energy.get("boundary", "")),
-        ),
+        energy=energy_of(reply.get("energy") or {}),
         state_before=dict(reply["state_before"]),
         state_after=dict(reply["state_after"]),
         threads=int(reply["threads"]),
+        throttled=bool(reply.get("throttled", False)),
+        throttle_reasons=tuple(str(reason) for reason in reply.get("throttle_reasons", ())),
+        invalid=str(reply.get("invalid") or ""),
+        conditions=dict(reply.get("conditions") or {}),
+    )
+
+
+def energy_of(record: Mapping[str, Any]) -> Energy:
+    """The energy in a reply of the agent; fields that it does not have stay None."""
+
+    def number(name: str) -> float | None:
+        return None if record.get(name) is None else float(record[name])
+
+    def count(name: str) -> int | None:
+        return None if record.get(name) is None else int(record[name])
+
+    return Energy(
+        kind=str(record.get("kind", "unavailable")),
+        gross_j=number("gross_j"),
+        above_idle_j=number("above_idle_j"),
+        source=str(record.get("source", "not asked for")),
+        boundary=str(record.get("boundary", "")),
+        rails=tuple(str(rail) for rail in record.get("rails", ())),
+        mean_w=number("mean_w"),
+        peak_w=number("peak_w"),
+        idle_w=number("idle_w"),
+        idle_std_w=number("idle_std_w"),
+        std_j=number("std_j"),
+        trials=count("trials"),
+        n_inferences=count("n_inferences"),
+        n_samples=count("n_samples"),
+        n_dropped=count("n_dropped"),
+        duration_s=number("duration_s"),
+        sample_period_s=number("sample_period_s"),
+        accuracy=str(record.get("accuracy") or ""),
+        reason=str(record.get("reason") or ""),
+        trace=tuple(
+            (float(t), float(w), None if hottest is None else float(hottest))
+            for t, w, hottest in record.get("trace", ())
+        ),
     )

@@ -55,14 +55,15 @@ class BoardRecords:
         return nothing.added(tuple(store.select(profile_data(profile), SPACE_VERSION, failed=True)))
 
     def added(self, records: Sequence[Record]) -> BoardRecords:
-        """With further records behind."""
-        trials = tuple(trial_of(one) for one in records)
+        """With further records behind; what a throttled device measured counts against the budget only."""
+        counted = [one for one in records if one.failure or one.measurement.trusted]
+        trials = tuple(trial_of(one) for one in counted)
         by_task = dict(self._by_task)
-        for record, trial in zip(records, trials, strict=True):
+        for record, trial in zip(counted, trials, strict=True):
             by_task[trial.task] = (*by_task.get(trial.task, ()), (record, trial.seconds))
         mine = tuple(one for one in records if one.origin.get("tuning") == self.tuning)
         return BoardRecords(
-            (*self.records, *records), self.tuning, (*self.trials, *trials), (*self.mine, *mine), by_task
+            (*self.records, *counted), self.tuning, (*self.trials, *trials), (*self.mine, *mine), by_task
         )
 
     @property

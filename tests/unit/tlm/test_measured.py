@@ -31,6 +31,7 @@ def test_records_become_examples_and_what_is_of_no_use_is_counted() -> None:
         record_of({}, 1.0, sentence),
         replace(first, candidate=replace(first.candidate, space_version=1)),
         Record.failed(first.candidate, first.profile, "does not build", first.origin),
+        replace(first, measurement=replace(first.measurement, throttled=True)),
     ]
     skipped: Counter[str] = Counter()
     one, other = examples_of_records(records, VOCABULARY, skipped)
@@ -46,6 +47,7 @@ def test_records_become_examples_and_what_is_of_no_use_is_counted() -> None:
         "of a program without decisions": 1,
         "of another space version": 1,
         "that failed": 1,
+        "that a throttled device measured": 1,
     }
 
 

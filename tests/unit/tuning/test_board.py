@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,20 @@ def test_less_than_two_percent_does_not_change_the_program(tmp_path: Path) -> No
     assert best is not None
     assert (best[0].candidate, best[1]) == (program(0, 1), 1.01)
     assert board.best(TASKS[1]) is None
+
+
+def test_a_throttled_measurement_costs_budget_and_teaches_nothing(tmp_path: Path) -> None:
+    slowed = record(program(0, 2), 0.5, tuning="net/0")
+    slowed = replace(slowed, measurement=replace(slowed.measurement, throttled=True))
+    with RecordStore(tmp_path / "r.sqlite") as store:
+        store.append([record(program(0, 1), 1.0, tuning="net/0"), slowed])
+        board = BoardRecords.read(store, profile(), "net/0")
+    assert len(board.mine) == 2
+    assert [one.candidate for one in board.records] == [program(0, 1)]
+    assert [trial.seconds for trial in board.trials] == [1.0]
+    assert board.failed(TASKS[0]) == []
+    best = board.best(TASKS[0])
+    assert best is not None and best[1] == 1.0
 
 
 def test_what_counts_for_whom(tmp_path: Path) -> None:
