@@ -1,4 +1,4 @@
-"""Console script `device-agent`: `device-agent serve --token-file FILE --store DIR`."""
+"""Console script `device-agent`: runs the agent of a device and gives hosts tickets for it."""
 
 from __future__ import annotations
 
@@ -8,48 +8,93 @@ import os
 import sys
 from typing import List, Optional
 
-from device_agent.daemon import Daemon
+from device_agent.home import Home, default_root
 from device_agent.wire import AgentError
 
 
-def _default_store() -> str:
-    base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    return os.path.join(base, "edgetlm", "device")
-
-
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Runs the daemon; prints one JSON line with its port on stdout.
+    """Runs one command.
 
     Returns:
-        0 after an orderly end, 1 where it cannot serve, 2 for a wrong command.
+        0 after an orderly end, 1 where the command cannot be carried out, 2 for a wrong one.
     """
+    options = _parser().parse_args(arguments)
+    # Whatever is written below is for this user's eyes.
+    os.umask(0o077)
+    try:
+        return _run(options)
+    except (OSError, AgentError) as error:
+        print("device-agent: %s" % " ".join(str(error).split()), file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="device-agent", description="Runs and measures models on this device."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve hosts on the loopback interface")
     serve.add_argument("--port", type=int, default=0, help="port to listen on, 0 for any")
-    serve.add_argument("--token-file", required=True, help="file with the secret that hosts have to know")
-    serve.add_argument("--store", default=_default_store(), help="folder of bundles and uploads")
+    serve.add_argument(
+        "--token-file", help="file with the secret that hosts have to know, in place of tickets"
+    )
+    serve.add_argument("--store", help="folder of bundles and uploads, in place of the agent's folder")
     serve.add_argument("--parent-pid", type=int, default=0, help="end when this process has ended")
     serve.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
-    options = parser.parse_args(arguments)
-    try:
+    serve.add_argument("--idle-limit-s", type=float, default=0.0, help="end after so long without clients")
+    serve.add_argument("--log", help="file for messages, by default stderr")
+    ticket = commands.add_parser("ticket", help="let one connection in; starts the agent if need be")
+    start = commands.add_parser("start", help="start the agent if need be")
+    stop = commands.add_parser("stop", help="end the agent and its sessions")
+    status = commands.add_parser("status", help="whether the agent runs and who uses it")
+    for command in (serve, ticket, start, stop, status):
+        command.add_argument("--home", default=default_root(), help="the agent's folder (EDGETLM_HOME)")
+    for command in (serve, ticket, start):
+        command.add_argument("--python", default=sys.executable, help="interpreter of the agent's processes")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    home = Home(options.home)
+    if options.command == "serve":
+        return _serve(options, home)
+    from device_agent import service
+
+    if options.command == "ticket":
+        print(json.dumps(service.ticket(home, options.python)))
+    elif options.command == "start":
+        record = service.start(home, options.python)
+        print("running, process %d" % record["pid"])
+    elif options.command == "stop":
+        print("stopped" if service.stop(home) else "not running")
+    else:
+        print("\n".join(service.status_lines(home)))
+    return 0
+
+
+def _serve(options: argparse.Namespace, home: Home) -> int:
+    from device_agent.daemon import Daemon, Settings
+    from device_agent.tickets import SharedToken
+
+    token = None
+    if options.token_file:
         with open(options.token_file, encoding="ascii") as file:
-            token = file.read().strip()
-        if not token:
+            token = SharedToken(file.read().strip())
+        if token.empty:
             raise AgentError("bad_request", "%s holds no token" % options.token_file)
-        store = os.path.abspath(options.store)
-        daemon = Daemon(
-            store,
-            token,
-            system_root=options.system_root,
-            port=options.port,
-            parent_pid=options.parent_pid,
-        )
-    except (OSError, AgentError) as error:
-        print("device-agent: %s" % error, file=sys.stderr)
-        return 1
+    elif options.store:
+        raise AgentError("bad_request", "--store needs --token-file; tickets belong to a --home")
+    settings = Settings(
+        store_dir=os.path.abspath(options.store or home.device),
+        home=None if options.token_file else home,
+        system_root=options.system_root,
+        port=options.port,
+        parent_pid=options.parent_pid,
+        python=options.python,
+        idle_limit_s=options.idle_limit_s,
+        log=options.log,
+    )
+    daemon = Daemon(settings, token)
     print(json.dumps({"port": daemon.port}), flush=True)
     daemon.run()
     return 0

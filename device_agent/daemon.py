@@ -2,63 +2,105 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import sys
 import threading
-from typing import Any, Callable, Dict, Optional
+import time
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from device_agent import power, wire
-from device_agent.executor import check_hello
 from device_agent.files import Uploads, full_disk, place
+from device_agent.home import Home, RunFolder, private_folder, try_lock, write_private
 from device_agent.machine import Machine
+from device_agent.payloads import Payloads
 from device_agent.process import Terms
-from device_agent.sessions import Sessions
+from device_agent.sessions import Client, Sessions, describe_holder
 from device_agent.store import BundleStore
+from device_agent.tickets import SharedToken, TicketBox
 from device_agent.wire import AgentError, Header
 
 _HANDSHAKE_S = 10.0
+_CLAIM_S = 2.0
+_NAME_LENGTH = 100
+
+
+class Settings(NamedTuple):
+    """How a daemon serves.
+
+    Attributes:
+        store_dir: folder of bundles, uploads and the sessions' files.
+        home: the agent's folder, None for an agent that a host started for itself.
+        system_root: prefix of all system paths that are read.
+        port: to listen on, 0 for any.
+        parent_pid: end when this process has ended; 0 for none.
+        python: interpreter of executors.
+        idle_limit_s: end after so long without clients, 0 for never.
+        log: file for messages, None for stderr.
+    """
+
+    store_dir: str
+    home: Optional[Home] = None
+    system_root: str = "/"
+    port: int = 0
+    parent_pid: int = 0
+    python: str = sys.executable
+    idle_limit_s: float = 0.0
+    log: Optional[str] = None
 
 
 class Daemon:
     """One listener on the loopback interface, one thread a client.
 
     Args:
-        store_dir: folder of bundles, uploads and the sessions' files.
-        token: secret that clients have to know.
-        store: bundle store, by default one in `store_dir`.
-        system_root: prefix of all system paths that are read.
-        port: to listen on, 0 for any.
-        parent_pid: end when this process has ended; 0 for none.
+        settings: see there.
+        token: the one secret of clients, None for tickets.
+        store: bundle store, by default one in the settings' folder.
+
+    Raises:
+        AgentError: another agent serves this home, or its folder belongs to another user.
     """
 
     def __init__(
-        self,
-        store_dir: str,
-        token: str,
-        store: Optional[BundleStore] = None,
-        system_root: str = "/",
-        port: int = 0,
-        parent_pid: int = 0,
+        self, settings: Settings, token: Optional[SharedToken] = None, store: Optional[BundleStore] = None
     ) -> None:
-        os.makedirs(store_dir, mode=0o700, exist_ok=True)
-        self._token = token
-        self._system_root = system_root
-        self._machine = Machine(system_root)
-        self._parent_pid = parent_pid
-        self._uploads = Uploads(os.path.join(store_dir, "uploads"))
-        self._store = store or BundleStore(store_dir)
-        self._run_dir = _fresh_run_dir(store_dir)
-        self._sessions = Sessions(self._run_dir)
+        folder = settings.store_dir
+        self._settings = settings
+        private_folder(folder)
+        self._held = contextlib.ExitStack()
+        if settings.home is not None:
+            settings.home.make()
+            _claim(settings.home, self._held)
+        self._machine = Machine(settings.system_root)
+        self._payloads = Payloads(settings.home, settings.python, settings.system_root)
+        self._uploads = Uploads(os.path.join(folder, "uploads"))
+        self._store = store or BundleStore(folder)
+        self._run_folder = RunFolder(folder)
+        self._admit = (token or TicketBox(os.path.join(self._run_folder.path, "tickets"))).admit
+        self._sessions = Sessions(self._run_folder.path)
         self._stop = threading.Event()
         self._clients = 0
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind(("127.0.0.1", port))
+        self._listener.bind(("127.0.0.1", settings.port))
         self._listener.listen(16)
         self.port = int(self._listener.getsockname()[1])
+        if settings.home is not None:
+            self._register(settings.home)
+
+    def _register(self, home: Home) -> None:
+        record = {
+            "pid": os.getpid(),
+            "port": self.port,
+            "started": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+            "folder": self._run_folder.path,
+            "code": os.path.dirname(os.path.realpath(__file__)),
+            "schema": wire.SCHEMA,
+        }
+        write_private(home.record, record)
 
     def run(self) -> None:
         """Serves until told to stop, by the host, by SIGTERM or by the parent's end."""
@@ -68,12 +110,16 @@ class Daemon:
         try:
             while not self._stop.is_set():
                 self._sessions.poll()
-                if self._parent_pid and os.getppid() != self._parent_pid:
+                if self._settings.parent_pid and os.getppid() != self._settings.parent_pid:
                     break
         finally:
             self._listener.close()
             self._sessions.close_all()
-            shutil.rmtree(self._run_dir, ignore_errors=True)
+            if self._settings.home is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._settings.home.record)
+            self._run_folder.remove()
+            self._held.close()
 
     def stop(self) -> None:
         """Has `run` return soon."""
@@ -89,16 +135,19 @@ class Daemon:
             self._clients += 1
             threading.Thread(target=self._serve, args=(connection, self._clients), daemon=True).start()
 
-    def _serve(self, connection: socket.socket, client: int) -> None:
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        client = Client(number, "another client")
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.settimeout(_HANDSHAKE_S)
             try:
-                check_hello(wire.receive_header(connection), self._token)
+                hello = wire.receive_header(connection)
+                wire.check_hello(hello, self._admit)
             except AgentError as error:
                 wire.send(connection, wire.error_reply(error))
                 return
             connection.settimeout(None)
+            client = Client(number, _printable(str(hello.get("client") or "another client")))
             wire.send(connection, {"ok": True, "schema": wire.SCHEMA})
             while True:
                 self._answer(connection, client, wire.receive_header(connection))
@@ -108,7 +157,7 @@ class Daemon:
             self._sessions.close_owned(client)
             connection.close()
 
-    def _answer(self, connection: socket.socket, client: int, header: Header) -> None:
+    def _answer(self, connection: socket.socket, client: Client, header: Header) -> None:
         command = str(header.get("command"))
         size = int(header.get("blob_bytes", 0))
         try:
@@ -129,11 +178,11 @@ class Daemon:
             return
         wire.send(connection, dict(fields, ok=True))
 
-    def _dispatch(self, command: str, header: Header, client: int) -> Header:
-        commands: Dict[str, Callable[[Header, int], Optional[Header]]] = {
+    def _dispatch(self, command: str, header: Header, client: Client) -> Header:
+        commands: Dict[str, Callable[[Header, Client], Optional[Header]]] = {
             "describe": lambda h, c: self._machine.describe(),
             "state": lambda h, c: self._machine.state(),
-            "sensor": lambda h, c: power.summary(power.choose(self._system_root)),
+            "sensor": lambda h, c: power.summary(power.choose(self._settings.system_root)),
             "file.has": lambda h, c: {"has": self._uploads.has(str(h["sha256"]))},
             "session.open": self._open,
             "session.attach": lambda h, c: self._sessions.attach(str(h["session"])),
@@ -148,29 +197,50 @@ class Daemon:
             "bundle.rollback": lambda h, c: {"version": self._store.rollback(str(h["name"]))},
             "bundle.remove": lambda h, c: self._store.remove(str(h["name"])),
             "bundle.path": lambda h, c: {"path": self._store.active_path(str(h["name"]))},
+            "device.holder": lambda h, c: self._holder(),
+            "retire": self._retire,
             "shutdown": lambda h, c: self.stop(),
         }
         if command not in commands:
             raise AgentError("bad_request", "unknown command %s" % command)
         return commands[command](header, client) or {}
 
-    def _open(self, header: Header, client: int) -> Header:
+    def _holder(self) -> Header:
+        holder = self._sessions.holder()
+        if holder is None:
+            return {"holder": None, "text": "nobody uses it"}
+        _, name, seconds, sessions = holder
+        fields = {"client": name, "seconds": seconds, "sessions": sessions}
+        return {"holder": fields, "text": "in use by %s" % describe_holder(holder)}
+
+    def _retire(self, header: Header, client: Client) -> None:
+        """Makes room for an agent of another version, unless somebody would lose work."""
+        holder = self._sessions.holder()
+        if holder is not None:
+            raise AgentError("busy", "the agent of another version is used by %s" % describe_holder(holder))
+        self.stop()
+
+    def _open(self, header: Header, client: Client) -> Header:
+        engine, python = str(header["engine"]), header.get("python")
+        command, site = self._payloads.command(engine, str(python) if python else None)
         terms = Terms(
-            engine=str(header["engine"]),
+            engine=engine,
             threads=int(header["threads"]),
             time_limit_s=float(header["time_limit_s"]),
             memory_limit_bytes=self._machine.memory_limit_bytes(header.get("memory_limit_bytes")),
-            python=str(header.get("python") or sys.executable),
-            system_root=self._system_root,
+            command=command,
+            site=site,
+            meter=self._payloads.meter(),
+            system_root=self._settings.system_root,
         )
         if terms.threads < 1 or terms.time_limit_s <= 0 or terms.memory_limit_bytes < 0:
             raise AgentError("bad_request", "a session needs threads and a time limit: %s" % (terms,))
         return self._sessions.open(client, terms)
 
-    def _status(self, header: Header, client: int) -> Header:
+    def _status(self, header: Header, client: Client) -> Header:
         return self._sessions.status(str(header["session"]), float(header.get("wait_s", 0.0)))
 
-    def _place(self, header: Header, client: int) -> Header:
+    def _place(self, header: Header, client: Client) -> Header:
         """Gives a session uploaded files under their names, in a folder of its own."""
         session = self._sessions.get(str(header["session"]))
         folder = os.path.join(session.workdir, "files", os.path.basename(str(header["folder"])))
@@ -182,19 +252,26 @@ class Daemon:
             place(self._uploads.path(digest), os.path.join(folder, name))
         return {"path": folder}
 
-    def _install(self, header: Header, client: int) -> Header:
+    def _install(self, header: Header, client: Client) -> Header:
         files: Dict[str, Any] = dict(header["files"])
         return {"version": self._store.install(str(header["name"]), files, self._uploads.path)}
 
 
-def _fresh_run_dir(store_dir: str) -> str:
-    # Folders of daemons that were killed are left over; their process ids say so.
-    base = os.path.join(store_dir, "run")
-    os.makedirs(base, exist_ok=True)
-    for entry in os.listdir(base):
-        if not (entry.isdigit() and os.path.isdir("/proc/%s" % entry)):
-            shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
-    path = os.path.join(base, str(os.getpid()))
-    shutil.rmtree(path, ignore_errors=True)
-    os.mkdir(path, 0o700)
-    return path
+def _printable(name: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in name[:_NAME_LENGTH])
+
+
+def _claim(home: Home, held: contextlib.ExitStack) -> None:
+    # Whoever asks whether an agent runs tries the lock too, for a moment.
+    until = time.monotonic() + _CLAIM_S
+    while True:
+        attempt = contextlib.ExitStack()
+        if attempt.enter_context(try_lock(home.lock)):
+            held.push(attempt.pop_all().__exit__)
+            return
+        attempt.close()
+        if time.monotonic() > until:
+            raise AgentError(
+                "busy", "an agent serves %s already; stop it with: device-agent stop" % home.root
+            )
+        time.sleep(0.02)

@@ -1,15 +1,14 @@
 """The process of one session: it runs models and kernels and may crash without harm to the daemon.
 
 Started by the daemon as `python -m device_agent.executor` with a JSON specification on stdin: `engine`,
-`threads`, `key`, `workdir`, `parent_pid`, `system_root`. It answers one JSON line on stdout (`port`, or
-`error`), and after that tells the daemon in short lines when it begins to work (`B channel limit`) and when
-it ends (`I channel`).
+`threads`, `key`, `workdir`, `parent_pid`, `system_root`, `meter` (command line of the process that reads
+power sensors). It answers one JSON line on stdout (`port`, or `error`), and after that tells the daemon in
+short lines when it begins to work (`B channel limit`) and when it ends (`I channel`).
 """
 
 from __future__ import annotations
 
 import ctypes
-import hmac
 import json
 import os
 import queue
@@ -22,6 +21,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from device_agent import engines, power, wire
 from device_agent.machine import Machine
 from device_agent.measure import Meter, plan_of
+from device_agent.tickets import SharedToken
 from device_agent.wire import AgentError, Header, TensorData
 
 _PR_SET_PDEATHSIG = 1
@@ -159,6 +159,7 @@ class Executor:
 
     def __init__(self, specification: Dict[str, Any], status: Status) -> None:
         self._key = str(specification["key"])
+        self._admit = SharedToken(self._key).admit
         self._workdir = str(specification["workdir"])
         self._rpc = str(specification["engine"]) == "tvm"
         self._status = status
@@ -220,7 +221,7 @@ class Executor:
     def _greet_frames(self, connection: socket.socket, start: bytes) -> bool:
         try:
             header = wire.receive_header(connection, start)
-            check_hello(header, self._key)
+            wire.check_hello(header, self._admit)
             if not self._frames_taken.acquire(timeout=_LEAVING_S):
                 raise AgentError("busy", "another client is connected to this session")
         except AgentError as error:
@@ -252,18 +253,6 @@ class Executor:
             finally:
                 self._status.set("frames", False)
             wire.send(connection, fields, blobs)
-
-
-def check_hello(header: Header, secret: str) -> None:
-    """Checks the first request of a connection.
-
-    Raises:
-        AgentError: another protocol, or the wrong secret.
-    """
-    if header.get("command") != "hello" or header.get("schema") != wire.SCHEMA:
-        raise AgentError("bad_request", "protocol %s expected, got %s" % (wire.SCHEMA, header.get("schema")))
-    if not hmac.compare_digest(str(header.get("secret", "")).encode(), secret.encode()):
-        raise AgentError("denied", "wrong secret")
 
 
 def answer(commands: Commands, header: Header, blob: bytearray) -> Reply:

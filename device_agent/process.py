@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from device_agent.wire import AgentError
 
@@ -29,7 +29,9 @@ class Terms(NamedTuple):
         threads: for the engine.
         time_limit_s: longest time for one command or one RPC request.
         memory_limit_bytes: largest resident memory, 0 for no limit.
-        python: interpreter of the executor.
+        command: command line of the executor.
+        site: folder of the payload that a Python executor imports from, "" for its interpreter's own.
+        meter: command line of the process that reads power sensors.
         system_root: prefix of all system paths, "/" but in tests.
     """
 
@@ -37,7 +39,9 @@ class Terms(NamedTuple):
     threads: int
     time_limit_s: float
     memory_limit_bytes: int
-    python: str
+    command: List[str]
+    site: str
+    meter: List[str]
     system_root: str = "/"
 
 
@@ -52,7 +56,7 @@ class ExecutorProcess:
     """
 
     def __init__(self, terms: Terms, workdir: str) -> None:
-        """Starts it; OSError where the interpreter does not exist.
+        """Starts it; OSError where the command does not exist.
 
         The kernel will kill it when the calling thread ends (PR_SET_PDEATHSIG).
         """
@@ -72,7 +76,7 @@ class ExecutorProcess:
         self._busy["start"] = (time.monotonic() + limit_s, limit_s)
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                [terms.python, "-m", "device_agent.executor"],
+                terms.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -90,6 +94,7 @@ class ExecutorProcess:
             "workdir": os.path.join(workdir, "rpc"),
             "parent_pid": os.getpid(),
             "system_root": terms.system_root,
+            "meter": terms.meter,
         }
         # If it is dead already, its end will be noticed and explained like any other.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
@@ -197,7 +202,9 @@ def _environment(terms: Terms) -> Dict[str, str]:
         TVM_BIND_THREADS="0",
         PYTHONUNBUFFERED="1",
     )
-    if terms.python != sys.executable:
+    if terms.site:
+        environment["PYTHONPATH"] = terms.site
+    elif terms.command[0] != sys.executable:
         environment.pop("PYTHONPATH", None)
     return environment
 

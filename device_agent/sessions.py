@@ -12,7 +12,7 @@ import selectors
 import shutil
 import threading
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from device_agent.process import ExecutorProcess, Terms
 from device_agent.wire import AgentError
@@ -21,14 +21,27 @@ _POLL_S = 0.05
 _IDLE_POLL_S = 0.25
 
 
+class Client(NamedTuple):
+    """A connection.
+
+    Attributes:
+        number: of the connection, unique while the daemon runs.
+        name: what it calls itself, as user@host.
+    """
+
+    number: int
+    name: str
+
+
 class Session:
     """One session: its terms, its folder and its present executor."""
 
-    def __init__(self, name: str, owner: int, terms: Terms, workdir: str) -> None:
+    def __init__(self, name: str, owner: Client, terms: Terms, workdir: str) -> None:
         self.name = name
         self.owner = owner
         self.terms = terms
         self.workdir = workdir
+        self.opened_s = time.monotonic()
         self.executor: Optional[ExecutorProcess] = None
         self.generation = 0
         self.failure = ""
@@ -54,18 +67,16 @@ class Sessions:
 
     # -- for the threads that serve clients
 
-    def open(self, owner: int, terms: Terms) -> Dict[str, Any]:
+    def open(self, owner: Client, terms: Terms) -> Dict[str, Any]:
         """Opens a session and waits for its executor.
 
         Raises:
             AgentError: another client uses the device, or the executor does not start.
         """
         with self._lock:
-            others = [session for session in self._sessions.values() if session.owner != owner]
-            if others:
-                raise AgentError(
-                    "busy", "the device is in use: another client has %d open sessions" % len(others)
-                )
+            holder = self.holder()
+            if holder is not None and holder[0] != owner.number:
+                raise AgentError("busy", "the device is in use by %s" % describe_holder(holder))
             self._count += 1
             name = "s%d" % self._count
             workdir = os.path.join(self._folder, name)
@@ -141,7 +152,7 @@ class Sessions:
                 executor.end("was closed")
         shutil.rmtree(session.workdir, ignore_errors=True)
 
-    def close_owned(self, owner: int) -> None:
+    def close_owned(self, owner: Client) -> None:
         """Ends all sessions of one client."""
         with self._lock:
             names = [name for name, session in self._sessions.items() if session.owner == owner]
@@ -155,6 +166,15 @@ class Sessions:
         for name in names:
             self.close(name)
 
+    def holder(self) -> Optional[Tuple[int, str, float, int]]:
+        """Who has the device: the client, its name, for how many seconds, and the number of its sessions."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        if not sessions:
+            return None
+        first = sessions[0]
+        return first.owner.number, first.owner.name, time.monotonic() - first.opened_s, len(sessions)
+
     def wake(self) -> None:
         """Has `poll` return soon."""
         os.write(self._wake_writer, b"x")
@@ -166,7 +186,9 @@ class Sessions:
         started.wait()
         executor = session.executor
         if executor is None:
-            raise AgentError("session_lost", "cannot start %s: %s" % (session.terms.python, session.failure))
+            raise AgentError(
+                "session_lost", "cannot start %s: %s" % (session.terms.command[0], session.failure)
+            )
         executor.ready.wait()
         if executor.refusal is not None:
             raise executor.refusal
@@ -219,6 +241,13 @@ class Sessions:
                 offence = None if executor.ended() else executor.offence()
                 if offence or executor.ended():
                     executor.end(offence)
+
+
+def describe_holder(holder: Tuple[int, str, float, int]) -> str:
+    """Who has the device, in words."""
+    _, name, seconds, sessions = holder
+    since = "%d s" % seconds if seconds < 120 else "%d min" % (seconds // 60)
+    return "%s for %s (%d open sessions)" % (name, since, sessions)
 
 
 def _contact(session: Session, executor: ExecutorProcess) -> Dict[str, Any]:

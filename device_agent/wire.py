@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 SCHEMA = "edgetlm/1"
 MAX_HEADER_BYTES = 64 << 20
@@ -107,9 +107,28 @@ def receive_header(connection: socket.socket, prefix: bytes = b"") -> Header:
         header = json.loads(bytes(receive_exact(connection, length)).decode())
     except ValueError as error:
         raise AgentError("bad_request", "frame header is not JSON: %s" % error) from error
-    if not isinstance(header, dict) or not isinstance(header.get("blob_bytes", 0), int):
-        raise AgentError("bad_request", "frame header is not an object of protocol %s" % SCHEMA)
-    return header
+    if isinstance(header, dict):
+        size = header.get("blob_bytes", 0)
+        if isinstance(size, int) and size >= 0:
+            return header
+    raise AgentError("bad_request", "frame header is not an object of protocol %s" % SCHEMA)
+
+
+def check_hello(header: Header, admit: Callable[[str], None]) -> None:
+    """Checks the first request of a connection.
+
+    Args:
+        header: the request.
+        admit: takes the secret, or raises AgentError.
+
+    Raises:
+        AgentError: another protocol, or a secret that lets nobody in.
+    """
+    if header.get("command") != "hello" or header.get("schema") != SCHEMA:
+        raise AgentError(
+            "bad_request", "protocol %s expected, got %s" % (SCHEMA, str(header.get("schema"))[:80])
+        )
+    admit(str(header.get("secret", "")))
 
 
 def discard_blob(connection: socket.socket, count: int) -> None:

@@ -123,15 +123,16 @@ def test_content_is_sent_once(device, bundle, tmp_path, monkeypatch):
 
 KILLED_DAEMON = """
 import json, os, signal, sys
-from device_agent.daemon import Daemon
+from device_agent.daemon import Daemon, Settings
 from device_agent.store import BundleStore
+from device_agent.tickets import SharedToken
 steps = 0
 def checkpoint(name):
     global steps
     steps += 1
     if steps == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
-daemon = Daemon(sys.argv[1], "secret", store=BundleStore(sys.argv[1], checkpoint))
+daemon = Daemon(Settings(sys.argv[1]), SharedToken("secret"), BundleStore(sys.argv[1], checkpoint))
 print(json.dumps({"port": daemon.port}), flush=True)
 daemon.run()
 """

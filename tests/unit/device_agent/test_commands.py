@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from device_agent import wire
-from device_agent.executor import Commands, answer, check_hello
+from device_agent.executor import Commands, answer
 from device_agent.machine import Machine
 from device_agent.measure import Meter
 from device_agent.power.none import NoSensor
+from device_agent.tickets import SharedToken
 from device_agent.wire import AgentError, TensorData
 
 
@@ -107,12 +108,12 @@ def test_a_failing_model_does_not_end_the_session(commands, engine, tmp_path, er
 
 def test_hello_needs_version_and_secret():
     good = {"command": "hello", "schema": wire.SCHEMA, "secret": "s"}
-    check_hello(good, "s")
+    wire.check_hello(good, SharedToken("s").admit)
     for change, kind in (
         ({"secret": "x"}, "denied"),
         ({"schema": "edgetlm/0"}, "bad_request"),
         ({"command": "run"}, "bad_request"),
     ):
         with pytest.raises(AgentError) as caught:
-            check_hello({**good, **change}, "s")
+            wire.check_hello({**good, **change}, SharedToken("s").admit)
         assert caught.value.kind == kind
