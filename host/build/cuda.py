@@ -25,7 +25,6 @@ from host.build.nvrtc import Cubin, Nvrtc, Resources
 from host.build.target import architecture_of
 from host.errors import BuildError
 
-
 # Raised whenever the same source would give another cubin: options, headers.
 CUBIN_VERSION = "cubin 1"
 
@@ -37,7 +36,7 @@ class _Request:
     compiler: Nvrtc
     arch: str
     cache: KernelCache | None
-    made: list[Cubin]
+    made: list[tuple[Cubin, bool]]
 
 
 _REQUEST: contextvars.ContextVar[_Request] = contextvars.ContextVar("edgetlm_cuda_request")
@@ -52,12 +51,14 @@ class CudaKernel:
         cubin: the device's part.
         host: the host's part, a relocatable object.
         module: the device's part as TVM's module.
+        from_cache: whether the cubin was found rather than compiled.
     """
 
     name: str
     cubin: Cubin
     host: bytes
     module: tvm.runtime.Module
+    from_cache: bool = False
 
     @property
     def resources(self) -> tuple[Resources, ...]:
@@ -100,7 +101,8 @@ def compile_cuda(
         raise BuildError(f"kernel {name}: {first_line(error)}") from error
     finally:
         _REQUEST.reset(token)
-    return CudaKernel(name, request.made[0], host, module)
+    cubin, found = request.made[0]
+    return CudaKernel(name, cubin, host, module, found)
 
 
 def build_cuda_library(
@@ -128,21 +130,46 @@ def build_cuda_library(
     kernels = {
         name: compile_cuda(function, name, target, cache, cuda_major) for name, function in functions.items()
     }
-    # An empty module of the host is the root of the tree that the device's modules hang from.
-    root = tvm.get_global_func("target.build.llvm")(tvm.IRModule(), target.host)
+    link_cuda(None, kernels, output, target)
+    return kernels
+
+
+def link_cuda(
+    executable: tvm.runtime.Module | None,
+    kernels: Mapping[str, CudaKernel],
+    output: Path,
+    target: tvm.target.Target,
+) -> None:
+    """Link host code, cubins and bytecode.
+
+    Args:
+        executable: of the virtual machine, None for a library of kernels alone.
+        kernels: by the name to call them by.
+        output: the library; written whole or not at all.
+        target: of kind "cuda", with a host.
+
+    Raises:
+        BuildError: linking fails, or the disk is full.
+    """
+    # The root of the tree that the cubins hang from becomes the library itself.
+    root = executable or tvm.get_global_func("target.build.llvm")(tvm.IRModule(), target.host)
     for kernel in kernels.values():
         root.import_module(kernel.module)
     pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         folder = Path(name)
         packed = folder / "device.o"
-        pack(root, False, str(target.host), "").write_to_file(str(packed))
-        paths = [packed]
-        for number, kernel in enumerate(kernels.values()):
-            paths.append(folder / f"host{number}.o")
-            paths[-1].write_bytes(kernel.host)
+        try:
+            pack(root, False, str(target.host), "").write_to_file(str(packed))
+            paths = [packed]
+            for number, kernel in enumerate(kernels.values()):
+                paths.append(folder / f"host{number}.o")
+                paths[-1].write_bytes(kernel.host)
+        except OSError as error:
+            raise BuildError(f"linking {output.name}: {error.strerror}; free space in {folder}") from error
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BuildError(f"packing {output.name}: {first_line(error)}") from error
         link_shared(paths, output, architecture_of(target))
-    return kernels
 
 
 def _lower(
@@ -180,15 +207,15 @@ def _register() -> None:
 
 def _compile_callback(source: str) -> bytes:
     request = _REQUEST.get()
-    cubin = _cached(source, request)
-    request.made.append(cubin)
+    cubin, found = _cached(source, request)
+    request.made.append((cubin, found))
     return cubin.content
 
 
-def _cached(source: str, request: _Request) -> Cubin:
-    """A cubin from the cache, with its resources in front of it, or a new one."""
+def _cached(source: str, request: _Request) -> tuple[Cubin, bool]:
+    """A cubin from the cache, with its resources in front of it, or a new one; and whether it was there."""
     if request.cache is None:
-        return request.compiler.compile(source, request.arch)
+        return request.compiler.compile(source, request.arch), False
     digest = hashlib.sha256()
     for part in (CUBIN_VERSION, request.compiler.version, request.arch, source):
         digest.update(part.encode())
@@ -196,8 +223,8 @@ def _cached(source: str, request: _Request) -> Cubin:
     found = request.cache.get(digest.hexdigest())
     if found is not None:
         header, _, content = found.partition(b"\n")
-        return Cubin(content, tuple(Resources(**entry) for entry in json.loads(header)))
+        return Cubin(content, tuple(Resources(**entry) for entry in json.loads(header))), True
     cubin = request.compiler.compile(source, request.arch)
     header = json.dumps([asdict(entry) for entry in cubin.resources]).encode()
     request.cache.put(digest.hexdigest(), header + b"\n" + cubin.content)
-    return cubin
+    return cubin, False

@@ -14,6 +14,8 @@ import tvm
 from tvm import relax
 
 from host.build.cache import KernelCache
+from host.build.cuda import link_cuda
+from host.build.cuda_model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
@@ -58,6 +60,7 @@ def build_model(
     lanes: int,
     cache: KernelCache | None = None,
     workers: int | None = None,
+    cuda_major: int = 12,
 ) -> BuildStats:
     """Compile a model to a library whose `vm_load_executable` gives the virtual machine.
 
@@ -72,6 +75,7 @@ def build_model(
         lanes: fp32 elements of one vector register, for default schedules.
         cache: where kernels are looked up and kept; None compiles all.
         workers: threads that compile; the machine's usable cores if None.
+        cuda_major: CUDA major version of the board's driver, where the target is its GPU.
 
     Raises:
         BuildError: a kernel does not compile even unscheduled, linking fails, or the disk is full.
@@ -79,18 +83,24 @@ def build_model(
     start = time.monotonic()
     target = lowered.target
     executable, functions = lower_to_executable(lowered.module, target)
-    objects, refused = _compile_all(functions, kernels, target, progress, lanes, cache, workers)
-    _link(executable, objects, output, target)
-    distinct = {kernel.key: kernel for kernel in objects.values()}.values()
-    cached = sum(kernel.from_cache for kernel in distinct)
-    if cache is not None and cached < len(distinct):
+    names = tuple(functions)
+    if target.kind.name == "cuda":
+        made, refused = build_cuda_kernels(functions, kernels, target, progress, cache, workers, cuda_major)
+        link_cuda(executable, made, output, target)
+        distinct, cached = len(made), sum(kernel.from_cache for kernel in made.values())
+    else:
+        objects, refused = _compile_all(functions, kernels, target, progress, lanes, cache, workers)
+        _link(executable, objects, output, target)
+        origins = {kernel.key: kernel.from_cache for kernel in objects.values()}
+        distinct, cached = len(origins), sum(origins.values())
+    if cache is not None and cached < distinct:
         cache.prune()
     return BuildStats(
         seconds=time.monotonic() - start,
-        kernels=len(objects),
-        compiled=len(distinct) - cached,
+        kernels=len(names),
+        compiled=distinct - cached,
         cached=cached,
-        defaulted=tuple(name for name in functions if name not in kernels or name in refused),
+        defaulted=tuple(name for name in names if name not in kernels or name in refused),
         refused=refused,
         library_bytes=output.stat().st_size,
     )

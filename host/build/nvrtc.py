@@ -13,6 +13,8 @@ from host.errors import BuildError
 
 # A cubin runs under drivers of its own CUDA major version only, so each major has its compiler.
 _LIBRARIES = {11: "libnvrtc.so.11.2", 12: "libnvrtc.so.12", 13: "libnvrtc.so.13"}
+_PACKAGES = {11: "nvidia-cuda-nvrtc-cu11", 12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}
+MAJORS = tuple(_LIBRARIES)
 _FOLDERS = ("cuda_nvrtc/lib", "cu13/lib")
 # Functions without a mark are for the device: TVM gives a host that has no part in it.
 _OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
@@ -53,6 +55,28 @@ template <class X, class Y> struct conditional<false, X, Y> { typedef Y type; };
 } }
 """,
 }
+
+# What the headers for half precision ask of the compiler since CUDA 12, for the compiler of CUDA 11: all code
+# here is for the device, and of one architecture.
+_TARGETS = """
+#define NV_EXPAND(...) __VA_ARGS__
+#define NV_YES(yes, no) NV_EXPAND yes
+#define NV_NO(yes, no) NV_EXPAND no
+#define NV_IF_ELSE_TARGET(condition, yes, no) NV_TAKE_##condition(({ yes }), ({ no }))
+#define NV_TAKE_NV_IS_DEVICE NV_YES
+#define NV_TAKE_NV_PROVIDES_SM_53 NV_YES
+#define NV_TAKE_NV_PROVIDES_SM_60 NV_YES
+#if __CUDA_ARCH__ >= 800
+#define NV_TAKE_NV_PROVIDES_SM_80 NV_YES
+#else
+#define NV_TAKE_NV_PROVIDES_SM_80 NV_NO
+#endif
+#if __CUDA_ARCH__ >= 900
+#define NV_TAKE_NV_PROVIDES_SM_90 NV_YES
+#else
+#define NV_TAKE_NV_PROVIDES_SM_90 NV_NO
+#endif
+"""
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for '\w+'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -133,9 +157,13 @@ class Nvrtc:
     def __init__(self, major: int = 12) -> None:
         path = _library(major)
         try:
+            # The compiler looks for its built-in functions by name only, and finds what is loaded.
+            for builtins in sorted(path.parent.glob(f"libnvrtc-builtins.so.{major}.*")):
+                ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
             self._library = ctypes.CDLL(str(path))
         except OSError as error:
-            raise BuildError(f"NVRTC does not load: {error}; install nvidia-cuda-nvrtc-cu{major}") from error
+            raise BuildError(f"NVRTC does not load: {error}; install {_PACKAGES[major]} again") from error
+        self._prelude = _TARGETS if major == 11 else ""
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
         first, second = ctypes.c_int(), ctypes.c_int()
         self._check(self._library.nvrtcVersion(ctypes.byref(first), ctypes.byref(second)))
@@ -165,7 +193,12 @@ class Nvrtc:
         headers, names = _strings(_HEADERS.values()), _strings(_HEADERS)
         self._check(
             self._library.nvrtcCreateProgram(
-                ctypes.byref(program), source.encode(), b"kernel.cu", len(_HEADERS), headers, names
+                ctypes.byref(program),
+                (self._prelude + source).encode(),
+                b"kernel.cu",
+                len(_HEADERS),
+                headers,
+                names,
             )
         )
         try:
@@ -208,7 +241,7 @@ def _library(major: int) -> Path:
             path = folder / place / _LIBRARIES[major]
             if path.is_file():
                 return path
-    raise BuildError(f"the CUDA {major} compiler is missing: install the package nvidia-cuda-nvrtc-cu{major}")
+    raise BuildError(f"the CUDA {major} compiler is missing: install the package {_PACKAGES[major]}")
 
 
 def _include_folders() -> Sequence[Path]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import tvm
-from tvm import s_tir, te
+from tvm import s_tir, te, topi
 
 from host.build import KernelCache, Nvrtc, build_cuda_library, compile_cuda
+from host.build.default_schedule_gpu import default_schedule_gpu
 from host.build.elf import machine_of
 from host.build.nvrtc import parse_resources
 from host.errors import BuildError
@@ -74,8 +75,42 @@ def test_cubins(arch: str) -> None:
     assert machine_of(kernel.host) == "aarch64"
 
 
-def test_half_precision() -> None:
-    assert not compile_cuda(scaled(2.0, "float16"), "half", target()).resources[0].spills
+# What each compiler knows: JetPack 5 has CUDA 11, JetPack 6 CUDA 12, JetPack 7 CUDA 13.
+MAJORS = [(11, "sm_72"), (11, "sm_87"), (12, "sm_87"), (13, "sm_87"), (13, "sm_110")]
+
+
+@pytest.mark.parametrize(("major", "arch"), MAJORS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_cuda_major(major: int, arch: str, dtype: str) -> None:
+    kernel = compile_cuda(scaled(2.0, dtype), "double", target(arch), cuda_major=major)
+    (resources,) = kernel.resources
+    assert resources.registers > 0
+    assert not resources.spills
+    # The tool kit's version stands in a note of the cubin; the architecture in the second half of e_flags.
+    assert kernel.cubin.content[:4] == b"\x7fELF"
+    assert int(arch.removeprefix("sm_")) in kernel.cubin.content[48:52]
+
+
+def test_majors_keep_to_what_they_know() -> None:
+    with pytest.raises(BuildError, match=r"NVRTC 12\.6 for sm_110"):
+        Nvrtc(12).compile("__global__ void f() {}", "sm_110")
+    with pytest.raises(BuildError, match=r"NVRTC 13\.0 for sm_72"):
+        Nvrtc(13).compile("__global__ void f() {}", "sm_72")
+
+
+def test_function_without_a_rule_runs_stage_by_stage() -> None:
+    source = te.placeholder((4, 64), name="source")
+    function = te.create_prim_func([source, topi.nn.softmax(source)])
+    kernel = compile_cuda(default_schedule_gpu(function, "softmax"), "softmax", target())
+    assert len(kernel.resources) == 4
+    assert not any(entry.spills for entry in kernel.resources)
+
+
+def test_function_that_no_gpu_runs_is_named() -> None:
+    source = te.placeholder((4, 64), name="source")
+    function = te.create_prim_func([source, topi.cumsum(source, axis=1)])
+    with pytest.raises(BuildError, match="kernel sums: it has no stages"):
+        default_schedule_gpu(function, "sums")
 
 
 def test_library_has_cubins_and_no_source(tmp_path: Path) -> None:
@@ -138,8 +173,9 @@ extern "C" __global__ void __launch_bounds__(1024, 2) f(float* x, int n) {
     assert resources.stack_bytes > 0
 
 
-def test_missing_compiler_names_the_package() -> None:
-    with pytest.raises(BuildError, match="nvidia-cuda-nvrtc-cu11"):
+def test_missing_compiler_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host.build.nvrtc.package_folders", lambda: (tmp_path,))
+    with pytest.raises(BuildError, match="install the package nvidia-cuda-nvrtc-cu11"):
         Nvrtc(11)
     with pytest.raises(BuildError, match="no compiler for CUDA 9"):
         Nvrtc(9)

@@ -1,0 +1,69 @@
+"""The functions of a lowered model to kernels for a GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import tvm
+
+from host.build.cache import KernelCache
+from host.build.cuda import CudaKernel, compile_cuda
+from host.build.default_schedule_gpu import default_schedule_gpu
+from host.errors import BuildError
+
+# Called with kernels done, kernels in all and the name of the one that was done last.
+_Progress = Callable[[int, int, str], None]
+
+
+def build_cuda_kernels(
+    functions: Mapping[str, tvm.tirx.PrimFunc],
+    kernels: Mapping[str, tvm.tirx.PrimFunc],
+    target: tvm.target.Target,
+    progress: _Progress | None,
+    cache: KernelCache | None,
+    workers: int | None,
+    cuda_major: int,
+) -> tuple[dict[str, CudaKernel], dict[str, str]]:
+    """Compile every function in threads: the compiler of CUDA works outside of the interpreter lock.
+
+    Args:
+        functions: unscheduled, by name.
+        kernels: scheduled ones of them; the rest, and those that do not compile, get a default schedule.
+        target: of kind "cuda".
+        progress: told of every kernel that is done.
+        cache: where cubins are looked up first.
+        workers: threads that compile; the machine's usable cores if None.
+        cuda_major: CUDA major version of the board's driver.
+
+    Returns:
+        The kernels by name, and the reasons why given schedules were not used.
+
+    Raises:
+        BuildError: a function does not even compile with a default schedule.
+    """
+    compiled: dict[str, CudaKernel] = {}
+    refused: dict[str, str] = {}
+
+    def compile_one(name: str) -> CudaKernel:
+        if name in kernels:
+            try:
+                return compile_cuda(kernels[name], name, target, cache, cuda_major)
+            except BuildError as error:
+                refused[name] = str(error)
+        return compile_cuda(default_schedule_gpu(functions[name], name), name, target, cache, cuda_major)
+
+    threads = workers or len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(threads, thread_name_prefix="build") as pool:
+        futures = {pool.submit(compile_one, name): name for name in functions}
+        try:
+            for future in as_completed(futures):
+                name = futures[future]
+                compiled[name] = future.result()
+                if progress is not None:
+                    progress(len(compiled), len(futures), name)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return {name: compiled[name] for name in functions}, dict(sorted(refused.items()))
