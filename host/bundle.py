@@ -96,6 +96,43 @@ def write_engine(directory: Path, draft: Draft, model: Path, golden: Sequence[Go
         return _seal(directory, draft, name, ())
 
 
+def write_variant(
+    directory: Path, source: Path, threads: int, library: Path | None = None, tasks: str = ""
+) -> Manifest:
+    """Write a bundle that differs from another one in threads, library or tasks; the rest is shared on disk.
+
+    Args:
+        directory: empty or new, on the same disk.
+        source: the other bundle's directory.
+        threads: that the model is to use.
+        library: the compiled model; the other bundle's if None.
+        tasks: text of tasks.json; the other bundle's if "".
+
+    Raises:
+        DeviceFull: no space left.
+    """
+    manifest = _read_manifest(source, _directory_bytes(source, "manifest.json"))
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in manifest.files:
+            if name == TASKS and tasks:
+                (directory / name).write_text(tasks)
+            else:
+                _share(
+                    library if library is not None and name == "lib.so" else source / name, directory / name
+                )
+        known = manifest.model_dump(include=set(Draft.model_fields))
+        return _seal(directory, Draft(**known | {"threads": threads}), manifest.model, manifest.parameters)
+
+
+def _share(file: Path, place: Path) -> None:
+    try:
+        place.hardlink_to(file)
+    except OSError:
+        # A file system without links, or another disk.
+        shutil.copyfile(file, place)
+
+
 def update(directory: Path, manifest: Manifest, **changes: Any) -> Manifest:
     """Rewrite the manifest with other figures; the content hash covers the files and stays."""
     changed = manifest.model_copy(update=changes)

@@ -10,6 +10,12 @@ from host.deployment.result import Choice, Contender
 from host.errors import EngineError, MeasureError, VerifyError
 from host.manifest import BACKENDS, Backend
 
+_WORDS = {
+    "latency": "is faster",
+    "energy": "needs less energy",
+    "edp": "has a smaller energy-delay product",
+}
+
 
 def choose(contest: Contest, options: DeployOptions, fallback: str) -> Choice:
     """Which verified backend is installed.
@@ -36,6 +42,9 @@ def choose(contest: Contest, options: DeployOptions, fallback: str) -> Choice:
     rivals = [name for name in verified if name != "tvm"]
     if not rivals:
         return Choice("tvm", "the only verified backend for this format")
+    rivals = [name for name in rivals if _below_cap(contest, name, options.power_cap_w)]
+    if not rivals:
+        return Choice("tvm", f"no other verified backend stays below {options.power_cap_w:g} W")
     return _compare(contest, rivals, options)
 
 
@@ -46,6 +55,14 @@ def _may_be_installed(one: Contender | None) -> bool:
         and one.verification is not None
         and one.verification.passed
     )
+
+
+def _below_cap(contest: Contest, backend: str, cap_w: float | None) -> bool:
+    if cap_w is None:
+        return True
+    measurement = contest.contenders[backend].measurement
+    watts = None if measurement is None else measurement.energy.mean_w
+    return watts is not None and watts <= cap_w
 
 
 def require_verified(contest: Contest, backend: str) -> None:
@@ -68,7 +85,7 @@ def _compare(contest: Contest, rivals: Sequence[Backend], options: DeployOptions
     bound = f"{rival} / tvm = {ratio:.2f}, 95% bound {low:.2f} to {high:.2f}"
     if len(contest.each) > 1 and options.objective == "latency":
         bound += f", geometric mean over {len(contest.each)} lengths"
-    word = "needs less energy" if options.objective == "energy" else "is faster"
+    word = _WORDS[options.objective]
     if low > 1.0:
         return Choice("tvm", f"tvm {word}: {bound}", ratios[rival])
     if high < 1.0:
@@ -91,10 +108,10 @@ def _ratio_between(contest: Contest, rival: str, options: DeployOptions) -> tupl
     if options.objective == "latency":
         ratio = contest.paired.ratio(rival, "tvm")
         return ratio.value, ratio.low, ratio.high
-    return _energy_ratio(contest, rival)
+    return _energy_ratio(contest, rival, options.objective)
 
 
-def _energy_ratio(contest: Contest, rival: str) -> tuple[float, float, float]:
+def _energy_ratio(contest: Contest, rival: str, objective: str) -> tuple[float, float, float]:
     assert contest.paired is not None
     for name in (rival, "tvm"):
         measurement = contest.contenders[name].measurement
@@ -102,9 +119,10 @@ def _energy_ratio(contest: Contest, rival: str) -> tuple[float, float, float]:
         energy = measurement.energy
         if energy.gross_j is None:
             raise MeasureError(
-                f"--objective energy: the device has no energy figure ({energy.source}); use latency"
+                f"--objective {objective}: the device has no energy figure ({energy.source}); use latency"
             )
-    ratio = contest.paired.energy_ratio(rival, "tvm")
+    paired = contest.paired
+    ratio = paired.energy_ratio(rival, "tvm") if objective == "energy" else paired.edp_ratio(rival, "tvm")
     return ratio.value, ratio.low, ratio.high
 
 

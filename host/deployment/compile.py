@@ -50,6 +50,8 @@ class Compiled:
         library: the shared library.
         tasks: who made each kernel.
         tuning: what measuring kernels found out; None where none was asked for.
+        plan: the programs that it was built of; None where the length is open.
+        untuned: those that were made without measuring; None where nothing was tuned.
     """
 
     lowered: LoweredModel
@@ -57,6 +59,8 @@ class Compiled:
     library: Path
     tasks: tuple[TaskOutcome, ...]
     tuning: TuneResult | None = None
+    plan: Plan | None = None
+    untuned: Plan | None = None
 
     def without_parameters(self) -> Compiled:
         """The same with its parameters let go, once they are written to the bundle."""
@@ -138,7 +142,7 @@ def build(
             cache=KernelCache(),
         )
     tasks = _outcomes(lowered.tasks, plan, failed, set(stats.defaulted))
-    return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks)
+    return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, plan=plan)
 
 
 def _scheduled(tasks: Sequence[Task], plan: Plan) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:

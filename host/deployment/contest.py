@@ -149,7 +149,12 @@ def hold(terms: Terms, entrants: Sequence[Entrant]) -> Contest:
             ours = paired.measurements.get("tvm")
             times = {} if ours is None else _kernel_times(left, terms.inputs[-1], ours.median_s)
     for name, measurement in paired.measurements.items():
-        contenders[name] = replace(contenders[name], measurement=measurement)
+        contenders[name] = replace(
+            contenders[name],
+            measurement=measurement,
+            rounds_s=paired.rounds_s[name],
+            windows=tuple(paired.windows.get(name, ())),
+        )
     for name, reason in paired.failed.items():
         contenders[name] = replace(contenders[name], reason=reason)
     return Contest(contenders, paired, times, each)

@@ -14,19 +14,22 @@ from host.deployment.clock import StageClock
 from host.deployment.compile import Compiled, one_line
 from host.deployment.contest import Contest, Entrant, Terms, hold
 from host.deployment.diagnose import blame
+from host.deployment.finals import Field, hold_finals, require_sensor, variant_of
 from host.deployment.making import Maker, check_file, kernels_part, let_go, read_model, versions
 from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
 from host.deployment.profiles import profile_for, profile_of
 from host.deployment.ranged import inputs_to_measure
 from host.deployment.result import Choice, DeployResult, LengthFigures, TaskOutcome
 from host.deployment.staging import Staging
+from host.deployment.variants import FASTEST, Variant, engine_variants, variants_of
 from host.engines import ENGINES, engine_for_format
-from host.errors import BuildError, EngineError, ImportFailed, LoweringError, MeasureError, UserError
+from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
 from host.manifest import BACKENDS, Manifest
 from host.model import DeviceProfile, GoldenCase, ImportedModel
 from targets import declared
 
 if TYPE_CHECKING:
+    from host.deployment.power import PowerResult
     from host.transport import Device, Session
 
 
@@ -157,28 +160,30 @@ class _Deployment:
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
         profile = profile_of(self.device, self.options.threads, self.clock.progress.note)
-        self._need_sensor()
+        require_sensor(self.device, self.options)
         maker = Maker(
             self.options, profile, self.staging.folder, self.clock, self.device, self._replace_device
         )
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
         model = let_go(model)
-        entrants = self._entrants(model, maker, compiled=made is not None)
-        contest = hold(self._terms(model, maker, made), entrants)
+        variant, power = self._finals(model, maker, made)
+        maker = replace(maker, profile=replace(profile, threads=variant.threads))
+        entrants = self._entrants(model, variant)
+        contest = hold(self._terms(model, maker, variant, made), entrants)
         choice = choose(contest, self.options, fallback)
-        tasks = contest.timed(made.tasks if made is not None else ())
-        directory = maker.directory("tvm")
+        tasks = contest.timed(variant.tasks)
+        directory = variant.path
         if choice.backend != "tvm":
             directory = maker.engine(model, choice.backend, fallback)
         lengths = contest.at_lengths(model.signature)
-        self._record(directory, choice, contest, tasks, profile.threads, lengths)
+        self._record(directory, choice, contest, tasks, variant.threads, lengths, power)
         result = DeployResult(
             name=model.name,
             bundle=self.staging.destination,
             device=self.options.device,
             machine=self.device.describe(),
-            threads=profile.threads,
+            threads=variant.threads,
             signature=model.signature,
             choice=choice,
             contenders=contest.contenders,
@@ -191,20 +196,38 @@ class _Deployment:
             installed=self.options.install,
             lengths=lengths,
             tuning=made.tuning if made is not None else None,
+            power=power,
         )
         return result, directory
+
+    def _finals(
+        self, model: ImportedModel, maker: Maker, made: Compiled | None
+    ) -> tuple[Variant, PowerResult | None]:
+        """The variant of the model that meets its peers, and what was measured to choose it."""
+        options, threads = self.options, maker.profile.threads
+        if made is None:
+            engine = engine_for_format(model.format).name
+            wider = options.needs_energy and not options.threads
+            variants = engine_variants(engine, model.path, threads, wider)
+        elif options.has_finals:
+            variants = variants_of(maker, made, wider=options.needs_energy)
+        else:
+            return Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks), None
+        if len(variants) == 1 and options.power_cap_w is None and not options.power_modes:
+            return variants[0], None
+        inputs = inputs_to_measure(model.signature, model.golden)[-1]
+        field = Field(self.device, model.signature, model.golden, inputs, self.clock)
+        power = hold_finals(field, variants, options)
+        assert power.taken is not None
+        return variant_of(power.taken, variants), power
 
     def _replace_device(self, device: Device) -> None:
         self.device = device
 
-    def _need_sensor(self) -> None:
-        if self.options.objective == "energy" and (reason := self.device.sensor()["unavailable"]):
-            raise MeasureError(f"--objective energy: {self.options.device} cannot measure it ({reason})")
-
-    def _terms(self, model: ImportedModel, maker: Maker, made: Compiled | None) -> Terms:
+    def _terms(self, model: ImportedModel, maker: Maker, variant: Variant, made: Compiled | None) -> Terms:
         def find(session: Session, case: GoldenCase) -> str:
             assert made is not None
-            return blame(self.device, session, maker.directory("tvm"), made, maker.profile, case)
+            return blame(self.device, session, variant.path, made, maker.profile, case)
 
         return Terms(
             device=self.device,
@@ -214,14 +237,15 @@ class _Deployment:
             threads=maker.profile.threads,
             rounds=self.options.rounds,
             # A choice by energy needs a bound for it, and one window gives none.
-            energy_rounds=self.options.rounds if self.options.objective == "energy" else 1,
+            energy_rounds=self.options.rounds if self.options.objective != "latency" else 1,
             clock=self.clock,
             blame=find if made is not None else None,
         )
 
-    def _entrants(self, model: ImportedModel, maker: Maker, compiled: bool) -> list[Entrant]:
+    def _entrants(self, model: ImportedModel, variant: Variant) -> list[Entrant]:
         """Ours, the original runtime, and the peers that can read the model or a file given for them."""
-        entrants = [Entrant("tvm", maker.directory("tvm"), installable=True)] if compiled else []
+        compiled = variant.engine == "tvm"
+        entrants = [Entrant("tvm", variant.path, installable=True)] if compiled else []
         original = engine_for_format(model.format).name
         asked = [original] if self.options.peers is None else list(self.options.peers)
         needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
@@ -248,6 +272,7 @@ class _Deployment:
         tasks: Sequence[TaskOutcome],
         threads: int,
         lengths: Sequence[LengthFigures],
+        power: PowerResult | None,
     ) -> None:
         """Write the measured figures into the chosen bundle's manifest."""
         measured: dict[str, Any] = {
@@ -258,6 +283,8 @@ class _Deployment:
         }
         if lengths:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
+        if power is not None:
+            measured["power"] = figures.power(power)
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 

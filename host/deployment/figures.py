@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from host.deployment.result import Contender, LengthFigures, TaskOutcome, Verification
 from host.model import Energy, Measurement
 
 if TYPE_CHECKING:
+    from host.deployment.power import ParetoFront, PowerPoint, PowerResult
+    from host.measure.bounds import Estimate
     from host.tuning.result import TuneResult
 
 
@@ -25,12 +28,41 @@ def latency_ms(measurement: Measurement) -> dict[str, float | int]:
 def energy_mj(energy: Energy) -> dict[str, Any]:
     """Millijoules of one run, with how they were found; the value is None where there is none."""
     return {
-        "value": None if energy.gross_j is None else energy.gross_j * 1e3,
-        "above_idle": None if energy.above_idle_j is None else energy.above_idle_j * 1e3,
+        "value": _milli(energy.gross_j),
+        "above_idle": _milli(energy.above_idle_j),
         "kind": energy.kind,
         "source": energy.source,
         "boundary": energy.boundary,
+        "rails": list(energy.rails),
+        "reason": energy.reason,
+        "std": _milli(energy.std_j),
+        "trials": energy.trials,
+        "watts": {
+            "mean": energy.mean_w,
+            "peak": energy.peak_w,
+            "idle": energy.idle_w,
+            "idle_std": energy.idle_std_w,
+        },
+        "n_inferences": energy.n_inferences,
+        "n_samples": energy.n_samples,
+        "n_dropped": energy.n_dropped,
+        "duration_s": energy.duration_s,
+        "accuracy": energy.accuracy,
     }
+
+
+def samples(rounds_s: Sequence[float], windows: Sequence[Measurement]) -> dict[str, Any]:
+    """The repetitions that bounds are made of: medians of rounds, and joules of a run by window."""
+    joules = [window.energy.gross_j for window in windows]
+    known = [value * 1e3 for value in joules if value is not None]
+    return {
+        "rounds_ms": [seconds * 1e3 for seconds in rounds_s],
+        "windows_mj": known if len(known) == len(joules) else [],
+    }
+
+
+def _milli(value: float | None) -> float | None:
+    return None if value is None else value * 1e3
 
 
 def verify(verification: Verification) -> dict[str, Any]:
@@ -50,6 +82,8 @@ def contender(one: Contender) -> dict[str, Any]:
     if one.measurement is not None:
         figures["latency_ms"] = latency_ms(one.measurement)
         figures["energy_mj"] = energy_mj(one.measurement.energy)
+        figures["throttled"] = not one.measurement.trusted
+        figures["samples"] = samples(one.rounds_s, one.windows)
     if one.verification is not None:
         figures["verify"] = verify(one.verification)
     if one.reason:
@@ -82,6 +116,66 @@ def task(outcome: TaskOutcome) -> dict[str, Any]:
         "programs": outcome.programs,
         "reason": outcome.reason,
         "workload_hash": outcome.workload_hash,
+    }
+
+
+def estimate(one: Estimate | None, factor: float = 1.0) -> dict[str, Any] | None:
+    """A figure with its 95% bounds, which are None where there are too few repetitions."""
+    if one is None:
+        return None
+    scaled = one.scaled(factor)
+    return {"value": scaled.value, "low": scaled.low, "high": scaled.high, "n": scaled.n}
+
+
+def power_point(point: PowerPoint, front: ParetoFront) -> dict[str, Any]:
+    """One variant in one power mode."""
+    return {
+        "name": point.name,
+        "variant": point.variant,
+        "threads": point.threads,
+        "mode": point.mode,
+        "candidate": point.candidate,
+        "latency_ms": estimate(point.latency_s, 1e3),
+        "gross_mj": estimate(point.gross_j, 1e3),
+        "net_mj": estimate(point.net_j, 1e3),
+        "edp_uj_s": None if point.edp_js is None else point.edp_js * 1e6,
+        "mean_w": point.mean_w,
+        "kind": None if point.energy is None else point.energy.kind,
+        "source": None if point.energy is None else point.energy.source,
+        "boundary": None if point.energy is None else point.energy.boundary,
+        "throttled": point.measurement is not None and not point.trusted,
+        "samples": samples(point.rounds_s, point.windows),
+        "on_front": any(one is point for one in front.front),
+        "dominated_by": front.dominated.get(point.name),
+        "reason": point.reason,
+    }
+
+
+def power(result: PowerResult) -> dict[str, Any]:
+    """What was measured of the finalists: points, front, modes, and what was taken."""
+    front = result.front
+    return {
+        "objective": result.objective,
+        "cap_w": result.cap_w,
+        "home_mode": result.home,
+        "taken": None if result.taken is None else result.taken.name,
+        "why": result.why,
+        "points": [power_point(point, front) for point in result.points],
+        "front": [point.name for point in front.front],
+        "no_front": front.reason,
+        "gain": estimate(result.gain),
+        "energy_gain": estimate(result.energy_gain),
+        "modes": [
+            {
+                "name": mode.name,
+                "kind": mode.kind,
+                "current": mode.current,
+                "settable": mode.settable,
+                "reason": mode.reason,
+            }
+            for mode in result.modes
+        ],
+        "remarks": list(result.remarks),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from host.errors import UserError
 from host.manifest import BACKENDS
 
-OBJECTIVES = ("latency", "energy")
+OBJECTIVES = ("latency", "energy", "edp")
 
 # A dimension of a shape: its size, or the least and greatest size that are to be served.
 Size = int | tuple[int, int]
@@ -34,6 +34,7 @@ class CompileOptions:
         trials: kernels to measure in all; 0 measures only the finished model, unless there is a `budget_s`.
         budget_s: seconds that measuring kernels may take; 0 sets no limit.
         train: whether the language model learns from what is measured.
+        reconnect_s: seconds that a device which goes away while kernels are measured is waited for.
         records: store of records: a SQLite file or an SQLAlchemy URL; "" takes the user's.
         command: the command line, kept in the bundle and the report.
     """
@@ -48,6 +49,7 @@ class CompileOptions:
     trials: int = 0
     budget_s: float = 0.0
     train: bool = True
+    reconnect_s: float = 300.0
     records: str = ""
     command: str = ""
 
@@ -102,7 +104,10 @@ class DeployOptions(CompileOptions):
 
     Attributes:
         device: the device's name.
-        objective: "latency" or "energy": what the choice of the backend goes by.
+        objective: "latency", "energy" (gross joules of a run) or "edp" (their product): what the choice
+            among finalists and of the backend goes by.
+        power_cap_w: greatest mean gross watts, at the boundary of the device's sensor; None for no limit.
+        power_modes: power modes to measure in, or "all"; () for the one that the device is in.
         bundle: where the bundle is written; None is `edgetlm-out/NAME/bundle`.
         peers: engines to measure beside ours; None takes the original runtime of the model's format.
         peer_files: the same model for engines that cannot read `model`'s format, by engine.
@@ -112,6 +117,8 @@ class DeployOptions(CompileOptions):
 
     device: str = "local"
     objective: str = "latency"
+    power_cap_w: float | None = None
+    power_modes: tuple[str, ...] = ()
     bundle: Path | None = None
     peers: tuple[str, ...] | None = None
     peer_files: Mapping[str, Path] = field(default_factory=dict)
@@ -126,7 +133,19 @@ class DeployOptions(CompileOptions):
         """
         super().check()
         if self.objective not in OBJECTIVES:
-            raise UserError(f"no objective {self.objective!r}: use {' or '.join(OBJECTIVES)}")
+            raise UserError(f"no objective {self.objective!r}: use {', '.join(OBJECTIVES)}")
+        if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
+            raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
+
+    @property
+    def needs_energy(self) -> bool:
+        """Whether nothing can be chosen without joules or watts."""
+        return self.objective != "latency" or self.power_cap_w is not None
+
+    @property
+    def has_finals(self) -> bool:
+        """Whether variants of the model are measured beside each other before one is taken."""
+        return self.needs_energy or bool(self.power_modes) or self.tuned
 
 
 class Progress(Protocol):

@@ -12,6 +12,7 @@ from host.model import Measurement, Signature
 from targets import MachineDescription
 
 if TYPE_CHECKING:
+    from host.deployment.power import PowerResult
     from host.tuning.result import TuneResult
 
 
@@ -72,12 +73,16 @@ class Contender:
         measurement: times and energy; None if it could not run.
         verification: its outputs against the golden ones; None for peers of another runtime's file.
         reason: why it could not run.
+        rounds_s: median seconds of each round of the comparison; those of other contenders correspond.
+        windows: each energy window of the comparison.
     """
 
     engine: str
     measurement: Measurement | None
     verification: Verification | None = None
     reason: str = ""
+    rounds_s: tuple[float, ...] = ()
+    windows: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,7 @@ class DeployResult:
         lengths: the comparison at each measured length, where a range is served; `contenders` then has the
             figures of the greatest of them, and `ratios` the geometric means.
         tuning: what measuring kernels found out; None where none was asked for.
+        power: variants of the model beside each other, and in power modes; None where there was no choice.
     """
 
     name: str
@@ -152,6 +158,7 @@ class DeployResult:
     installed: bool
     lengths: tuple[LengthFigures, ...] = ()
     tuning: TuneResult | None = None
+    power: PowerResult | None = None
 
     @property
     def measurement(self) -> Measurement:

@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from host.errors import EngineError, MeasureError, SessionLost
-from host.model import Energy, Measurement
+from host.model import Energy, Measurement, comparable
 
 if TYPE_CHECKING:
     from host.transport.session import Session
@@ -51,12 +51,14 @@ class PairedResult:
         rounds_s: median seconds of each round, by name; rounds correspond.
         rounds_j: joules of a run in each energy window, by name; empty where there is no sensor.
         failed: contenders that did not come through, with the reason.
+        windows: the measurement of each energy window, by name; windows correspond.
     """
 
     measurements: Mapping[str, Measurement]
     rounds_s: Mapping[str, tuple[float, ...]]
     failed: Mapping[str, str] = field(default_factory=dict)
     rounds_j: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    windows: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
 
     def ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
         """Time of `numerator` over time of `denominator`.
@@ -90,7 +92,23 @@ class PairedResult:
                 raise MeasureError(
                     f"{name} has {windows} energy windows, a 95% bound needs {MIN_ROUNDS} ({reason})"
                 )
+        first, second = (self.measurements[name].energy for name in (numerator, denominator))
+        if (mismatch := comparable(first, second)) is not None:
+            raise MeasureError(f"{numerator} and {denominator}: {mismatch}")
         return _ratio(self.rounds_j[numerator], self.rounds_j[denominator], seed)
+
+    def edp_ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
+        """Energy-delay product of a run of `numerator` over that of `denominator`, window by window.
+
+        Raises:
+            MeasureError: see `energy_ratio`.
+        """
+        self.energy_ratio(numerator, denominator, seed)
+        products = [
+            [one.median_s * joules for one, joules in zip(self.windows[n], self.rounds_j[n], strict=True)]
+            for n in (numerator, denominator)
+        ]
+        return _ratio(products[0], products[1], seed)
 
 
 def pooled(results: Sequence[PairedResult]) -> PairedResult:
@@ -153,13 +171,10 @@ def compare(
     """
     if rounds < MIN_ROUNDS:
         raise MeasureError(f"{rounds} rounds cannot give a 95% bound; take {MIN_ROUNDS} at least")
-    race = _Race(dict(contenders))
+    race = Race(dict(contenders))
     order = np.random.default_rng(seed)
     try:
-        for name, session in contenders.items():
-            own = inputs[name] if isinstance(inputs, Mapping) else inputs
-            race.attempt(name, partial(session.set_inputs, own))
-            race.attempt(name, session.pause)
+        race.line_up(inputs)
         for index in range(rounds):
             warm = warmup_s if index == 0 else warmup_s / 10
             for name in order.permutation(sorted(race.running)):
@@ -172,68 +187,89 @@ def compare(
     return race.result(rounds)
 
 
-class _Race:
-    """The contenders that still run, and what they have shown."""
+class Race:
+    """Contenders that take turns, and what they have shown; one runs at a time.
 
-    def __init__(self, contenders: dict[str, Session]) -> None:
-        self.running = contenders
+    Args:
+        contenders: sessions by name, each with its model loaded.
+
+    Attributes:
+        running: those that have not failed.
+        failed: why the others have, by name.
+        parts: the rounds of each.
+        windows: the energy windows of each.
+    """
+
+    def __init__(self, contenders: Mapping[str, Session]) -> None:
+        self.running = dict(contenders)
+        self.failed: dict[str, str] = {}
+        self.parts: dict[str, list[Measurement]] = {name: [] for name in contenders}
+        self.windows: dict[str, list[Measurement]] = {name: [] for name in contenders}
         self._all = dict(contenders)
-        self._parts: dict[str, list[Measurement]] = {name: [] for name in contenders}
-        self._energy: dict[str, list[Energy]] = {name: [] for name in contenders}
-        self._failed: dict[str, str] = {}
+
+    def line_up(self, inputs: Sequence[np.ndarray] | Mapping[str, Sequence[np.ndarray]]) -> None:
+        """Give every contender its inputs and stop it."""
+        for name, session in self._all.items():
+            own = inputs[name] if isinstance(inputs, Mapping) else inputs
+            self.attempt(name, partial(session.set_inputs, own))
+            self.attempt(name, session.pause)
 
     def attempt(self, name: str, action: Callable[[], None]) -> None:
-        """Does something with a contender, which drops out if it fails."""
+        """Do something with a contender, which drops out if it fails."""
         if name not in self.running:
             return
         try:
             action()
         except (EngineError, SessionLost) as error:
-            self._failed[name] = str(error)
+            self.failed[name] = str(error)
             del self.running[name]
 
     def measure(self, name: str, warmup_s: float, round_s: float, repeats: int) -> None:
         """One round of one contender."""
-        session = self._all[name]
-
-        def work() -> None:
-            session.resume()
-            part = session.measure(
-                energy=False, warmup_s=warmup_s, warmup_runs=1, min_time_s=round_s, min_repeats=repeats
-            )
-            session.pause()
-            self._parts[name].append(part)
-
-        self.attempt(name, work)
+        plan = dict(energy=False, warmup_s=warmup_s, min_time_s=round_s, min_repeats=repeats)
+        self._turn(name, plan, self.parts[name])
 
     def measure_energy(self, name: str) -> None:
         """An energy window of one contender; immediate where the device has no sensor."""
+        plan = dict(energy=True, warmup_s=0.0, min_time_s=0.0, min_repeats=1)
+        self._turn(name, plan, self.windows[name])
+
+    def _turn(self, name: str, plan: dict[str, Any], results: list[Measurement]) -> None:
         session = self._all[name]
 
         def work() -> None:
             session.resume()
-            part = session.measure(energy=True, warmup_s=0.0, warmup_runs=1, min_time_s=0.0, min_repeats=1)
+            part = session.measure(warmup_runs=1, **plan)
             session.pause()
-            self._energy[name].append(part.energy)
+            results.append(part)
 
         self.attempt(name, work)
 
     def release(self) -> None:
-        """Lets all contenders run again."""
+        """Let all contenders run again."""
         for name in list(self.running):
             self.attempt(name, self._all[name].resume)
 
     def result(self, rounds: int) -> PairedResult:
-        """What came of it."""
-        whole = {name: parts for name, parts in self._parts.items() if name in self.running}
+        """What came of it.
+
+        Args:
+            rounds: that each contender had to come through.
+
+        Raises:
+            MeasureError: none did.
+        """
+        whole = {name: parts for name, parts in self.parts.items() if name in self.running}
         if not whole or any(len(parts) != rounds for parts in whole.values()):
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self._failed.items())
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise MeasureError(f"no contender came through the comparison ({reasons}); measure again")
+        joules = {name: _joules([one.energy for one in self.windows[name]]) for name in whole}
         return PairedResult(
             measurements={name: self._merged(name, parts) for name, parts in whole.items()},
             rounds_s={name: tuple(part.median_s for part in parts) for name, parts in whole.items()},
-            failed=self._failed,
-            rounds_j={name: _joules(self._energy[name]) for name in whole if _joules(self._energy[name])},
+            failed=self.failed,
+            rounds_j={name: values for name, values in joules.items() if values},
+            windows={name: tuple(self.windows[name]) for name in whole},
         )
 
     def _merged(self, name: str, parts: Sequence[Measurement]) -> Measurement:
@@ -241,7 +277,10 @@ class _Race:
             parts[0],
             times_s=tuple(time for part in parts for time in part.times_s),
             state_after=parts[-1].state_after,
-            energy=_mean_energy(self._energy[name]) or parts[0].energy,
+            energy=mean_energy([one.energy for one in self.windows[name]]) or parts[0].energy,
+            throttled=any(part.throttled for part in parts),
+            throttle_reasons=tuple(dict.fromkeys(why for part in parts for why in part.throttle_reasons)),
+            invalid=next((part.invalid for part in parts if part.invalid), ""),
         )
 
 
@@ -251,15 +290,40 @@ def _joules(windows: Sequence[Energy]) -> tuple[float, ...]:
     return known if len(known) == len(windows) else ()
 
 
-def _mean_energy(windows: Sequence[Energy]) -> Energy | None:
+def mean_energy(windows: Sequence[Energy]) -> Energy | None:
+    """One energy for several windows of the same work; the first without a value stands for all.
+
+    None without windows.
+    """
     if not windows:
         return None
     missing = next((window for window in windows if window.gross_j is None), None)
     if missing is not None:
         return missing
+    joules = _joules(windows)
     above = [window.above_idle_j for window in windows if window.above_idle_j is not None]
+    several = len(windows) > 1
     return replace(
         windows[0],
-        gross_j=float(np.mean(_joules(windows))),
+        gross_j=float(np.mean(joules)),
         above_idle_j=float(np.mean(above)) if len(above) == len(windows) else None,
+        mean_w=_average([window.mean_w for window in windows]),
+        peak_w=max((window.peak_w for window in windows if window.peak_w is not None), default=None),
+        std_j=float(np.std(joules, ddof=1)) if several else windows[0].std_j,
+        trials=sum(window.trials or 1 for window in windows),
+        n_inferences=_total([window.n_inferences for window in windows]),
+        n_samples=_total([window.n_samples for window in windows]),
+        n_dropped=_total([window.n_dropped for window in windows]),
+        duration_s=_average([window.duration_s for window in windows], len(windows)),
+        reason=next((window.reason for window in windows if window.reason), ""),
     )
+
+
+def _average(values: Sequence[float | None], factor: int = 1) -> float | None:
+    known = [value for value in values if value is not None]
+    return factor * float(np.mean(known)) if len(known) == len(values) else None
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

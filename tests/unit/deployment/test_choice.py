@@ -38,6 +38,10 @@ class Paired:
         assert denominator == "tvm"
         return self.energies[numerator]
 
+    def edp_ratio(self, numerator: str, denominator: str) -> Ratio:
+        time, energy = self.ratios[numerator], self.energies[numerator]
+        return Ratio(time.value * energy.value, time.low * energy.low, time.high * energy.high)
+
 
 def contest(
     ratio: Ratio,
@@ -53,12 +57,12 @@ def contest(
     return Contest(contenders, Paired({"onnxruntime": ratio}, {"onnxruntime": energy_ratio or ratio}))  # type: ignore[arg-type]
 
 
-def options(backend: str = "auto", objective: str = "latency") -> DeployOptions:
-    return DeployOptions(Path("net.onnx"), backend=backend, objective=objective)
+def options(backend: str = "auto", objective: str = "latency", cap_w: float | None = None) -> DeployOptions:
+    return DeployOptions(Path("net.onnx"), backend=backend, objective=objective, power_cap_w=cap_w)
 
 
-def joules(value: float) -> Energy:
-    return Energy("measured", value, value / 2, "rapl", "package")
+def joules(value: float, watts: float | None = None) -> Energy:
+    return Energy("measured", value, value / 2, "rapl", "package", mean_w=watts)
 
 
 def test_ours_is_taken_where_the_bound_shows_that_it_is_faster() -> None:
@@ -121,3 +125,23 @@ def test_energy_decides_where_it_was_asked_for() -> None:
     assert choose(open_question, options(objective="energy"), "").backend == "onnxruntime"
     with pytest.raises(MeasureError, match="no energy figure"):
         choose(contest(Ratio(1.5, 1.4, 1.6)), options(objective="energy"), "")
+
+
+def test_the_product_of_energy_and_delay_weighs_both() -> None:
+    both = (joules(3.0), joules(2.0))
+    frugal = contest(Ratio(1.5, 1.4, 1.6), energy=both, energy_ratio=Ratio(0.9, 0.8, 1.0))
+    assert choose(frugal, options(objective="edp"), "").backend == "tvm"
+    slow = contest(Ratio(1.1, 1.0, 1.2), energy=both, energy_ratio=Ratio(0.5, 0.4, 0.6))
+    choice = choose(slow, options(objective="edp"), "")
+    assert choice.backend == "onnxruntime"
+    assert "onnxruntime has a smaller energy-delay product" in choice.why
+
+
+def test_a_peer_above_the_power_cap_is_not_installed() -> None:
+    faster = Ratio(0.5, 0.4, 0.6)
+    hungry = contest(faster, energy=(joules(1.0, 4.0), joules(1.0, 9.0)))
+    choice = choose(hungry, options(cap_w=5.0), "")
+    assert (choice.backend, choice.why) == ("tvm", "no other verified backend stays below 5 W")
+    assert choose(hungry, options(cap_w=10.0), "").backend == "onnxruntime"
+    unknown = contest(faster, energy=(joules(1.0, 4.0), joules(1.0)))
+    assert choose(unknown, options(cap_w=10.0), "").backend == "tvm"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from host.errors import DeviceError, MeasureError, SessionLost
-from host.measure.paired import MIN_ROUNDS, PairedResult, compare, pooled
+from host.measure.paired import MIN_ROUNDS, PairedResult, compare, mean_energy, pooled
 from host.model import Energy, Measurement
 
 NO_ENERGY = Energy("unavailable", None, None, "no sensor")
@@ -39,7 +41,9 @@ class Session:
             joules = self.joules_of(self.windows)
             above = None if joules is None else joules / 2
             kind = "unavailable" if joules is None else "measured"
-            return Measurement((9.9,), Energy(kind, joules, above, "fake"), {}, {}, 1)
+            return Measurement(
+                (2.0 if self.name == "theirs" else 1.0,), Energy(kind, joules, above, "fake"), {}, {}, 1
+            )
         self.rounds += 1
         time = self.time_of(self.rounds)
         if isinstance(time, Exception):
@@ -176,3 +180,34 @@ def test_several_comparisons_as_one_weigh_the_same() -> None:
     result = pooled([short, long])
     assert result.ratio("a", "b").value == pytest.approx(2.0)
     assert result.measurements["a"].median_s == 100.0
+
+
+def test_the_product_of_energy_and_delay_is_that_of_the_windows():
+    sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
+    sessions["theirs"].joules_of = lambda window: 2.0
+    result = compare(sessions, [], rounds=6, energy_rounds=6)
+    assert len(result.windows["ours"]) == 6
+    ratio = result.edp_ratio("theirs", "ours")
+    assert (ratio.low, ratio.value, ratio.high) == pytest.approx((8.0, 8.0, 8.0))
+
+
+def test_energies_of_different_boundaries_have_no_ratio():
+    sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
+    result = compare(sessions, [], rounds=6, energy_rounds=6)
+    theirs = result.measurements["theirs"]
+    other = replace(theirs, energy=replace(theirs.energy, boundary="wall"))
+    mixed = replace(result, measurements={**result.measurements, "theirs": other})
+    with pytest.raises(MeasureError, match="boundary"):
+        mixed.energy_ratio("theirs", "ours")
+
+
+def test_energy_over_several_windows_keeps_its_spread():
+    windows = [
+        Energy("measured", j, j / 2, "s", "board", mean_w=w, peak_w=w, trials=1, n_samples=10, duration_s=5.0)
+        for j, w in ((1.0, 10.0), (2.0, 20.0), (3.0, 12.0))
+    ]
+    mean = mean_energy(windows)
+    assert (mean.gross_j, mean.above_idle_j, mean.mean_w, mean.peak_w) == (2.0, 1.0, 14.0, 20.0)
+    assert (mean.std_j, mean.trials, mean.n_samples, mean.duration_s) == (1.0, 3, 30, 15.0)
+    assert mean_energy([*windows, NO_ENERGY]).gross_j is None
+    assert mean_energy([]) is None
