@@ -24,6 +24,7 @@ from host.model import DeviceProfile, ImportedModel, LoweredModel
 if TYPE_CHECKING:
     from host.transport import Device
     from host.tuning.result import TuneResult
+    from host.tuning.unit import Unit
 
 _VERSIONED = ("edgetlm", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "ai-edge-litert", "torch", "numpy")
 
@@ -85,6 +86,7 @@ class Maker:
         clock: counts the stages.
         device: where kernels are measured; None where nothing runs.
         replaced: told of the connection that takes the place of a lost one.
+        others: further boards of the kind that measure kernels beside the device.
     """
 
     options: CompileOptions
@@ -93,6 +95,7 @@ class Maker:
     clock: StageClock
     device: Device | None = None
     replaced: Callable[[Device], None] = lambda device: None
+    others: tuple[Unit, ...] = ()
 
     def directory(self, backend: str) -> Path:
         """Where a backend's bundle grows."""
@@ -123,7 +126,8 @@ class Maker:
             draft = self._draft(model, "tvm")
             tasks = tasks_json(lowered.tasks, plan, self.profile, self.options.seed)
             bundle.write_tvm(self.directory("tvm"), draft, made.library, made.parameters, model.golden, tasks)
-        return replace(made, tuning=tuning).without_parameters()
+        untuned = constructed if tuning is not None else None
+        return replace(made, tuning=tuning, untuned=untuned).without_parameters()
 
     def _learned(
         self, model: ImportedModel, lowered: LoweredModel, constructed: compiling.Plan
@@ -156,6 +160,7 @@ class Maker:
             content_hash=model.content_hash,
             versions=versions(),
             replaced=self.replaced,
+            others=self.others,
         )
 
     def engine(self, model: ImportedModel, backend: Backend, reason: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +22,12 @@ from host.records.store import profile_data
 if TYPE_CHECKING:
     from host.space.protocol import Proposer
     from host.transport import Device
+    from host.tuning.bench import DeviceBench
     from host.tuning.finetuning import FinetuneTrainer
     from host.tuning.options import Moment
     from host.tuning.result import TuneResult
     from host.tuning.tasks import TuningTask
+    from host.tuning.unit import Unit
 
 GENSOR, TLM = "gensor", "tlm"
 
@@ -121,6 +123,7 @@ class Tuning:
         content_hash: of the model file and its shapes.
         versions: of the host's packages.
         replaced: told of the connection that takes the place of a lost one.
+        others: further boards of the kind that measure beside the device.
     """
 
     options: CompileOptions
@@ -132,6 +135,7 @@ class Tuning:
     content_hash: str
     versions: Mapping[str, str]
     replaced: Callable[[Device], None]
+    others: tuple[Unit, ...] = ()
 
     def improve(self, lowered: LoweredModel, constructed: Plan, plan: Plan) -> tuple[Plan, TuneResult]:
         """Spend the budget and take the best program of each task.
@@ -144,14 +148,15 @@ class Tuning:
         Raises:
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
-        from host.tuning.bench import DeviceBench
         from host.tuning.engine import tune
+        from host.tuning.unit import DeviceUnit
 
-        note = self.clock.progress.note
+        tasks = _tuning_tasks(lowered.tasks, constructed)
+        lead = DeviceUnit(self.profile.device, self.profile, self.connect, self.device, keep=True)
         with (
             self.clock.stage("tune"),
             RecordStore(records_of(self.options)) as store,
-            DeviceBench(self.device, self.profile, self.connect, self.folder, note) as bench,
+            self._bench((lead, *self.others), tasks, constructed) as bench,
             ExitStack() as ending,
         ):
             proposers, trainer, bases = self._proposers()
@@ -159,7 +164,7 @@ class Tuning:
                 ending.enter_context(trainer)
             try:
                 result = tune(
-                    _tuning_tasks(lowered.tasks, constructed),
+                    tasks,
                     self.profile,
                     proposers,
                     bench,
@@ -169,10 +174,26 @@ class Tuning:
                     _Shown(self.clock),
                 )
             finally:
-                if bench.device is not self.device:
-                    self.replaced(bench.device)
+                if lead.device is not None and lead.device is not self.device:
+                    self.replaced(lead.device)
         skipped = {**_reasons(lowered.tasks, constructed), **result.skipped}
         return _improved(plan, result), replace(result, skipped=skipped)
+
+    def _bench(self, units: tuple[Unit, ...], tasks: Sequence[TuningTask], constructed: Plan) -> DeviceBench:
+        """Where programs are measured; constructed ones of the longest tasks tell the boards' speeds."""
+        from host.tuning.bench import DeviceBench
+        from host.tuning.reconnect import Patience
+
+        longest = sorted(tasks, key=lambda one: -one.weight * one.estimate_s)
+        references = [(one, constructed.chosen[one.key]) for one in longest if one.key in constructed.chosen]
+        return DeviceBench(
+            units,
+            self.profile,
+            self.folder,
+            self.clock.progress.note,
+            references,
+            Patience(limit_s=self.options.reconnect_s),
+        )
 
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.deployment import compile as compiling
+from host.deployment.boards import Boards, device_names
 from host.deployment.clock import StageClock
 from host.deployment.making import Maker, check_file, read_model, versions
 from host.deployment.options import DeployOptions, Progress, Silence
@@ -17,7 +18,6 @@ from host.deployment.tune import recall, records_of
 from host.errors import ImportFailed, UserError
 
 if TYPE_CHECKING:
-    from host.transport import Device
     from host.tuning.result import TuneResult
     from targets import MachineDescription
 
@@ -67,33 +67,18 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
     if options.ranged:
         raise UserError("kernels are measured at one length: give one with --shape, not a range")
     check_file(options.model)
-    from host.transport import connect
-
     clock = StageClock(progress or Silence())
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         with clock.stage("connect"):
-            connected = _Connected(connect(options.device))
-        try:
-            return _tuned(options, connected, clock, Path(folder))
-        finally:
-            connected.device.close()
+            boards = Boards(device_names(options.device), clock.progress.note)
+        with boards:
+            return _tuned(options, boards, clock, Path(folder))
 
 
-@dataclass
-class _Connected:
-    """The device, by whichever connection there is now."""
-
-    device: Device
-
-    def replace(self, device: Device) -> None:
-        """Another connection takes the place of a lost one."""
-        self.device = device
-
-
-def _tuned(options: DeployOptions, connected: _Connected, clock: StageClock, folder: Path) -> TunedModel:
-    machine = connected.device.describe()
-    profile = profile_of(connected.device, options.threads, clock.progress.note)
-    maker = Maker(options, profile, folder, clock, connected.device, connected.replace)
+def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Path) -> TunedModel:
+    machine = boards.lead.describe()
+    profile = profile_of(boards.lead, options.threads, clock.progress.note)
+    maker = Maker(options, profile, folder, clock, boards.lead, boards.replace, boards.others(profile))
     model = read_model(options, clock)
     if model.module is None:
         raise ImportFailed(model.reason, model.operator)

@@ -16,17 +16,17 @@ from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
 
-from host.errors import BuildError, MeasureError, ScheduleError, SessionLost, TlmError
+from host.errors import TlmError
 from host.model import DeviceProfile
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.space.protocol import Proposer
 from host.tuning.board import BoardRecords, model_seconds
 from host.tuning.options import Moment, TuneOptions, Watcher
-from host.tuning.preparing import Batch, Item, Preparer
+from host.tuning.preparing import Batch, Preparer
 from host.tuning.result import TuneResult, summary
 from host.tuning.stages import Stage, stage_for
-from host.tuning.tasks import Bench, TuningTask
+from host.tuning.tasks import Bench, Outcome, TuningTask
 from host.tuning.trainer import Trained, Trainer, Training
 
 # Least growth of the records from one training to the next: beside measurements, and in turn with them.
@@ -199,25 +199,19 @@ class _Loop:
 
     def _measure(self, batch: Batch) -> bool:
         """Measure a batch, record by record; whether there was time for all of it."""
-        for item in batch.items:
-            if self._out_of_time():
-                return False
-            record = self._record(batch.number, item)
+        count = 0
+        for outcome in self._bench.measured(batch.items, lambda: not self._out_of_time()):
+            record = self._record(batch.number, outcome)
             self._store.append([record])
             self.board = self.board.added([record])
             self.measured += 1
+            count += 1
             self._tell()
-        return True
+        return count == len(batch.items)
 
-    def _record(self, number: int, item: Item) -> Record:
+    def _record(self, number: int, outcome: Outcome) -> Record:
         """The record of one program, measured or failed."""
-        failure = item.failure
-        measurement = None
-        if item.library is not None:
-            try:
-                measurement = self._bench.measure(item.task, item.library)
-            except (ScheduleError, BuildError, MeasureError, SessionLost) as error:
-                failure = " ".join(str(error).split())
+        item, measurement = outcome.item, outcome.measurement
         origin = {
             **self._options.origin,
             "tuning": self._options.tuning,
@@ -226,9 +220,13 @@ class _Loop:
             "task": item.task.name,
             **item.origin,
         }
+        if outcome.unit:
+            origin["device"] = outcome.unit
+        if outcome.factor != 1.0:
+            origin["unit_factor"] = round(outcome.factor, 6)
         if measurement is None:
-            self._notes.say(f"a program of {item.task.name} is left out: {failure}")
-            return Record.failed(item.candidate, self._profile_data, failure, origin)
+            self._notes.say(f"a program of {item.task.name} is left out: {outcome.failure}")
+            return Record.failed(item.candidate, self._profile_data, outcome.failure, origin)
         return Record(item.candidate, self._profile_data, measurement, origin=origin)
 
     def _out_of_time(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,28 +19,9 @@ from host.tuning.pooled import Pooled
 from host.tuning.portfolio import Portfolio
 from host.tuning.scheduler import TaskState, allot, worth
 from host.tuning.stages import give_way
-from host.tuning.tasks import TuningTask
+from host.tuning.tasks import Item, TuningTask
 
 Build = Callable[[TuningTask, Candidate], Path]
-
-
-@dataclass(frozen=True, eq=False)
-class Item:
-    """One program of a batch.
-
-    Attributes:
-        task: what it computes.
-        candidate: the program.
-        library: where it was built; None where it was not.
-        failure: why not.
-        origin: what its record says of the proposal: the sentence, the language model.
-    """
-
-    task: TuningTask
-    candidate: Candidate
-    library: Path | None
-    failure: str
-    origin: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from host.model import Candidate, Measurement
 from host.space.design import DesignSpace
@@ -38,8 +39,46 @@ class TuningTask:
         return self.space.task.weight
 
 
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One program of a batch.
+
+    Attributes:
+        task: what it computes.
+        candidate: the program.
+        library: where it was built; None where it was not.
+        failure: why not.
+        origin: what its record says of the proposal: the sentence, the language model.
+    """
+
+    task: TuningTask
+    candidate: Candidate
+    library: Path | None
+    failure: str
+    origin: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of a program.
+
+    Attributes:
+        item: the program.
+        measurement: None where it failed.
+        failure: why; "" where it was measured.
+        unit: name of the board that measured it, or on which it failed; "" where none had it.
+        factor: seconds of that board for one of its fleet's, which the times were divided by.
+    """
+
+    item: Item
+    measurement: Measurement | None
+    failure: str
+    unit: str = ""
+    factor: float = 1.0
+
+
 class Bench(Protocol):
-    """Builds programs on the host and measures them on the device."""
+    """Builds programs on the host and measures them on one board or several of a kind."""
 
     def build(self, task: TuningTask, candidate: Candidate) -> Path:
         """The library of one program; called from several threads.
@@ -49,11 +88,13 @@ class Bench(Protocol):
             BuildError: it does not compile.
         """
 
-    def measure(self, task: TuningTask, library: Path) -> Measurement:
-        """Time a built program.
+    def measured(self, items: Sequence[Item], more: Callable[[], bool]) -> Iterator[Outcome]:
+        """Time built programs, each once; yields each as soon as it is done.
+
+        Args:
+            items: in the order in which they begin; one that was not built comes back as it is.
+            more: asked before each begins; what has not begun when it says no is left out.
 
         Raises:
-            MeasureError: it cannot be measured.
-            SessionLost: it crashed, hung or used too much memory.
-            DeviceError: the device is gone and does not come back.
+            DeviceError: no board is left, and none comes back.
         """

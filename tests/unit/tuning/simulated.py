@@ -6,7 +6,7 @@ import functools
 import hashlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from host.errors import BuildError, DeviceError, TlmError
 from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement, Task
 from host.space import DesignSpace, space_for
-from host.tuning.tasks import TuningTask
+from host.tuning.tasks import Item, Outcome, TuningTask
 from targets import board_for, declared
 
 
@@ -136,7 +136,7 @@ class SimulatedBench:
         self._fail = fail
         self._pause_s = pause_s
         self.events = events if events is not None else []
-        self.measured: list[Candidate] = []
+        self.done: list[Candidate] = []
         self.lose_after: int | None = None
 
     def build(self, task: TuningTask, candidate: Candidate) -> Path:
@@ -146,12 +146,21 @@ class SimulatedBench:
         self._built[path] = candidate
         return path
 
+    def measured(self, items: Sequence[Item], more: Callable[[], bool]) -> Iterator[Outcome]:
+        for item in items:
+            if not more():
+                return
+            if item.library is None:
+                yield Outcome(item, None, item.failure)
+            else:
+                yield Outcome(item, self.measure(item.task, item.library), "", "desk")
+
     def measure(self, task: TuningTask, library: Path) -> Measurement:
-        if self.lose_after is not None and len(self.measured) >= self.lose_after:
+        if self.lose_after is not None and len(self.done) >= self.lose_after:
             raise DeviceError("desk does not come back; everything measured is kept")
         time.sleep(self._pause_s)
         candidate = self._built[library]
-        self.measured.append(candidate)
+        self.done.append(candidate)
         self.events.append(f"measure {candidate.proposer}")
         return measured(truth(task.space, candidate))
 

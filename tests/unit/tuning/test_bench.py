@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -7,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from host.errors import DeviceError, MeasureError, SessionLost
+from host.errors import DeviceError, SessionLost
 from host.gensor import Gensor
 from host.model import Measurement
 from host.tuning.bench import DeviceBench
-from host.tuning.tasks import TuningTask
-from tests.unit.tuning.simulated import dense_space, measured, profile
+from host.tuning.reconnect import Patience
+from host.tuning.tasks import Item, Outcome, TuningTask
+from host.tuning.unit import DeviceUnit
+from tests.unit.tuning.simulated import candidate, dense_space, measured, profile
+
+HANG = RuntimeError("it answers only when it is cut off")
 
 
 @dataclass
@@ -22,6 +29,14 @@ class FakeDevice:
     script: list[float | Exception]
     closed: int = 0
     sessions: list[FakeSession] = field(default_factory=list)
+    cut: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def agent(self) -> FakeDevice:
+        return self
+
+    def stop(self) -> None:
+        self.cut.set()
 
     def open_session(self, engine: str, threads: int, time_limit_s: float) -> FakeSession:
         self.sessions.append(FakeSession(self))
@@ -49,6 +64,9 @@ class FakeRunner(FakeSession):
         assert library.is_file()
         assert [shape for shape, _ in arguments] == [(16, 64), (64, 64), (16, 64)]
         step = self.device.script.pop(0)
+        if step is HANG:
+            self.device.cut.wait()
+            raise GONE
         if isinstance(step, Exception):
             raise step
         return measured(step)
@@ -63,67 +81,113 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TASK = TuningTask(dense_space(), 1e-5)
 GONE = DeviceError("desk: the device agent went away; connect again")
+AT_ONCE = Patience(limit_s=0.0)
 
 
-def bench(
-    device: FakeDevice, folder: Path, others: list[FakeDevice | Exception], notes: list[str]
-) -> DeviceBench:
+def unit(device: FakeDevice, others: Sequence[FakeDevice | Exception]) -> DeviceUnit:
+    left = list(others)
+
     def connect() -> FakeDevice:
-        found = others.pop(0)
+        found = left.pop(0)
         if isinstance(found, Exception):
             raise found
         return found
 
-    return DeviceBench(device, profile(), connect, folder, notes.append, (0.0, 0.0))  # type: ignore[arg-type]
+    return DeviceUnit("desk", profile(), connect, device, keep=True)  # type: ignore[arg-type]
 
 
-def library(folder: Path) -> Path:
-    path = folder / "k.so"
-    path.write_bytes(b"elf")
-    return path
+def bench(
+    one: DeviceUnit, folder: Path, notes: list[str] | None = None, patience: Patience | None = None
+) -> DeviceBench:
+    heard = notes if notes is not None else []
+    return DeviceBench([one], profile(), folder, heard.append, patience=patience or Patience(first_s=0.0))
+
+
+def items(folder: Path, count: int = 1) -> list[Item]:
+    made = []
+    for number in range(count):
+        path = folder / f"k{number}.so"
+        path.write_bytes(b"elf")
+        made.append(Item(TASK, candidate(TASK.key, number, "gensor"), path, "", {}))
+    return made
+
+
+def results(outcomes: Iterable[Outcome]) -> list[float | str]:
+    return [one.measurement.median_s if one.measurement else one.failure for one in outcomes]
+
+
+def always() -> bool:
+    return True
 
 
 def test_a_device_that_comes_back_measures_on(tmp_path: Path) -> None:
     first, second = FakeDevice([1.0, GONE]), FakeDevice([2.0, 3.0])
     notes: list[str] = []
-    with bench(first, tmp_path, [DeviceError("no route"), second], notes) as one:
-        assert [one.measure(TASK, library(tmp_path)).median_s for _ in range(3)] == [1.0, 2.0, 3.0]
-        assert one.device is second
-    assert (first.closed, second.closed) == (1, 0), "the caller closes the one that it is left with"
+    one = unit(first, [DeviceError("no route"), second])
+    with bench(one, tmp_path, notes) as here:
+        assert results(here.measured(items(tmp_path, 3), always)) == [1.0, 2.0, 3.0]
+    assert one.device is second, "the caller finds the connection that it is left with"
+    assert (first.closed, second.closed) == (1, 0), "and closes it"
     assert (len(first.sessions), len(second.sessions)) == (1, 1), "one session serves all programs"
     assert notes == [f"{GONE}; trying to reach it again", "desk is back"]
-    assert not (tmp_path / "k.so").exists()
+    assert not list(tmp_path.glob("*.so"))
 
 
 def test_a_device_that_stays_away_ends_with_what_to_do(tmp_path: Path) -> None:
-    away = DeviceError("desk: no route to host")
+    one = unit(FakeDevice([GONE]), [DeviceError("desk: no route to host")] * 2)
     with (
-        bench(FakeDevice([GONE]), tmp_path, [away, away], []) as one,
+        bench(one, tmp_path, patience=AT_ONCE) as here,
         pytest.raises(DeviceError, match=r"desk does not come back .*no route.*run the same command again"),
     ):
-        one.measure(TASK, library(tmp_path))
+        list(here.measured(items(tmp_path), always))
+
+
+def test_a_device_that_restarts_is_waited_for_with_growing_pauses() -> None:
+    patience = Patience(first_s=1.0, longest_s=30.0)
+    assert list(itertools.islice(patience.waits(), 8)) == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    # A board takes a minute to start.
+    assert patience.limit_s >= 180.0
 
 
 def test_a_program_that_takes_the_device_away_is_at_fault(tmp_path: Path) -> None:
-    third = FakeDevice([4.0])
-    with bench(FakeDevice([GONE]), tmp_path, [FakeDevice([GONE]), third], []) as one:
-        with pytest.raises(MeasureError, match="went away 2 times"):
-            one.measure(TASK, library(tmp_path))
-        assert one.measure(TASK, library(tmp_path)).median_s == 4.0
+    one = unit(FakeDevice([GONE]), [FakeDevice([GONE]), FakeDevice([4.0])])
+    with bench(one, tmp_path) as here:
+        fault, other = results(here.measured(items(tmp_path, 2), always))
+    assert "went away 2 times" in str(fault)
+    assert other == 4.0
 
 
 def test_a_program_that_crashes_costs_only_itself(tmp_path: Path) -> None:
-    device = FakeDevice([SessionLost("kernel dense: crashed"), 1.0])
-    with bench(device, tmp_path, [], []) as one:
-        with pytest.raises(SessionLost):
-            one.measure(TASK, library(tmp_path))
-        assert one.measure(TASK, library(tmp_path)).median_s == 1.0
+    device = FakeDevice([SessionLost("kernel dense:\n crashed"), 1.0])
+    with bench(unit(device, []), tmp_path) as here:
+        assert results(here.measured(items(tmp_path, 2), always)) == ["kernel dense: crashed", 1.0]
+
+
+def test_what_was_not_built_comes_back_as_it_is_and_nothing_begins_when_time_is_up(tmp_path: Path) -> None:
+    device = FakeDevice([1.0])
+    [built, later] = items(tmp_path, 2)
+    unbuilt = Item(TASK, candidate(TASK.key, 9, "gensor"), None, "does not compile", {})
+    asked: list[None] = []
+
+    def twice() -> bool:
+        asked.append(None)
+        return len(asked) <= 2
+
+    with bench(unit(device, []), tmp_path) as here:
+        assert results(here.measured([unbuilt, built, later], twice)) == ["does not compile", 1.0]
+
+
+def test_a_device_that_hangs_is_cut_off(tmp_path: Path) -> None:
+    first, second = FakeDevice([HANG]), FakeDevice([2.0])
+    patience = Patience(first_s=0.0, overdue_s=0.05)
+    with bench(unit(first, [second]), tmp_path, patience=patience) as here:
+        assert results(here.measured(items(tmp_path), always)) == [2.0]
 
 
 def test_programs_are_built_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with bench(FakeDevice([]), tmp_path, [], []) as one:
+    with bench(unit(FakeDevice([]), []), tmp_path) as here:
         made = Gensor().propose(TASK.space, profile(), (), 2, 0)
-        paths = [one.build(TASK, candidate) for candidate in made]
+        paths = [here.build(TASK, one) for one in made]
     assert len({path.read_bytes() for path in paths}) == 2
     assert all(path.read_bytes().startswith(b"\x7fELF") for path in paths)

@@ -278,7 +278,7 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
 
     class Bench(SimulatedBench):
         def measure(self, task, library):  # type: ignore[no-untyped-def]
-            if len(self.measured) == 7:
+            if len(self.done) == 7:
                 measuring.set()
             return super().measure(task, library)
 

@@ -1,0 +1,184 @@
+"""The devices of one job: the first that answers leads, the others measure beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from host.calibration import board_of, calibrated
+from host.errors import DeviceError, UserError
+from host.model import DeviceProfile
+from targets import Board, HardwareModel, MachineDescription
+
+if TYPE_CHECKING:
+    from host.transport import Device
+    from host.tuning.unit import Unit
+
+# Calibrated figures of two boards of a kind; between two calibrations of one board they differ by less.
+_CLOSE = 0.25
+
+
+class Boards:
+    """Connected devices; a context manager that closes them.
+
+    Args:
+        names: of the devices, as `connect` takes them.
+        note: told of those that do not answer.
+
+    Attributes:
+        lead: the first that answered, by whichever connection there is now.
+
+    Raises:
+        DeviceError: none of them answers.
+        UserError: they are of several kinds.
+    """
+
+    def __init__(self, names: Sequence[str], note: Callable[[str], None]) -> None:
+        self._note = note
+        with ThreadPoolExecutor(len(names)) as pool:
+            answers = list(pool.map(_answer, names))
+        self._devices = {
+            name: one for name, one in zip(names, answers, strict=True) if not isinstance(one, DeviceError)
+        }
+        refusals = [one for one in answers if isinstance(one, DeviceError)]
+        if not self._devices:
+            raise refusals[0]
+        for refusal in refusals:
+            note(f"{refusal}; the others begin without it")
+        self._names = tuple(names)
+        self._lead = next(iter(self._devices))
+        self.lead: Device = self._devices[self._lead]
+        try:
+            self._machine = self.lead.describe()
+            for name, device in self._devices.items():
+                self._check(name, device)
+        except (DeviceError, UserError):
+            self.close()
+            raise
+
+    def replace(self, device: Device) -> None:
+        """Another connection takes the place of the lead's lost one."""
+        self.lead = device
+
+    def others(self, profile: DeviceProfile) -> tuple[Unit, ...]:
+        """The devices beside the lead, those too that did not answer yet; whoever gets them closes them."""
+        from host.tuning.unit import DeviceUnit
+
+        return tuple(
+            DeviceUnit(name, profile, self._joining(name), self._devices.get(name))
+            for name in self._names
+            if name != self._lead
+        )
+
+    def _joining(self, name: str) -> Callable[[], Device]:
+        from host.transport import connect
+
+        def join() -> Device:
+            device = connect(name)
+            try:
+                self._check(name, device)
+            except UserError as error:
+                device.close()
+                raise DeviceError(str(error)) from error
+            except DeviceError:
+                device.close()
+                raise
+            return device
+
+        return join
+
+    def _check(self, name: str, device: Device) -> None:
+        """Refuse a device of another kind than the lead's.
+
+        Raises:
+            UserError: it is; the message says in what.
+        """
+        difference = difference_of(self._lead, self._machine, name, device.describe())
+        if difference:
+            raise UserError(
+                f"{self._lead} and {name} are not of one kind: {difference}; one job is measured on boards "
+                "of one kind, so give each kind a command of its own"
+            )
+
+    def close(self) -> None:
+        """Close every connection."""
+        for device in (*self._devices.values(), self.lead):
+            try:
+                device.close()
+            except DeviceError as error:
+                self._note(f"{device.name}: at the end: {error}")
+
+    def __enter__(self) -> Boards:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def device_names(text: str) -> tuple[str, ...]:
+    """The devices that `--device` means: a name, several with commas, or `tag:NAME`.
+
+    Raises:
+        UnknownDeviceError: there is no such device.
+    """
+    from host.devices import resolve
+
+    return tuple(entry.name for entry in resolve(text))
+
+
+def difference_of(name: str, machine: MachineDescription, other_name: str, other: MachineDescription) -> str:
+    """In what two devices differ that decides how fast a program is; "" where they are of one kind."""
+    if name == other_name:
+        return ""
+    board, other_board = board_of(machine, name), board_of(other, other_name)
+    for what, one, two in (
+        ("board", board.name, other_board.name),
+        ("processor", machine.cpu_name, other.cpu_name),
+        ("number of cores", machine.cores, other.cores),
+        ("instructions", set(machine.features), set(other.features)),
+    ):
+        if one != two and isinstance(one, set) and isinstance(two, set):
+            return f"only one of them has {', '.join(sorted(one ^ two)[:4])}"
+        if one != two:
+            return f"{what} {one or 'unknown'} and {two or 'unknown'}"
+    return _calibrations_differ(name, machine, board, other_name, other, other_board)
+
+
+def _calibrations_differ(
+    name: str,
+    machine: MachineDescription,
+    board: Board,
+    other_name: str,
+    other: MachineDescription,
+    other_board: Board,
+) -> str:
+    first, _ = calibrated(name, machine, board)
+    second, _ = calibrated(other_name, other, other_board)
+    if first.source != "calibrated" or second.source != "calibrated":
+        return ""
+    rates = _rates(second)
+    for what, rate in _rates(first).items():
+        ratio = rate / rates[what] if rates.get(what) else 1.0
+        if not 1.0 / (1.0 + _CLOSE) <= ratio <= 1.0 + _CLOSE:
+            return (
+                f"calibrated {what} of {other_name} is {1 / ratio:.2f} of that of {name} "
+                f"(sdk devices calibrate {other_name} measures it again)"
+            )
+    return ""
+
+
+def _rates(hardware: HardwareModel) -> dict[str, float]:
+    """Rates of one core by name."""
+    return {"peak": hardware.peak_flops} | {
+        f"{level.name} bandwidth": level.bandwidth_bytes_per_s for level in hardware.levels
+    }
+
+
+def _answer(name: str) -> Device | DeviceError:
+    from host.transport import connect
+
+    try:
+        return connect(name)
+    except DeviceError as error:
+        return error

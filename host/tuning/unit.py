@@ -1,0 +1,144 @@
+"""One board that programs are timed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from host.errors import DeviceError
+from host.model import DeviceProfile, Measurement
+from host.tuning.tasks import TuningTask
+
+if TYPE_CHECKING:
+    from host.measure.kernels import KernelRunner
+    from host.transport import Device
+
+# The agent ends a program after so long; twice that, and it is the board that hangs.
+TIME_LIMIT_S = 60.0
+_REPEATS, _LONGEST_S = 9, 2.0
+
+
+class Unit(Protocol):
+    """A board as the pool sees it; all but `abort` is called from one thread at a time.
+
+    Attributes:
+        name: the user's name for it.
+    """
+
+    name: str
+
+    def connect(self) -> None:
+        """Be connected; does nothing where it is.
+
+        Raises:
+            DeviceError: it does not answer.
+        """
+
+    def measure(self, task: TuningTask, library: Path) -> Measurement:
+        """Time a built program.
+
+        Raises:
+            MeasureError: it cannot be measured.
+            SessionLost: it crashed, hung or used too much memory.
+            DeviceError: the board went away.
+        """
+
+    def drop(self) -> str:
+        """Let a broken connection go; returns what it said on closing, "" for nothing."""
+
+    def abort(self) -> None:
+        """Have the call under way fail soon; called from another thread."""
+
+    def close(self) -> None:
+        """End the session; the connection too, where this unit opened it and nobody else uses it."""
+
+
+class DeviceUnit:
+    """A device reached by a transport.
+
+    Args:
+        name: the user's name for it.
+        profile: that programs are made for.
+        connect: connects to it.
+        device: connected already; None connects when needed.
+        keep: leave the connection open at the end, for the caller, who closes it.
+
+    Attributes:
+        device: the present connection; None where there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        profile: DeviceProfile,
+        connect: Callable[[], Device],
+        device: Device | None = None,
+        keep: bool = False,
+    ) -> None:
+        self.name = name
+        self.device = device
+        self._profile = profile
+        self._connect = connect
+        self._keep = keep
+        self._open = ExitStack()
+        self._runner: KernelRunner | None = None
+        self._lost = False
+
+    def connect(self) -> None:
+        """See `Unit.connect`."""
+        if self.device is None or self._lost:
+            self.device = self._connect()
+            self._lost = False
+
+    def measure(self, task: TuningTask, library: Path) -> Measurement:
+        """See `Unit.measure`."""
+        arguments = [
+            (tuple(int(size) for size in parameter.shape), str(parameter.dtype))
+            for parameter in task.space.task.function.params
+        ]
+        # In the model a kernel's weights are not in the cache that a loop over it would find them in.
+        flush = 2 * self._profile.hardware.level("L2").size_bytes
+        runner = self._runner or self._start()
+        return runner.measure(
+            library, task.name, arguments, repeat=_REPEATS, flush_bytes=flush, max_s=_LONGEST_S
+        )
+
+    def _start(self) -> KernelRunner:
+        from host.measure.kernels import KernelRunner
+
+        self.connect()
+        assert self.device is not None
+        session = self._open.enter_context(
+            self.device.open_session("tvm", self._profile.threads, TIME_LIMIT_S)
+        )
+        self._runner = self._open.enter_context(KernelRunner(session))
+        return self._runner
+
+    def drop(self) -> str:
+        """See `Unit.drop`."""
+        self._runner, broken = None, self._open
+        self._open = ExitStack()
+        self._lost = True
+        # What it says on closing is of the same loss.
+        try:
+            broken.close()
+            if self.device is not None:
+                self.device.close()
+        except (DeviceError, OSError, RuntimeError) as error:
+            return f"{self.name}: closing what was lost: {error}"
+        return ""
+
+    def abort(self) -> None:
+        """See `Unit.abort`: without its agent, every command under way fails."""
+        if self.device is not None:
+            self.device.agent.stop()
+
+    def close(self) -> None:
+        """See `Unit.close`."""
+        self._runner, opened = None, self._open
+        self._open = ExitStack()
+        opened.close()
+        if self.device is not None and not self._keep:
+            self.device.close()
