@@ -41,6 +41,9 @@ def board_for(description: MachineDescription, restrict: str = "") -> Board | No
     Raises:
         BoardFileError: a board file cannot be used.
     """
+    chosen = board_files().get(description.board)
+    if chosen is not None:
+        return load_board(chosen).resolve(description)
     for name in _modules():
         module = importlib.import_module(f"targets.{name}")
         if module.matches(description):

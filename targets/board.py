@@ -23,6 +23,7 @@ class MachineDescription:
         memory_bytes: physical memory.
         device_tree_model: board name from the device tree, "" on PCs.
         software: versions by name ("python", "tvm_runtime", "onnxruntime", ...).
+        board: name of a board file that the user chose for it, which then decides; "" for what fits best.
     """
 
     machine: str
@@ -34,6 +35,7 @@ class MachineDescription:
     memory_bytes: int
     device_tree_model: str = ""
     software: dict[str, str] = field(default_factory=dict)
+    board: str = ""
 
 
 @dataclass(frozen=True)

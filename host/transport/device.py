@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,6 +37,9 @@ class Agent(Protocol):
     def forward(self, port: int) -> int:
         """A port of this machine's loopback interface that leads to one of the device's, for one client."""
 
+    def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
+        """Has the device hold what runs an engine; EngineError where there is nothing that does."""
+
 
 class OnThisMachine:
     """The half of an agent that is about reaching it, where its loopback interface is the host's."""
@@ -48,6 +52,9 @@ class OnThisMachine:
         """The port itself."""
         return port
 
+    def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
+        """Nothing: the agent's interpreter is this machine's, with the engines that are installed here."""
+
 
 class Device:
     """A connected device; a context manager. Several threads may use it.
@@ -57,6 +64,7 @@ class Device:
         connection: to its agent.
         shares_files: paths of the host are valid on the device, so models need not be sent to be run.
         agent: how the transport reaches the agent.
+        board: name of the kind of board that the user chose for it, "" for what its machine says.
     """
 
     def __init__(
@@ -65,11 +73,13 @@ class Device:
         connection: Connection,
         shares_files: bool,
         agent: Agent,
+        board: str = "",
     ) -> None:
         self.name = name
         self.shares_files = shares_files
         self._connection = connection
         self.agent = agent
+        self._board = board
         self._lock = threading.Lock()
         self._sessions: list[Session] = []
         self._installed: dict[str, str] = {}
@@ -86,7 +96,8 @@ class Device:
         reply = self.request("describe")
         known = {field.name for field in fields(MachineDescription)}
         values = {name: value for name, value in reply.items() if name in known}
-        return MachineDescription(**{**values, "features": tuple(values["features"])})
+        values.update(features=tuple(values["features"]), board=self._board)
+        return MachineDescription(**values)
 
     def state(self) -> dict[str, Any]:
         """Clocks, load, temperatures and throttling at this moment."""
@@ -119,6 +130,8 @@ class Device:
             EngineError: the engine is not installed there.
             DeviceError: the device went away or is in use.
         """
+        if python is None:
+            self.agent.provide(engine, self.describe)
         contact = self.request(
             "session.open",
             engine=engine,

@@ -6,6 +6,7 @@ One frame is a 4-byte big-endian header length, the header as JSON, and `blob_by
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import socket
@@ -97,7 +98,7 @@ class Connection:
         except OSError as error:
             raise DeviceError(f"{peer} does not answer on port {port} ({error}); connect again") from error
         try:
-            self.request({"command": "hello", "schema": SCHEMA, "secret": secret})
+            self.request({"command": "hello", "schema": SCHEMA, "secret": secret, "client": _client()})
         except (DisconnectedError, OSError) as error:
             self.close()
             raise DeviceError(f"{peer} does not speak {SCHEMA} on port {port} ({error})") from error
@@ -175,6 +176,11 @@ class Connection:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+
+def _client() -> str:
+    """Who asks, for the people who share a device."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def pack(arrays: Sequence[np.ndarray]) -> tuple[list[dict[str, Any]], list[memoryview]]:

@@ -1,0 +1,262 @@
+"""Putting the agent and its runtimes on a board: by the hash of their content, so that nothing is sent twice.
+
+An archive grows under a temporary name, which a later run continues; the board verifies it, unpacks it beside
+its place and renames it. Whatever breaks off, the board has what it had before or the new version whole.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import shlex
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from host.devices.board_shell import order, shell
+from host.errors import DeviceError, DeviceFull
+from host.payload import Payload, agent_archive
+from host.ssh import Link
+from targets import Board
+
+_UNPACK_S = 600.0
+_AGENT_COMMAND_S = 120.0
+# A file of this size goes in one piece; SFTP acknowledges every piece unless they are pipelined.
+_PIECE_BYTES = 1 << 18
+# Space that unpacking takes in addition to the archive, at most, of what is sent.
+_UNPACKED_SHARE = 5
+
+
+@dataclass(frozen=True)
+class BoardStatus:
+    """What a board has installed.
+
+    Attributes:
+        home: the agent's folder.
+        python: interpreter of the agent.
+        agent: hash of the agent in use, "" for none.
+        agents: hashes of all that are there.
+        payloads: hashes of the runtimes that are there.
+        serves: which runtime serves which engine.
+        incoming: bytes that have arrived, by the name of an unfinished archive.
+        free_bytes: on the file system of the folder.
+        unit: state of the service: `available`, `enabled`, `linger`, `system`, `reason`.
+    """
+
+    home: str
+    python: str
+    agent: str
+    agents: tuple[str, ...]
+    payloads: tuple[str, ...]
+    serves: Mapping[str, Mapping[str, Any]]
+    incoming: Mapping[str, int]
+    free_bytes: int
+    unit: Mapping[str, Any]
+
+
+def board_status(link: Link, home: str = "") -> BoardStatus:
+    """Ask a board what it has; its folder is made if need be.
+
+    Args:
+        link: to the board.
+        home: the agent's folder, "" for the usual one.
+
+    Raises:
+        DeviceError: it has no usable Python, or the connection was cut.
+    """
+    answer = order(link, "status", home=home)
+    answer["agents"], answer["payloads"] = tuple(answer["agents"]), tuple(answer["payloads"])
+    return BoardStatus(**answer)
+
+
+class Installer:
+    """Installs on one board.
+
+    Attributes:
+        sent_bytes: what has been sent so far.
+        status: what the board has, as of the last step.
+
+    Args:
+        link: to the board.
+        home: the agent's folder on it, "" for the usual one.
+        progress: told of the bytes that have arrived and of all of an archive.
+    """
+
+    def __init__(
+        self, link: Link, home: str = "", progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> None:
+        self._link = link
+        self._progress = progress
+        self.sent_bytes = 0
+        self.status = board_status(link, home)
+
+    def agent(self) -> bool:
+        """Install this host's version of the agent and put it to use; False if it is in use already.
+
+        Raises:
+            DeviceFull: no space there.
+            DeviceError: the connection was cut; the next run goes on.
+        """
+        archive = agent_archive()
+        if self.status.agent == archive.sha256:
+            return False
+        if archive.sha256 not in self.status.agents:
+            with tempfile.TemporaryFile() as file:
+                file.write(archive.content)
+                self._place(file, "agent", archive.sha256)
+        self._order("apply", agent=archive.sha256)
+        return True
+
+    def payload(self, payload: Payload, board: Board) -> bool:
+        """Install the runtime of an engine; False if it is there already.
+
+        Args:
+            payload: of the engine.
+            board: what the agent is told of its board.
+
+        Raises:
+            DeviceFull: no space there.
+            DeviceError: the connection was cut; the next run goes on.
+        """
+        path = f"payloads/{payload.sha256}"
+        entry = {"kind": payload.kind, "path": path}
+        present = payload.sha256 in self.status.payloads
+        if present and dict(self.status.serves.get(payload.engine, {})) == entry:
+            return False
+        if not present:
+            with tempfile.TemporaryDirectory() as scratch:
+                packed = Path(scratch) / "payload.tar.gz"
+                payload.write_archive(packed)
+                with packed.open("rb") as file:
+                    self._place(file, "payloads", payload.sha256)
+        serves = {**self.status.serves, payload.engine: entry}
+        self._order("apply", files={"payloads.json": serves, "board.json": board.facts()})
+        return True
+
+    def unit(self) -> Mapping[str, Any]:
+        """Have the board's systemd start the agent for this user; says in `reason` why not."""
+        if self.status.unit["system"]:
+            return self.status.unit
+        return order(self._link, "unit", home=self.status.home, text=self._unit_text(system=False))
+
+    def system_unit(self) -> None:
+        """Install the hardened unit of the whole system through sudo.
+
+        Raises:
+            DeviceError: sudo asks for a password; the message has the command to type.
+        """
+        status = self.status
+        script = f"{status.home}/install-system-unit"
+        text = (
+            "set -e\ncat > /etc/systemd/system/edgetlm-agent.service <<'UNIT'\n"
+            + self._unit_text(system=True).rstrip("\n")
+            + "\nUNIT\nsystemctl daemon-reload\nsystemctl enable --now edgetlm-agent.service\n"
+        )
+        with self._link.sftp() as files:
+            with files.open(script, "w") as file:
+                file.write(text)
+            files.chmod(script, 0o700)
+        quoted = shlex.quote(script)
+        done = self._link.run(
+            shell(f'if [ "$(id -u)" = 0 ]; then sh {quoted}; else sudo -n sh {quoted}; fi'),
+            timeout_s=_AGENT_COMMAND_S,
+        )
+        if done.code:
+            raise DeviceError(
+                f"{self._link.name}: the system unit cannot be installed from here ({done.last_words()});"
+                " type:"
+                f" ssh -t {self._link.endpoint.address} sudo sh {quoted}"
+            )
+
+    def prune(self) -> int:
+        """Remove versions that nothing uses any more; returns how many."""
+        removed = order(self._link, "prune", home=self.status.home)["removed"]
+        self._refresh()
+        return len(removed)
+
+    def _unit_text(self, system: bool) -> str:
+        words = ["unit", *(["--system"] if system else []), "--home", self.status.home]
+        done = run_agent(self._link, self.status, words)
+        if done.code:
+            raise DeviceError(f"{self._link.name}: the agent has no service unit ({done.last_words()})")
+        return str(done.stdout.decode())
+
+    def _order(self, do: str, **arguments: Any) -> None:
+        order(self._link, do, home=self.status.home, **arguments)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.status = board_status(self._link, self.status.home)
+
+    def _place(self, archive: IO[bytes], into: str, digest: str) -> None:
+        """Send an archive and have the board unpack it where it belongs."""
+        name = f"{digest}.{_host_mark()}.part"
+        size = archive.seek(0, 2)
+        have = self.status.incoming.get(name, 0)
+        if have > size:
+            have = 0
+        if self.status.free_bytes < (size - have) + _UNPACKED_SHARE * size:
+            raise DeviceFull(
+                f"{self._link.name}: {self.status.free_bytes / 1e6:.0f} MB are free in {self.status.home},"
+                f" {(1 + _UNPACKED_SHARE) * size / 1e6:.0f} MB are needed; free some there and run the"
+                " same command"
+                " again"
+            )
+        self._send(archive, f"{self.status.home}/incoming/{name}", have, size)
+        order(self._link, "unpack", _UNPACK_S, home=self.status.home, archive=name, into=into, sha256=digest)
+
+    def _send(self, archive: IO[bytes], target: str, have: int, size: int) -> None:
+        archive.seek(have)
+        with self._link.sftp() as files:
+            try:
+                with files.open(target, "ab" if have else "wb") as file:
+                    file.set_pipelined(True)
+                    self._progress(have, size)
+                    while piece := archive.read(_PIECE_BYTES):
+                        file.write(piece)
+                        self.sent_bytes += len(piece)
+                        have += len(piece)
+                        self._progress(have, size)
+            except OSError as error:
+                if not self._link.alive or isinstance(error, TimeoutError):
+                    raise
+                # SFTP has no word for a full disk but "Failure".
+                raise DeviceFull(
+                    f"{self._link.name}: {target} cannot be written ({error}); is the board's disk full?"
+                    " free some"
+                    " there (df -h) and run the same command again"
+                ) from error
+
+
+def run_agent(link: Link, status: BoardStatus, words: list[str], timeout_s: float = _AGENT_COMMAND_S) -> Any:
+    """Run a command of the installed agent on the board."""
+    script = 'cd "$1/agent/current" && shift && exec "$@"'
+    return link.run(
+        shell(script, status.home, status.python, "-m", "device_agent", *words), timeout_s=timeout_s
+    )
+
+
+def remove_from_board(link: Link, home: str = "", purge: bool = False) -> list[str]:
+    """End the agent and remove it from a board.
+
+    Args:
+        link: to the board.
+        home: the agent's folder, "" for the usual one.
+        purge: remove installed bundles too.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        DeviceError: something cannot be removed.
+    """
+    return [str(path) for path in order(link, "remove", home=home, purge=purge)["removed"]]
+
+
+def _host_mark() -> str:
+    """Tells archives apart that several hosts send at once."""
+    return hashlib.sha256(json.dumps([socket.gethostname(), getpass.getuser()]).encode()).hexdigest()[:8]

@@ -1,0 +1,12 @@
+"""A connection to a board over SSH, as the user's own SSH configuration, keys and known hosts have it."""
+
+from __future__ import annotations
+
+import logging
+
+from host.ssh.link import Completed, Link
+
+__all__ = ["Completed", "Link"]
+
+# What paramiko logs reaches the user as an exception; without a handler Python would print it as well.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())

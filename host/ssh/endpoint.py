@@ -1,0 +1,138 @@
+"""Where a board's SSH server is and how to reach it: the user's SSH configuration resolved for one name."""
+
+from __future__ import annotations
+
+import getpass
+import glob
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paramiko
+
+from host.errors import UserError
+
+_DEFAULT_PORT = 22
+_DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
+_SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
+_DEEPEST_INCLUDE = 16
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An SSH server as the user's configuration describes it.
+
+    Attributes:
+        alias: what the user called it.
+        host: address or name to connect to.
+        port: of the server.
+        user: to log in as.
+        identities: private keys to offer, in order.
+        only_identities: offer no other keys of the agent than these.
+        proxy_command: command whose input and output lead to the server, "" for none.
+        jumps: hosts to go through, nearest first.
+        known_hosts: files of host keys, the first of which new ones belong in.
+        key_name: what the host is called in them.
+    """
+
+    alias: str
+    host: str
+    port: int
+    user: str
+    identities: tuple[Path, ...]
+    only_identities: bool
+    proxy_command: str
+    jumps: tuple[str, ...]
+    known_hosts: tuple[Path, ...]
+    key_name: str
+
+    @property
+    def address(self) -> str:
+        """User, host and port as ssh takes them on its command line."""
+        port = "" if self.port == _DEFAULT_PORT else f"-p {self.port} "
+        return f"{port}{self.user}@{self.host}"
+
+
+def endpoint_for(host: str, user: str = "", port: int = 0, identity: str = "") -> Endpoint:
+    """Resolve a host by ~/.ssh/config and /etc/ssh/ssh_config; what is given here wins.
+
+    Args:
+        host: address, name or alias.
+        user: "" for the configuration's.
+        port: 0 for the configuration's.
+        identity: private key file to offer before all others, "" for none.
+
+    Raises:
+        UserError: the configuration, or the key file, cannot be used.
+    """
+    options = _lookup(host)
+    resolved = str(options.get("hostname", host))
+    number = port or int(options.get("port", _DEFAULT_PORT))
+    named = [Path(str(name)).expanduser() for name in options.get("identityfile", ())]
+    if identity:
+        own = Path(identity).expanduser()
+        if not own.is_file():
+            raise UserError(f"{own} does not exist; give the private key's file with --identity")
+        named.insert(0, own)
+    jump = str(options.get("proxyjump", "none"))
+    command = str(options.get("proxycommand", "none"))
+    alias = str(options.get("hostkeyalias", resolved))
+    return Endpoint(
+        alias=host,
+        host=resolved,
+        port=number,
+        user=user or str(options.get("user", "")) or getpass.getuser(),
+        identities=tuple(named) or tuple(Path.home() / ".ssh" / name for name in _DEFAULT_KEYS),
+        only_identities=str(options.get("identitiesonly", "no")).lower() == "yes",
+        proxy_command="" if command.lower() == "none" else command,
+        jumps=() if jump.lower() == "none" else tuple(hop.strip() for hop in jump.split(",")),
+        known_hosts=_files(options, "userknownhostsfile", _KNOWN_HOSTS)
+        + _files(options, "globalknownhostsfile", _SYSTEM_KNOWN_HOSTS),
+        key_name=alias if number == _DEFAULT_PORT or "hostkeyalias" in options else f"[{alias}]:{number}",
+    )
+
+
+def _files(options: Mapping[str, Any], name: str, default: str) -> tuple[Path, ...]:
+    return tuple(Path(word.strip('"')).expanduser() for word in str(options.get(name, default)).split())
+
+
+def _lookup(host: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    own = Path.home() / ".ssh"
+    # The first value found for an option is the one that holds; keys of both files are offered.
+    for path, base in ((own / "config", own), (Path("/etc/ssh/ssh_config"), Path("/etc/ssh"))):
+        text = "\n".join(_lines(path, base, 0))
+        try:
+            options = paramiko.SSHConfig.from_text(text).lookup(host)
+        except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ImportError) as error:
+            raise UserError(f"{path} cannot be used ({error}); correct it") from error
+        # Every lookup answers with the name itself, which would hide a later file's.
+        if options.get("hostname") == host:
+            options.pop("hostname")
+        found = {**options, **found}
+    return found
+
+
+def _lines(path: Path, base: Path, depth: int) -> list[str]:
+    """Lines of a configuration, with those that it includes in their place (paramiko knows no Include)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); correct it") from error
+    lines: list[str] = []
+    for line in text.splitlines():
+        words = line.replace("=", " ", 1).split()
+        if not words or words[0].lower() != "include":
+            lines.append(line)
+            continue
+        if depth == _DEEPEST_INCLUDE:
+            raise UserError(f"{path} includes itself; correct it")
+        for pattern in words[1:]:
+            whole = str(base / Path(pattern.strip('"')).expanduser())
+            for included in sorted(glob.glob(whole)):  # noqa: PTH207  the pattern may be absolute
+                lines += _lines(Path(included), base, depth + 1)
+    return lines

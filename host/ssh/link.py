@@ -1,0 +1,321 @@
+"""One SSH connection to a board: commands, files and ports through it, and an end that is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import paramiko
+
+from host.errors import DeviceError
+from host.ssh.channel import ChannelStream, Forwarder
+from host.ssh.endpoint import Endpoint, endpoint_for
+from host.ssh.host_keys import check_host_key, known_keys, prefer_known
+from host.ssh.login import log_in
+from host.ssh.ways import CONNECT_S, direct, proxied
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_CHANNEL_S = 20.0
+# How often the board is asked whether it is there, and how long its answer may take.
+_BEAT_S = 10.0
+_SILENCE_S = 20.0
+_WINDOW_BYTES = 8 << 20
+_READ_BYTES = 1 << 16
+# What paramiko raises when a connection is not, or no longer, usable.
+_BROKEN = (paramiko.SSHException, EOFError, OSError)
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that ended on the board.
+
+    Attributes:
+        code: its exit status, -1 where a signal ended it.
+        stdout: what it wrote.
+        stderr: its messages.
+    """
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+    def last_words(self) -> str:
+        """The last line of its messages, or its exit status."""
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit status {self.code}"
+
+
+class Link:
+    """An authenticated SSH connection; a context manager. Several threads may use it.
+
+    Attributes:
+        name: of the device, for messages.
+        endpoint: where it leads.
+
+    Args:
+        name: of the device.
+        endpoint: its SSH server.
+        through: a connection to go through; by default the way that the endpoint names.
+
+    Raises:
+        DeviceError: it does not answer, shows an unknown host key, or refuses every key.
+    """
+
+    def __init__(self, name: str, endpoint: Endpoint, through: Link | None = None) -> None:
+        self.name = name
+        self.endpoint = endpoint
+        self._ways: list[Callable[[], None]] = []
+        self._forwarders: list[Forwarder] = []
+        self._ended = threading.Event()
+        self._reason = ""
+        try:
+            self._transport = self._shake_hands(self._reach(through))
+        except BaseException:
+            self._close_ways()
+            raise
+        threading.Thread(target=self._beat, name="ssh-beat", daemon=True).start()
+
+    @classmethod
+    def to(cls, name: str, host: str, user: str = "", port: int = 0, identity: str = "") -> Link:
+        """Connect to a host by the user's SSH configuration; see `endpoint_for`."""
+        return cls(name, endpoint_for(host, user, port, identity))
+
+    def _reach(self, through: Link | None) -> Any:
+        """A connected socket, or what passes for one with paramiko."""
+        endpoint = self.endpoint
+        if through is not None:
+            return through._open(endpoint.host, endpoint.port)
+        if endpoint.jumps:
+            before: Link | None = None
+            for text in endpoint.jumps:
+                hop = _hop(text)
+                before = Link(f"{self.name}, by way of {hop.alias}", hop, before)
+                self._ways.append(before.close)
+            assert before is not None
+            return before._open(endpoint.host, endpoint.port)
+        if endpoint.proxy_command:
+            connected, end = proxied(endpoint.proxy_command)
+            self._ways.append(end)
+            return connected
+        connected = direct(self.name, endpoint)
+        self._ways.append(connected.close)
+        return connected
+
+    def _shake_hands(self, stream: Any) -> paramiko.Transport:
+        known = known_keys(self.endpoint)
+        try:
+            transport = paramiko.Transport(stream, default_window_size=_WINDOW_BYTES)
+            self._ways.append(transport.close)
+            transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = CONNECT_S
+            transport.channel_timeout = _CHANNEL_S
+            prefer_known(transport, known)
+            transport.start_client(timeout=CONNECT_S)
+            check_host_key(self.name, self.endpoint, transport.get_remote_server_key(), known)
+            log_in(self.name, self.endpoint, transport)
+        except _BROKEN as error:
+            where = f"{self.endpoint.host}:{self.endpoint.port}"
+            raise DeviceError(
+                f"{self.name}: no SSH connection with {where} ({error or 'it was cut'}); see whether"
+                f" `ssh {self.endpoint.address}` works"
+            ) from error
+        return transport
+
+    # -- what it is for
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be used."""
+        return not self._ended.is_set() and bool(self._transport.is_active())
+
+    def last_words(self) -> str:
+        """Why it can no longer be used, "" while it can."""
+        if self.alive:
+            return ""
+        return self._reason or f"the SSH connection with {self.endpoint.host} was cut"
+
+    def run(self, command: str, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        """Run a command by the user's shell on the board and wait for its end.
+
+        Args:
+            command: as the shell reads it.
+            stdin: what it reads.
+            timeout_s: longest time.
+
+        Raises:
+            DeviceError: the connection was cut, or it took too long; the command is hung up then.
+        """
+        until = time.monotonic() + timeout_s
+        with self._guard(f"a command ({_shortened(command)})"):
+            channel = self._transport.open_session(timeout=_CHANNEL_S)
+            try:
+                channel.settimeout(timeout_s)
+                channel.exec_command(command)
+                stream = ChannelStream(channel)
+                # A command that ends without reading says why on its other channels.
+                with contextlib.suppress(ConnectionResetError):
+                    stream.sendall(stdin)
+                stream.finish_sending()
+                output = _drained(channel.recv, channel, until)
+                messages = _drained(channel.recv_stderr, channel, until)
+                if not channel.status_event.wait(max(until - time.monotonic(), 0.1)):
+                    raise TimeoutError
+                code = int(channel.recv_exit_status())
+                # Without a status the connection ended before the command, or a signal ended that.
+                if code == -1 and not self.alive:
+                    raise EOFError
+            except TimeoutError as error:
+                raise DeviceError(
+                    f"{self.name}: {_shortened(command)} did not end within {timeout_s:.0f} s; see whether"
+                    " the"
+                    f" board is overloaded: ssh {self.endpoint.address} uptime"
+                ) from error
+            finally:
+                channel.close()
+        return Completed(code, output, messages.decode("utf-8", "replace"))
+
+    def dial(self, port: int) -> ChannelStream:
+        """Connect to a port of the board's loopback interface.
+
+        Raises:
+            ConnectionError: nothing answers there, or the connection was cut.
+        """
+        try:
+            return ChannelStream(
+                self._transport.open_channel("direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0))
+            )
+        except paramiko.ChannelException as error:
+            # "Administratively prohibited": a port without a listener is answered by code 2.
+            if error.code == 1:
+                raise ConnectionRefusedError(
+                    "the board's SSH server forbids forwarding; set AllowTcpForwarding yes in its sshd_config"
+                ) from error
+            raise ConnectionRefusedError(str(error)) from error
+        except _BROKEN as error:
+            raise ConnectionResetError(self.last_words() or str(error)) from error
+
+    def forward(self, port: int) -> int:
+        """A port of this machine that leads to one of the board, for one connection by this user.
+
+        Raises:
+            DeviceError: the connection was cut.
+        """
+        if not self.alive:
+            raise DeviceError(f"{self.name}: {self.last_words()}; connect again")
+        forwarder = Forwarder(lambda: self.dial(port))
+        self._forwarders.append(forwarder)
+        return forwarder.port
+
+    @contextlib.contextmanager
+    def sftp(self) -> Iterator[paramiko.SFTPClient]:
+        """Files of the board.
+
+        Raises:
+            DeviceError: the connection was cut, or its server has no SFTP. Errors of files stay OSError.
+        """
+        try:
+            client = paramiko.SFTPClient.from_transport(self._transport, window_size=_WINDOW_BYTES)
+        except _BROKEN as error:
+            raise DeviceError(
+                f"{self.name}: no files can be sent ({self.last_words() or error}); the board's SSH server"
+                " needs"
+                " its SFTP subsystem (Subsystem sftp internal-sftp in sshd_config)"
+            ) from error
+        channel = client.get_channel()
+        assert channel is not None
+        channel.settimeout(_SILENCE_S + _BEAT_S)
+        try:
+            yield client
+        except (paramiko.SSHException, EOFError, TimeoutError) as error:
+            raise self._cut("sending files", error) from error
+        except OSError as error:
+            if self.alive:
+                raise
+            raise self._cut("sending files", error) from error
+        finally:
+            client.close()
+
+    def _open(self, host: str, port: int) -> paramiko.Channel:
+        """A channel to an address as the server sees it."""
+        with self._guard(f"the way to {host}:{port}"):
+            return self._transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0))
+
+    @contextlib.contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except _BROKEN as error:
+            raise self._cut(what, error) from error
+
+    def _cut(self, what: str, error: BaseException) -> DeviceError:
+        reason = self.last_words() or str(error) or type(error).__name__
+        return DeviceError(f"{self.name}: {what} broke off: {reason}; run the same command again, it goes on")
+
+    # -- its end
+
+    def _beat(self) -> None:
+        """Asks the server for an answer now and then: one that is gone without a word is noticed by that."""
+        while not self._ended.wait(_BEAT_S) and self._transport.is_active():
+            watch = threading.Timer(_SILENCE_S, self._give_up)
+            watch.daemon = True
+            watch.start()
+            try:
+                # Every server answers a request that it does not know with a refusal (RFC 4254, 4).
+                self._transport.global_request("keepalive@openssh.com", wait=True)
+            except _BROKEN:
+                return
+            finally:
+                watch.cancel()
+
+    def _give_up(self) -> None:
+        self._reason = f"{self.endpoint.host} has not answered for {_SILENCE_S:.0f} s"
+        self._transport.close()
+
+    def close(self) -> None:
+        """End the connection with everything that goes through it; more than once is no error."""
+        self._ended.set()
+        for forwarder in self._forwarders:
+            forwarder.close()
+        self._close_ways()
+
+    def _close_ways(self) -> None:
+        while self._ways:
+            with contextlib.suppress(*_BROKEN):
+                self._ways.pop()()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _hop(text: str) -> Endpoint:
+    """The endpoint of one host of ProxyJump: [user@]host[:port]."""
+    user, _, address = text.rpartition("@")
+    host, _, port = address.rpartition(":") if address.count(":") == 1 else (address.strip("[]"), "", "")
+    return endpoint_for(host, user, int(port or 0))
+
+
+def _drained(receive: Callable[[int], bytes], channel: paramiko.Channel, until: float) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        channel.settimeout(left)
+        data = receive(_READ_BYTES)
+        if not data:
+            return b"".join(parts)
+        parts.append(data)
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= 60 else command[:57] + "..."

@@ -1,0 +1,181 @@
+"""A board reached over SSH: its agent listens on the board's loopback interface only, behind a ticket."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from host.devices import DeviceEntry
+from host.devices.board_shell import shell
+from host.devices.install import Installer
+from host.errors import DeviceError, EdgeError, EngineError
+from host.payload import PayloadError, agent_archive, payload_for
+from host.ssh import Link
+from host.transport.device import Device
+from host.transport.wire import SCHEMA, Connection, Stream
+from targets import Board, MachineDescription, board_for
+
+_TICKET_S = 120.0
+_NOT_INSTALLED, _OTHER_VERSION = 97, 98
+_HOME = "${1:-${EDGETLM_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/edgetlm}}"
+# One round trip: is the agent there, is it this host's version, and a ticket for it.
+_TICKET = (
+    f'h="{_HOME}"; c=$(readlink "$h/agent/current") || exit {_NOT_INSTALLED};'
+    f' [ "$c" = "$2" ] || exit {_OTHER_VERSION}; p=$(cat "$h/agent/python") && cd "$h/agent/current"'
+    ' && exec "$p" -m device_agent ticket --home "$h"'
+)
+_LAST_LINE = f'tail -n 1 "{_HOME}/device/agent.log"'
+_SAY = logging.getLogger("edgetlm.devices")
+
+
+class SshAgent:
+    """The agent of a board, and the connection that leads to it.
+
+    Args:
+        entry: of the device.
+        link: to the board.
+    """
+
+    def __init__(self, entry: DeviceEntry, link: Link) -> None:
+        self.entry = entry
+        self.link = link
+        self._installer: Installer | None = None
+        self._provided: set[str] = set()
+
+    @property
+    def home(self) -> str:
+        """The agent's folder on the board as the user named it, "" for the usual one."""
+        return self.entry.options.get("home", "")
+
+    def dial(self, port: int) -> Stream:
+        """Connect to a port of the board's loopback interface; OSError where nothing answers."""
+        return self.link.dial(port)
+
+    def forward(self, port: int) -> int:
+        """A port of this machine that leads to one of the board, for one connection."""
+        return self.link.forward(port)
+
+    def ticket(self) -> dict[str, Any]:
+        """A ticket for one connection to the board's agent, which is started if need be.
+
+        An agent of another version than this host's is replaced first.
+
+        Raises:
+            DeviceError: none is installed, it does not start, or another host uses one of another version.
+        """
+        for installed in (False, True):
+            command = shell(_TICKET, self.home, agent_archive().sha256)
+            done = self.link.run(command, timeout_s=_TICKET_S)
+            if done.code == _OTHER_VERSION and not installed:
+                self.installer().agent()
+                _SAY.info("%s: its agent was of another version and has been replaced", self.entry.name)
+                continue
+            break
+        name = self.entry.name
+        if done.code == _NOT_INSTALLED:
+            raise DeviceError(f"{name}: no agent is installed there; type: sdk devices install-agent {name}")
+        if done.code:
+            raise DeviceError(
+                f"{name}: the agent gives no ticket ({done.last_words()}); see what is missing:"
+                f" sdk devices doctor {name}"
+            )
+        # A login script may have greeted before.
+        ticket: dict[str, Any] = json.loads(done.stdout.decode().strip().splitlines()[-1])
+        if ticket["schema"] != SCHEMA:
+            raise DeviceError(
+                f"{name}: its agent speaks {ticket['schema']}, this host {SCHEMA}; type:"
+                f" sdk devices install-agent {name}"
+            )
+        return ticket
+
+    def installer(self, progress: Callable[[int, int], None] = lambda done, total: None) -> Installer:
+        """What installs on this board."""
+        if self._installer is None:
+            self._installer = Installer(self.link, self.home, progress)
+        return self._installer
+
+    def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
+        """Have the board hold what runs an engine, as this host has it; sent if it is not there.
+
+        Raises:
+            EngineError: there is none for this board, with the reason.
+            DeviceFull: no space there.
+        """
+        if engine in self._provided:
+            return
+        description = describe()
+        try:
+            board = required_board(self.entry.name, description)
+            payload = payload_for(description, board, engine)
+        except PayloadError as error:
+            raise EngineError(f"{self.entry.name}: {error}") from error
+        installer = self.installer()
+        if installer.payload(payload, board):
+            _SAY.info("%s: sent what runs %s, %.1f MB", self.entry.name, engine, payload.size_bytes / 1e6)
+            installer.prune()
+        self._provided.add(engine)
+
+    def last_words(self) -> str:
+        """Why the connection ended, or the last line of the agent's log."""
+        words = self.link.last_words()
+        if not words:
+            with contextlib.suppress(DeviceError):
+                done = self.link.run(shell(_LAST_LINE, self.home), timeout_s=10.0)
+                words = done.stdout.decode("utf-8", "replace").strip() if done.code == 0 else ""
+        return words
+
+    def stop(self) -> None:
+        """End the connection; the agent stays."""
+        self.link.close()
+
+
+def required_board(name: str, description: MachineDescription) -> Board:
+    """The board that a machine is.
+
+    Raises:
+        DeviceError: none is like it.
+    """
+    board = board_for(description)
+    if board is None:
+        raise DeviceError(
+            f"{name}: no board is like this machine ({description.cpu_name}, {description.machine});"
+            " describe it in"
+            " a TOML file (docs/devices.md) and give its name with --board"
+        )
+    return board
+
+
+def link_to(entry: DeviceEntry) -> Link:
+    """Connect to a board's SSH server.
+
+    Raises:
+        DeviceError: it does not answer, its host key is unknown, or it refuses the user's keys.
+    """
+    return Link.to(entry.name, entry.host, entry.user, entry.port, entry.options.get("identity", ""))
+
+
+def connect_ssh(entry: DeviceEntry, link: Link | None = None) -> Device:
+    """Connect to a board's agent.
+
+    Args:
+        entry: of the device.
+        link: a connection to use, which the device closes; a new one by default.
+
+    Raises:
+        DeviceError: the board does not answer, its agent is missing or does not start.
+    """
+    link = link or link_to(entry)
+    try:
+        agent = SshAgent(entry, link)
+        ticket = agent.ticket()
+        connection = Connection(int(ticket["port"]), str(ticket["token"]), entry.name, agent.dial)
+    except EdgeError:
+        link.close()
+        raise
+    # A device that nobody closed is dropped, at the latest when the interpreter ends.
+    weakref.finalize(connection, link.close)
+    return Device(entry.name, connection, False, agent, board=entry.board)
