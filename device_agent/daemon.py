@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -13,18 +14,23 @@ import time
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from device_agent import power, wire
+from device_agent.door import Door, refuse
 from device_agent.files import Uploads, full_disk, place
 from device_agent.home import Home, RunFolder, private_folder, try_lock, write_private
+from device_agent.lease import Client, Lease
 from device_agent.machine import Machine
 from device_agent.payloads import Payloads
 from device_agent.process import Terms
-from device_agent.sessions import Client, Sessions, describe_holder
+from device_agent.sessions import Sessions
 from device_agent.store import BundleStore
 from device_agent.tickets import SharedToken, TicketBox
 from device_agent.wire import AgentError, Header
 
-_HANDSHAKE_S = 10.0
+# How often a parent that may end without a word is looked after.
+_PARENT_S = 0.25
 _CLAIM_S = 2.0
+# Ending executors and restoring power modes.
+_CLEARING_S = 30.0
 _NAME_LENGTH = 100
 
 
@@ -53,7 +59,7 @@ class Settings(NamedTuple):
 
 
 class Daemon:
-    """One listener on the loopback interface, one thread a client.
+    """One listener on the loopback interface, one thread a client that was let in.
 
     Args:
         settings: see there.
@@ -80,14 +86,14 @@ class Daemon:
         self._store = store or BundleStore(folder)
         self._run_folder = RunFolder(folder)
         self._admit = (token or TicketBox(os.path.join(self._run_folder.path, "tickets"))).admit
-        self._sessions = Sessions(self._run_folder.path)
+        self._lease = Lease()
+        self._sessions = Sessions(self._run_folder.path, self._lease)
         self._stop = threading.Event()
-        self._clients = 0
-        self._listener = socket.socket()
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind(("127.0.0.1", settings.port))
-        self._listener.listen(16)
-        self.port = int(self._listener.getsockname()[1])
+        self._clients: Dict[int, socket.socket] = {}
+        self._count = 0
+        self._quiet_since_s = time.monotonic()
+        self._door = Door(wire.hello_missing, self._greet, settings.port)
+        self.port = self._door.port
         if settings.home is not None:
             self._register(settings.home)
 
@@ -106,14 +112,12 @@ class Daemon:
         """Serves until told to stop, by the host, by SIGTERM or by the parent's end."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
-        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        self._door.open()
         try:
-            while not self._stop.is_set():
-                self._sessions.poll()
-                if self._settings.parent_pid and os.getppid() != self._settings.parent_pid:
-                    break
+            while not self._over():
+                self._sessions.poll(self._patience_s())
         finally:
-            self._listener.close()
+            self._door.close()
             self._sessions.close_all()
             if self._settings.home is not None:
                 with contextlib.suppress(OSError):
@@ -121,41 +125,68 @@ class Daemon:
             self._run_folder.remove()
             self._held.close()
 
+    def _over(self) -> bool:
+        settings = self._settings
+        orphaned = settings.parent_pid and os.getppid() != settings.parent_pid
+        return bool(self._stop.is_set() or orphaned or self._idle_left_s() <= 0)
+
+    def _idle_left_s(self) -> float:
+        if not self._settings.idle_limit_s or self._clients:
+            return math.inf
+        return self._quiet_since_s + self._settings.idle_limit_s - time.monotonic()
+
+    def _patience_s(self) -> Optional[float]:
+        left_s = min(self._idle_left_s(), _PARENT_S if self._settings.parent_pid else math.inf)
+        return None if left_s == math.inf else max(0.0, left_s)
+
     def stop(self) -> None:
         """Has `run` return soon."""
         self._stop.set()
         self._sessions.wake()
 
-    def _accept(self) -> None:
-        while not self._stop.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed by run
-            self._clients += 1
-            threading.Thread(target=self._serve, args=(connection, self._clients), daemon=True).start()
-
-    def _serve(self, connection: socket.socket, number: int) -> None:
-        client = Client(number, "another client")
+    def _greet(self, connection: socket.socket, data: bytes) -> None:
+        """Lets a client in that has a secret, in a thread of its own."""
         try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.settimeout(_HANDSHAKE_S)
-            try:
-                hello = wire.receive_header(connection)
-                wire.check_hello(hello, self._admit)
-            except AgentError as error:
-                wire.send(connection, wire.error_reply(error))
-                return
-            connection.settimeout(None)
-            client = Client(number, _printable(str(hello.get("client") or "another client")))
+            hello = wire.check_hello(data, self._admit)
+        except AgentError as error:
+            refuse(connection, [wire.frame(wire.error_reply(error))])
+            return
+        self._count += 1
+        name = _printable(str(hello.get("client") or "another client"))
+        client = Client(self._count, name, _printable(str(hello.get("identity") or "")))
+        self._clients[client.number] = connection
+        connection.setblocking(True)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=self._serve, args=(connection, client), daemon=True).start()
+
+    def _serve(self, connection: socket.socket, client: Client) -> None:
+        try:
+            self._replace(client)
             wire.send(connection, {"ok": True, "schema": wire.SCHEMA})
             while True:
                 self._answer(connection, client, wire.receive_header(connection))
         except (OSError, wire.ClosedError):
             pass  # the client went away: its sessions end with it
+        except AgentError as error:  # what came is no frame: nothing that follows can be one
+            refuse(connection, [wire.frame(wire.error_reply(error))])
         finally:
             self._sessions.close_owned(client)
+            self._lease.drop(client)
             connection.close()
+            del self._clients[client.number]
+            self._quiet_since_s = time.monotonic()
+            self._sessions.wake()
+
+    def _replace(self, client: Client) -> None:
+        """Ends a connection of the same client that was cut without this side having noticed."""
+        holder = self._lease.holder()
+        if not client.identity or holder is None or holder.client.identity != client.identity:
+            return
+        cut = self._clients.get(holder.client.number)
+        if cut is not None:
+            with contextlib.suppress(OSError):
+                cut.shutdown(socket.SHUT_RDWR)  # its thread clears up
+            self._lease.await_end(holder.client, _CLEARING_S)
 
     def _answer(self, connection: socket.socket, client: Client, header: Header) -> None:
         command = str(header.get("command"))
@@ -197,7 +228,9 @@ class Daemon:
             "bundle.rollback": lambda h, c: {"version": self._store.rollback(str(h["name"]))},
             "bundle.remove": lambda h, c: self._store.remove(str(h["name"])),
             "bundle.path": lambda h, c: {"path": self._store.active_path(str(h["name"]))},
-            "device.holder": lambda h, c: self._holder(),
+            "device.holder": lambda h, c: self._lease.describe(),
+            "device.hold": self._hold,
+            "device.release": lambda h, c: self._lease.give_back(c),
             "retire": self._retire,
             "shutdown": lambda h, c: self.stop(),
         }
@@ -205,20 +238,18 @@ class Daemon:
             raise AgentError("bad_request", "unknown command %s" % command)
         return commands[command](header, client) or {}
 
-    def _holder(self) -> Header:
-        holder = self._sessions.holder()
-        if holder is None:
-            return {"holder": None, "text": "nobody uses it"}
-        _, name, seconds, sessions = holder
-        fields = {"client": name, "seconds": seconds, "sessions": sessions}
-        return {"holder": fields, "text": "in use by %s" % describe_holder(holder)}
-
     def _retire(self, header: Header, client: Client) -> None:
         """Makes room for an agent of another version, unless somebody would lose work."""
-        holder = self._sessions.holder()
+        holder = self._lease.holder()
         if holder is not None:
-            raise AgentError("busy", "the agent of another version is used by %s" % describe_holder(holder))
+            raise AgentError("busy", "the agent of another version is in use by %s" % holder.describe())
         self.stop()
+
+    def _hold(self, header: Header, client: Client) -> None:
+        self._lease.take(client, float(header.get("wait_s", 0.0)), self._present(client))
+
+    def _present(self, client: Client) -> Callable[[], bool]:
+        return lambda: not _hung_up(self._clients[client.number])
 
     def _open(self, header: Header, client: Client) -> Header:
         engine, python = str(header["engine"]), header.get("python")
@@ -235,7 +266,8 @@ class Daemon:
         )
         if terms.threads < 1 or terms.time_limit_s <= 0 or terms.memory_limit_bytes < 0:
             raise AgentError("bad_request", "a session needs threads and a time limit: %s" % (terms,))
-        return self._sessions.open(client, terms)
+        wait_s = float(header.get("wait_s", 0.0))
+        return self._sessions.open(client, terms, wait_s, self._present(client))
 
     def _status(self, header: Header, client: Client) -> Header:
         return self._sessions.status(str(header["session"]), float(header.get("wait_s", 0.0)))
@@ -259,6 +291,15 @@ class Daemon:
 
 def _printable(name: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in name[:_NAME_LENGTH])
+
+
+def _hung_up(connection: socket.socket) -> bool:
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _claim(home: Home, held: contextlib.ExitStack) -> None:

@@ -19,13 +19,13 @@ import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from device_agent import engines, power, wire
+from device_agent.door import Door, refuse
 from device_agent.machine import Machine
 from device_agent.measure import Meter, plan_of
 from device_agent.tickets import SharedToken
 from device_agent.wire import AgentError, Header, TensorData
 
 _PR_SET_PDEATHSIG = 1
-_HANDSHAKE_S = 10.0
 # A client that has just left may not be noticed yet when the next one comes.
 _LEAVING_S = 3.0
 # See device_agent.rpc_server, which is imported by sessions of TVM only.
@@ -159,7 +159,6 @@ class Executor:
 
     def __init__(self, specification: Dict[str, Any], status: Status) -> None:
         self._key = str(specification["key"])
-        self._admit = SharedToken(self._key).admit
         self._workdir = str(specification["workdir"])
         self._rpc = str(specification["engine"]) == "tvm"
         self._status = status
@@ -173,9 +172,7 @@ class Executor:
         self._commands = Commands(engine, Meter(machine, power.choose(root), threads), threads)
         if self._rpc:
             self._register_rpc(machine, threads)
-        self._listener = socket.socket()
-        self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen(8)
+        self._door = Door(self._missing, self._admit)
 
     def _register_rpc(self, machine: Machine, threads: int) -> None:
         # Imported for this engine only: the others need no TVM on the board.
@@ -185,8 +182,8 @@ class Executor:
 
     def run(self) -> None:
         """Serves until the process is killed."""
-        self._status.announce({"port": self._listener.getsockname()[1]})
-        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+        self._door.open()
+        self._status.announce({"port": self._door.port})
         while True:
             connection = self._waiting.get()
             try:
@@ -197,51 +194,60 @@ class Executor:
                 connection.close()
                 self._frames_taken.release()
 
-    def _accept(self) -> None:
-        while True:
-            connection, _ = self._listener.accept()
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+    def _missing(self, data: bytes) -> int:
+        if self._rpc and data[:4] == _RPC_MAGIC:
+            from device_agent import rpc_server
 
-    def _greet(self, connection: socket.socket) -> None:
-        keep = False
-        try:
-            connection.settimeout(_HANDSHAKE_S)
-            start = bytes(wire.receive_exact(connection, 4))
-            if start == _RPC_MAGIC and self._rpc:
-                self._greet_rpc(connection)
-            else:
-                keep = self._greet_frames(connection, start)
-        except (OSError, wire.ClosedError):
-            pass  # whoever knocked did not stay
-        finally:
-            if not keep:
-                connection.close()
+            return rpc_server.missing(data)
+        return wire.hello_missing(data)
 
-    def _greet_frames(self, connection: socket.socket, start: bytes) -> bool:
+    def _admit(self, connection: socket.socket, data: bytes) -> None:
+        """Checks the key; what may have to wait is done by a thread of its own."""
+        if self._rpc and data[:4] == _RPC_MAGIC:
+            from device_agent import rpc_server
+
+            if not rpc_server.knows(data, self._key):
+                refuse(connection, [rpc_server.MISMATCH])
+                return
+            target = self._greet_rpc
+        else:
+            try:
+                wire.check_hello(data, SharedToken(self._key).admit)
+            except AgentError as error:
+                refuse(connection, [wire.frame(wire.error_reply(error))])
+                return
+            target = self._greet_frames
+        connection.setblocking(True)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=target, args=(connection,), daemon=True).start()
+
+    def _greet_frames(self, connection: socket.socket) -> None:
+        if not self._frames_taken.acquire(timeout=_LEAVING_S):
+            error = AgentError("busy", "another client is connected to this session")
+            refuse(connection, [wire.frame(wire.error_reply(error))])
+            return
         try:
-            header = wire.receive_header(connection, start)
-            wire.check_hello(header, self._admit)
-            if not self._frames_taken.acquire(timeout=_LEAVING_S):
-                raise AgentError("busy", "another client is connected to this session")
-        except AgentError as error:
-            wire.send(connection, wire.error_reply(error))
-            return False
-        wire.send(connection, {"ok": True, "schema": wire.SCHEMA})
-        connection.settimeout(None)
-        self._waiting.put(connection)
-        return True
+            wire.send(connection, {"ok": True, "schema": wire.SCHEMA})
+        except OSError:
+            connection.close()  # whoever knocked did not stay
+            self._frames_taken.release()
+        else:
+            self._waiting.put(connection)
 
     def _greet_rpc(self, connection: socket.socket) -> None:
         from device_agent import rpc_server
 
-        if not rpc_server.accept(connection, self._key, lambda: self._rpc_taken.acquire(timeout=_LEAVING_S)):
-            return
-        try:
-            connection.settimeout(None)
-            rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
-        finally:
-            self._rpc_taken.release()
+        with connection:
+            if not self._rpc_taken.acquire(timeout=_LEAVING_S):
+                refuse(connection, [rpc_server.DUPLICATE])
+                return
+            try:
+                connection.sendall(rpc_server.WELCOME)
+                rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
+            except OSError:
+                pass  # whoever knocked did not stay
+            finally:
+                self._rpc_taken.release()
 
     def _serve_frames(self, connection: socket.socket) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import io
 import os
@@ -12,8 +13,9 @@ import secrets
 import shutil
 import socket
 import time
-from typing import List, Optional
+from typing import Iterator, List, Optional, Tuple
 
+from device_agent.home import private_folder, try_lock
 from device_agent.wire import CHUNK_BYTES, AgentError, ClosedError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -42,7 +44,18 @@ class Uploads:
     def __init__(self, folder: str, keep_bytes: int = 2 << 30) -> None:
         self._folder = folder
         self._keep_bytes = keep_bytes
-        os.makedirs(folder, exist_ok=True)
+        private_folder(folder)
+        self._latest_ns = max((_mtime_ns(entry) for entry in os.scandir(folder)), default=0)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Removes what killed agents left half-received; what is being received is locked."""
+        for name in os.listdir(self._folder):
+            path = os.path.join(self._folder, name)
+            if name.endswith(".part"):
+                with contextlib.suppress(FileNotFoundError), try_lock(path, create=False) as free:
+                    if free:
+                        os.unlink(path)
 
     def path(self, digest: str) -> str:
         """Where a file with this hash lies or would lie.
@@ -56,9 +69,8 @@ class Uploads:
 
     def has(self, digest: str) -> bool:
         """Whether the file is here; if so it counts as used now."""
-        path = self.path(digest)
         try:
-            os.utime(path)
+            self._used(self.path(digest))
         except OSError:
             return False
         return True
@@ -71,33 +83,35 @@ class Uploads:
                 then, unless the connection broke.
             ClosedError: the connection broke.
         """
-        target = self.path(digest)
-        partial = os.path.join(self._folder, "%s.%s.part" % (digest, secrets.token_hex(4)))
-        left = size
-        failure = self._no_room(size)
-        hasher = hashlib.sha256()
-        buffer = bytearray(CHUNK_BYTES)
+        incoming = _Incoming(connection, size)
         try:
-            # Unbuffered: a full disk shows at the write, and not again when the file is closed.
-            with open(partial, "wb", buffering=0) as file:
-                while left:
-                    count = connection.recv_into(buffer, min(left, CHUNK_BYTES))
-                    if count == 0:
-                        raise ClosedError("upload of %s ended %d bytes early" % (digest, left))
-                    left -= count
-                    if failure is None:
-                        failure = self._append(file, memoryview(buffer)[:count])
-                        hasher.update(memoryview(buffer)[:count])
-            if failure is None and hasher.hexdigest() != digest:
-                failure = AgentError("bad_request", "upload of %s has another content" % digest)
+            target = self.path(digest)
+            failure = self._no_room(size)
             if failure is not None:
                 raise failure
-            os.replace(partial, target)
+            with _part(os.path.join(self._folder, digest)) as (partial, file):
+                hasher = hashlib.sha256()
+                for data in incoming:
+                    hasher.update(data)
+                    while data:
+                        data = data[file.write(data) :]
+                if hasher.hexdigest() != digest:
+                    raise AgentError("bad_request", "upload of %s has another content" % digest)
+                # Its content has to be there before its name is: the name is all that `has` looks at.
+                os.fsync(file.fileno())
+                os.replace(partial, target)
+                self._used(target)
         except OSError as error:
+            incoming.drain()
             raise full_disk(error, "an upload of %d bytes" % size) from error
-        finally:
-            if os.path.exists(partial):
-                os.unlink(partial)
+        except AgentError:
+            incoming.drain()
+            raise
+
+    def _used(self, path: str) -> None:
+        # Order, not time: a clock that jumps back must not make the newest file the first to go.
+        self._latest_ns = max(self._latest_ns + 1, time.time_ns())
+        os.utime(path, ns=(self._latest_ns, self._latest_ns))
 
     def _no_room(self, size: int) -> Optional[AgentError]:
         self.prune(size)
@@ -106,15 +120,6 @@ class Uploads:
             return None
         text = "no space left on the device: %d bytes are sent, %d are free; remove bundles or free some"
         return AgentError("device_full", text % (size, free))
-
-    @staticmethod
-    def _append(file: io.FileIO, data: memoryview) -> Optional[AgentError]:
-        try:
-            while data:
-                data = data[file.write(data) :]
-        except OSError as error:
-            return full_disk(error, "an upload")
-        return None
 
     def prune(self, coming: int = 0) -> None:
         """Removes the files not used for longest until the rest and `coming` bytes keep the limit.
@@ -128,10 +133,8 @@ class Uploads:
             except FileNotFoundError:
                 continue  # another connection's upload has just ended
             if entry.name.endswith(".part"):
-                if time.time() - status.st_mtime > 3600:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(entry.path)
-            elif status.st_nlink == 1:
+                continue
+            if status.st_nlink == 1:
                 entries.append((status.st_mtime, status.st_size, entry.path))
         total = sum(size for _, size, _ in entries) + coming
         for _, size, path in sorted(entries):
@@ -144,6 +147,60 @@ class Uploads:
     def names(self) -> List[str]:
         """Hashes of the files that are here."""
         return sorted(name for name in os.listdir(self._folder) if _HASH.match(name))
+
+
+class _Incoming:
+    """The blob of a request, piece by piece; one buffer holds each in turn."""
+
+    def __init__(self, connection: socket.socket, size: int) -> None:
+        self._connection = connection
+        self._size = self._left = size
+
+    def __iter__(self) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(min(CHUNK_BYTES, max(1, self._left))))
+        while self._left:
+            try:
+                count = self._connection.recv_into(buffer, min(self._left, CHUNK_BYTES))
+            except OSError as error:
+                raise self._broken() from error
+            if count == 0:
+                raise self._broken()
+            self._left -= count
+            yield buffer[:count]
+
+    def drain(self) -> None:
+        """Reads what is left, so that the next request starts where it should."""
+        for _ in self:
+            pass
+
+    def _broken(self) -> ClosedError:
+        return ClosedError("upload of %d bytes ended %d bytes early" % (self._size, self._left))
+
+
+@contextlib.contextmanager
+def _part(stem: str) -> Iterator[Tuple[str, io.FileIO]]:
+    """A new file, locked while it grows and gone afterwards unless it was renamed."""
+    while True:
+        path = "%s.%s.part" % (stem, secrets.token_hex(4))
+        # Unbuffered: a full disk shows at the write, and not again when the file is closed.
+        file = io.FileIO(path, "xb")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            break
+        file.close()  # taken for a left one between its birth and its lock
+    try:
+        with file:
+            yield path, file
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _mtime_ns(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def place(source: str, target: str) -> None:

@@ -105,6 +105,11 @@ class ExecutorProcess:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def working(self) -> bool:
+        """Whether it has said that it works, and is not stopped."""
+        return bool(self._busy) and not self._paused
+
     def hear(self) -> bool:
         """Takes what came through the status pipe; False when that was closed."""
         try:

@@ -14,37 +14,29 @@ from typing import Any, Callable
 
 from device_agent import ffi
 from device_agent.kernels import KernelMeter
-from device_agent.wire import AgentError, receive_exact
+from device_agent.wire import AgentError
 
 MAGIC = 0xFF271
 _MAX_KEY_BYTES = 4096
-_DUPLICATE, _MISMATCH = MAGIC + 1, MAGIC + 2
+_NAME = b"server:edgetlm"
+# The three answers to a handshake.
+WELCOME = struct.pack("<ii", MAGIC, len(_NAME)) + _NAME
+DUPLICATE = struct.pack("<i", MAGIC + 1)
+MISMATCH = struct.pack("<i", MAGIC + 2)
 
 
-def accept(connection: socket.socket, key: str, take: Callable[[], bool]) -> bool:
-    """Answers the rest of a handshake whose magic was read.
+def missing(data: bytes) -> int:
+    """Bytes that are missing of a handshake that begins with `data`; 0 when more would be of no use."""
+    if len(data) < 8:
+        return 8 - len(data)
+    (length,) = struct.unpack("<i", data[4:8])
+    return 8 + int(length) - len(data) if 0 < length <= _MAX_KEY_BYTES else 0
 
-    Args:
-        connection: the client.
-        key: the session's secret.
-        take: called for a client that knows the key; False if another one is served.
 
-    Returns:
-        Whether the client may be served.
-    """
-    (length,) = struct.unpack("<i", receive_exact(connection, 4))
-    if not 0 < length <= _MAX_KEY_BYTES:
-        return False
-    given = bytes(receive_exact(connection, length)).decode("utf-8", "replace").split(" ")[0]
-    if not hmac.compare_digest(given.encode(), ("client:" + key).encode()):
-        connection.sendall(struct.pack("<i", _MISMATCH))
-        return False
-    if not take():
-        connection.sendall(struct.pack("<i", _DUPLICATE))
-        return False
-    answer = b"server:edgetlm"
-    connection.sendall(struct.pack("<ii", MAGIC, len(answer)) + answer)
-    return True
+def knows(data: bytes, key: str) -> bool:
+    """Whether the sender of a whole handshake knows the session's secret."""
+    given = data[8:].decode("utf-8", "replace").split(" ")[0]
+    return hmac.compare_digest(given.encode(), ("client:" + key).encode())
 
 
 def register(workdir: str, meter: KernelMeter) -> None:

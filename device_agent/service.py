@@ -97,7 +97,7 @@ def ask(record: Dict[str, Any], command: str) -> Header:
                 {"command": "hello", "schema": record["schema"], "secret": token, "client": client},
                 {"command": command},
             ):
-                wire.send(connection, request)
+                wire.send(connection, dict(request))
                 reply = wire.receive_header(connection)
                 if not reply.get("ok"):
                     error = reply.get("error", {})

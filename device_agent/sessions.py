@@ -12,25 +12,14 @@ import selectors
 import shutil
 import threading
 import time
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
+from device_agent.lease import Client, Lease
 from device_agent.process import ExecutorProcess, Terms
 from device_agent.wire import AgentError
 
 _POLL_S = 0.05
 _IDLE_POLL_S = 0.25
-
-
-class Client(NamedTuple):
-    """A connection.
-
-    Attributes:
-        number: of the connection, unique while the daemon runs.
-        name: what it calls itself, as user@host.
-    """
-
-    number: int
-    name: str
 
 
 class Session:
@@ -41,7 +30,6 @@ class Session:
         self.owner = owner
         self.terms = terms
         self.workdir = workdir
-        self.opened_s = time.monotonic()
         self.executor: Optional[ExecutorProcess] = None
         self.generation = 0
         self.failure = ""
@@ -52,9 +40,11 @@ class Sessions:
 
     Args:
         folder: for the sessions' files; emptied of each session when it closes.
+        lease: of the device, taken by every session.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, lease: Lease) -> None:
+        self._lease = lease
         self._folder = folder
         self._sessions: Dict[str, Session] = {}
         self._lock = threading.RLock()
@@ -67,16 +57,22 @@ class Sessions:
 
     # -- for the threads that serve clients
 
-    def open(self, owner: Client, terms: Terms) -> Dict[str, Any]:
+    def open(
+        self, owner: Client, terms: Terms, wait_s: float = 0.0, present: Callable[[], bool] = lambda: True
+    ) -> Dict[str, Any]:
         """Opens a session and waits for its executor.
+
+        Args:
+            owner: whose session it is; it ends with that client.
+            terms: of the session.
+            wait_s: how long to wait for the device if another client has it.
+            present: whether the client is still there, asked while it waits.
 
         Raises:
             AgentError: another client uses the device, or the executor does not start.
         """
+        self._lease.take(owner, wait_s, present)
         with self._lock:
-            holder = self.holder()
-            if holder is not None and holder[0] != owner.number:
-                raise AgentError("busy", "the device is in use by %s" % describe_holder(holder))
             self._count += 1
             name = "s%d" % self._count
             workdir = os.path.join(self._folder, name)
@@ -151,6 +147,7 @@ class Sessions:
             if executor is not None:
                 executor.end("was closed")
         shutil.rmtree(session.workdir, ignore_errors=True)
+        self._lease.give_back(session.owner)
 
     def close_owned(self, owner: Client) -> None:
         """Ends all sessions of one client."""
@@ -165,15 +162,6 @@ class Sessions:
             names = list(self._sessions)
         for name in names:
             self.close(name)
-
-    def holder(self) -> Optional[Tuple[int, str, float, int]]:
-        """Who has the device: the client, its name, for how many seconds, and the number of its sessions."""
-        with self._lock:
-            sessions = list(self._sessions.values())
-        if not sessions:
-            return None
-        first = sessions[0]
-        return first.owner.number, first.owner.name, time.monotonic() - first.opened_s, len(sessions)
 
     def wake(self) -> None:
         """Has `poll` return soon."""
@@ -200,9 +188,13 @@ class Sessions:
 
     # -- for the main thread
 
-    def poll(self) -> None:
-        """Starts ordered executors, hears what executors say, ends those that break their terms."""
-        for selected, _ in self._selector.select(_POLL_S if self._sessions else _IDLE_POLL_S):
+    def poll(self, patience_s: Optional[float] = None) -> None:
+        """Starts ordered executors, hears what executors say, ends those that break their terms.
+
+        Args:
+            patience_s: return after so long even if nothing has happened; None for never.
+        """
+        for selected, _ in self._selector.select(self._patience_s(patience_s)):
             executor: Optional[ExecutorProcess] = selected.data
             if executor is None:
                 os.read(self._wake_reader, 4096)
@@ -217,6 +209,16 @@ class Sessions:
         if time.monotonic() - self._checked_s >= _POLL_S:
             self._checked_s = time.monotonic()
             self._check_all()
+
+    def _patience_s(self, patience_s: Optional[float]) -> Optional[float]:
+        with self._lock:
+            executors = [session.executor for session in self._sessions.values()]
+        living = [one for one in executors if one is not None and one.reason is None]
+        if any(one.working for one in living):
+            return _POLL_S
+        if living:  # whose end shows at once; their memory hardly grows without work
+            return _IDLE_POLL_S
+        return patience_s
 
     def _spawn(self, session: Session, started: threading.Event) -> None:
         try:
@@ -241,13 +243,6 @@ class Sessions:
                 offence = None if executor.ended() else executor.offence()
                 if offence or executor.ended():
                     executor.end(offence)
-
-
-def describe_holder(holder: Tuple[int, str, float, int]) -> str:
-    """Who has the device, in words."""
-    _, name, seconds, sessions = holder
-    since = "%d s" % seconds if seconds < 120 else "%d min" % (seconds // 60)
-    return "%s for %s (%d open sessions)" % (name, since, sessions)
 
 
 def _contact(session: Session, executor: ExecutorProcess) -> Dict[str, Any]:

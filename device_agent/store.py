@@ -167,6 +167,8 @@ class BundleStore:
             target = os.path.join(staged, relative)
             place(source, target)
             if _hash(target) != digest:
+                with contextlib.suppress(OSError):
+                    os.unlink(source)  # or it would count as sent
                 raise _refuse("%s is damaged; send it and install again" % relative)
             _sync_file(target)
             self._checkpoint("staged %s" % relative)

@@ -14,6 +14,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 SCHEMA = "edgetlm/1"
 MAX_HEADER_BYTES = 64 << 20
+# Of the first request, whose sender is not known yet.
+MAX_HELLO_BYTES = 4096
 CHUNK_BYTES = 1 << 20
 
 Buffer = Union[bytes, bytearray, memoryview]
@@ -61,14 +63,19 @@ class TensorData(NamedTuple):
     data: Buffer
 
 
+def frame(header: Header, blobs: Sequence[Buffer] = ()) -> bytes:
+    """Length and header of a frame; `blob_bytes` is filled in."""
+    complete = dict(header, blob_bytes=sum(memoryview(blob).nbytes for blob in blobs))
+    text = json.dumps(complete).encode()
+    return struct.pack(">I", len(text)) + text
+
+
 def send(connection: socket.socket, header: Header, blobs: Sequence[Buffer] = ()) -> None:
     """Sends one frame; `blob_bytes` is filled in."""
-    views = [memoryview(blob).cast("B") for blob in blobs if memoryview(blob).nbytes]
-    complete = dict(header, blob_bytes=sum(view.nbytes for view in views))
-    text = json.dumps(complete).encode()
-    connection.sendall(struct.pack(">I", len(text)) + text)
-    for view in views:
-        connection.sendall(view)
+    connection.sendall(frame(header, blobs))
+    for blob in blobs:
+        if memoryview(blob).nbytes:
+            connection.sendall(memoryview(blob).cast("B"))
 
 
 def receive_exact(connection: socket.socket, count: int) -> bytearray:
@@ -88,47 +95,61 @@ def receive_exact(connection: socket.socket, count: int) -> bytearray:
     return data
 
 
-def receive_header(connection: socket.socket, prefix: bytes = b"") -> Header:
+def receive_header(connection: socket.socket) -> Header:
     """Reads a frame's header; its blob is left on the connection.
-
-    Args:
-        connection: the socket.
-        prefix: first bytes of the frame that were read already (at most 4).
 
     Raises:
         ClosedError: the peer is gone.
         AgentError: what came is not a frame.
     """
-    start = prefix + bytes(receive_exact(connection, 4 - len(prefix)))
-    (length,) = struct.unpack(">I", start)
+    (length,) = struct.unpack(">I", receive_exact(connection, 4))
     if length > MAX_HEADER_BYTES:
-        raise AgentError("bad_request", "frame header of %d bytes is not of protocol %s" % (length, SCHEMA))
+        raise _no_frame(length)
+    return _parse(bytes(receive_exact(connection, length)))
+
+
+def hello_missing(data: bytes) -> int:
+    """Bytes that are missing of a first request that begins with `data`; 0 when more would be of no use."""
+    if len(data) < 4:
+        return 4 - len(data)
+    (length,) = struct.unpack(">I", data[:4])
+    return 0 if length > MAX_HELLO_BYTES else 4 + int(length) - len(data)
+
+
+def check_hello(data: bytes, admit: Callable[[str], None]) -> Header:
+    """Checks the first request of a connection and returns its header.
+
+    Args:
+        data: the whole frame.
+        admit: takes the secret, or raises AgentError.
+
+    Raises:
+        AgentError: another protocol, or a secret that lets nobody in.
+    """
+    if hello_missing(data) != 0 or struct.unpack(">I", data[:4])[0] > MAX_HELLO_BYTES:
+        raise _no_frame(struct.unpack(">I", data[:4])[0])
+    header = _parse(data[4:])
+    if header.get("command") != "hello" or header.get("schema") != SCHEMA:
+        schema = str(header.get("schema"))[:80]
+        raise AgentError("bad_request", "protocol %s expected, got %s" % (SCHEMA, schema))
+    admit(str(header.get("secret", "")))
+    return header
+
+
+def _no_frame(length: int) -> AgentError:
+    return AgentError("bad_request", "frame header of %d bytes is not of protocol %s" % (length, SCHEMA))
+
+
+def _parse(text: bytes) -> Header:
     try:
-        header = json.loads(bytes(receive_exact(connection, length)).decode())
-    except ValueError as error:
+        header = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
         raise AgentError("bad_request", "frame header is not JSON: %s" % error) from error
     if isinstance(header, dict):
         size = header.get("blob_bytes", 0)
         if isinstance(size, int) and size >= 0:
             return header
     raise AgentError("bad_request", "frame header is not an object of protocol %s" % SCHEMA)
-
-
-def check_hello(header: Header, admit: Callable[[str], None]) -> None:
-    """Checks the first request of a connection.
-
-    Args:
-        header: the request.
-        admit: takes the secret, or raises AgentError.
-
-    Raises:
-        AgentError: another protocol, or a secret that lets nobody in.
-    """
-    if header.get("command") != "hello" or header.get("schema") != SCHEMA:
-        raise AgentError(
-            "bad_request", "protocol %s expected, got %s" % (SCHEMA, str(header.get("schema"))[:80])
-        )
-    admit(str(header.get("secret", "")))
 
 
 def discard_blob(connection: socket.socket, count: int) -> None:

@@ -108,12 +108,12 @@ def test_a_failing_model_does_not_end_the_session(commands, engine, tmp_path, er
 
 def test_hello_needs_version_and_secret():
     good = {"command": "hello", "schema": wire.SCHEMA, "secret": "s"}
-    wire.check_hello(good, SharedToken("s").admit)
+    assert wire.check_hello(wire.frame(good), SharedToken("s").admit)["secret"] == "s"
     for change, kind in (
         ({"secret": "x"}, "denied"),
         ({"schema": "edgetlm/0"}, "bad_request"),
         ({"command": "run"}, "bad_request"),
     ):
         with pytest.raises(AgentError) as caught:
-            wire.check_hello({**good, **change}, SharedToken("s").admit)
+            wire.check_hello(wire.frame({**good, **change}), SharedToken("s").admit)
         assert caught.value.kind == kind
