@@ -1,0 +1,88 @@
+// An installed bundle of the tvm backend: its manifest, its weights mapped from the file, and its library on
+// the virtual machine. What is read of manifest.json is described in device_agent/runtime.py.
+#pragma once
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/runtime/tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/json.h"
+#include "executor/wire.h"
+
+namespace edgetlm {
+
+// Name, shape and element type of an input or output, and the axes of the shape that are the length.
+struct TensorInfo {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::string dtype;
+  std::vector<int64_t> open;
+
+  std::vector<int64_t> shape_at(int64_t length) const;
+  JsonObject json() const;
+};
+
+// The dimension that a bundle leaves open; without a name there is none.
+struct LengthRange {
+  std::string name;
+  int64_t low = 0;
+  int64_t high = 0;
+};
+
+// What goes into a model and what comes out, in order.
+struct Signature {
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+  LengthRange range;
+
+  // The length of one set of inputs, 0 where every dimension is a number; AgentError where one does not fit.
+  int64_t length_of(const std::vector<TensorView>& given) const;
+  JsonObject json() const;
+
+ private:
+  std::string described(const TensorInfo& info) const;
+};
+
+// A loaded bundle.
+class Model {
+ public:
+  // AgentError of the kind "bundle" where it is damaged, incomplete or of another schema.
+  Model(const std::string& directory, int threads);
+
+  const Signature& signature() const { return signature_; }
+  // The tensors that a call reads, of the length set last (at first the greatest).
+  const std::vector<tvm::runtime::Tensor>& inputs() const { return inputs_; }
+  // Makes the inputs of one length; what they held is lost.
+  void set_length(int64_t length);
+  // One inference.
+  tvm::ffi::Any invoke() const { return invoke_(); }
+  // The model as a function that reports each call of the machine to `callback`.
+  tvm::ffi::Function instrumented(const tvm::ffi::Function& callback) const;
+
+ private:
+  struct Mapping;
+
+  void map_parameters(const JsonObject& manifest, const std::string& path);
+  tvm::ffi::Module machine() const;
+  tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
+
+  // In the order in which they may be freed, last first.
+  tvm::ffi::Optional<tvm::ffi::Module> library_;
+  std::shared_ptr<Mapping> mapping_;
+  Signature signature_;
+  std::vector<tvm::runtime::Tensor> parameters_;
+  std::vector<tvm::runtime::Tensor> inputs_;
+  tvm::ffi::Optional<tvm::ffi::Module> machine_;
+  tvm::ffi::Function invoke_;
+  int64_t length_ = 0;
+};
+
+// A tensor of the runtime's allocator, contents undefined; AgentError where the dtype cannot travel.
+tvm::runtime::Tensor empty_tensor(const std::vector<int64_t>& shape, const std::string& dtype);
+
+}  // namespace edgetlm

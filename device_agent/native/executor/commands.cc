@@ -1,0 +1,114 @@
+#include "executor/commands.h"
+
+#include <tvm/ffi/error.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "executor/errors.h"
+
+namespace edgetlm {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr int64_t kProfileRuns = 10;
+constexpr int64_t kIntermediateBytes = 64 << 20;
+
+int64_t integer_in(const JsonObject& header, const char* name, int64_t standard) {
+  const Json value = find(header, name);
+  return value == nullptr ? standard : integer_of(value);
+}
+
+// Errors of the runtime that say that a request's values are wrong, by the names of Python's classes.
+bool blames_request(const std::string& kind) {
+  return kind == "KeyError" || kind == "TypeError" || kind == "ValueError";
+}
+
+}  // namespace
+
+Reply Commands::answer(const JsonObject& header, const Buffer& blob) {
+  std::string command = "None";
+  try {
+    const Json name = find(header, "command");
+    if (name != nullptr) command = name.as<ffi::String>() ? text_of(name) : json_text(name);
+    Reply reply = dispatch(command, header, blob);
+    reply.fields.Set(ffi::String("ok"), true);
+    return reply;
+  } catch (const AgentError& error) {
+    return error_reply(error.kind(), error.what());
+  } catch (const FieldError& error) {
+    return error_reply("bad_request", command + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    return error_reply("engine", "out of memory in " + command);
+  } catch (const ffi::Error& error) {
+    const std::string kind(error.kind()), message(error.message());
+    if (blames_request(kind)) return error_reply("bad_request", command + ": " + kind + "('" + message + "')");
+    return error_reply("engine", command + " failed: " + message);
+  } catch (const std::exception& error) {
+    return error_reply("engine", command + " failed: " + error.what());
+  }
+}
+
+Reply Commands::dispatch(const std::string& command, const JsonObject& header, const Buffer& blob) {
+  if (command == "load") return load(header);
+  if (command == "inputs") return inputs(header, blob);
+  if (command == "run") return run(header, blob);
+  if (command == "measure") return measure(header);
+  if (command == "profile") return profile(header);
+  if (command == "intermediates") return intermediates(header);
+  throw AgentError("bad_request", "unknown command " + command + " of a session");
+}
+
+Reply Commands::load(const JsonObject& header) {
+  const std::string path = text_of(at(header, "path"));
+  if (access(path.c_str(), F_OK) != 0) throw AgentError("bad_request", path + " is not on the device");
+  loaded_ = bound_ = false;
+  const JsonObject signature = engine_.load(path, threads_);
+  loaded_ = true;
+  return Reply{JsonObject{{ffi::String("signature"), signature}}, {}};
+}
+
+Reply Commands::inputs(const JsonObject& header, const Buffer& blob) {
+  need_model();
+  engine_.bind(split_tensors(at(header, "tensors"), blob));
+  bound_ = true;
+  return Reply{};
+}
+
+Reply Commands::run(const JsonObject& header, const Buffer& blob) {
+  if (find(header, "tensors") != nullptr) inputs(header, blob);
+  need_inputs();
+  engine_.invoke();
+  return engine_.outputs();
+}
+
+Reply Commands::measure(const JsonObject& header) {
+  need_inputs();
+  const Json plan = find(header, "plan");
+  const auto invoke = [this] { engine_.invoke(); };
+  return Reply{meter_->measure(invoke, plan_of(plan == nullptr ? JsonObject() : object_of(plan))), {}};
+}
+
+Reply Commands::profile(const JsonObject& header) {
+  need_inputs();
+  const int64_t runs = std::max<int64_t>(1, integer_in(header, "runs", kProfileRuns));
+  return Reply{JsonObject{{ffi::String("kernels"), engine_.profile(runs)}}, {}};
+}
+
+Reply Commands::intermediates(const JsonObject& header) {
+  need_inputs();
+  return engine_.intermediates(integer_in(header, "start", 0), integer_in(header, "max_bytes", kIntermediateBytes));
+}
+
+void Commands::need_model() const {
+  if (!loaded_) throw AgentError("bad_request", "no model is loaded in this session; load one first");
+}
+
+void Commands::need_inputs() const {
+  need_model();
+  if (!bound_) throw AgentError("bad_request", "no inputs are set in this session; send some first");
+}
+
+}  // namespace edgetlm

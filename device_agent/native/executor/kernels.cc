@@ -1,0 +1,123 @@
+#include "executor/kernels.h"
+
+#include <builtin_fp16.h>
+#include <string.h>
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/timer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "executor/bundle.h"
+#include "executor/clock.h"
+#include "executor/wire.h"
+
+namespace edgetlm {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr size_t kPatternElements = 4096;
+
+template <typename T>
+void append(std::string* bytes, T value) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Normal numbers for floats: zeros and denormals would change times and power. Integers are indices as often as
+// not, and only 0 is in range of every table.
+std::string pattern(const std::string& dtype, uint64_t seed) {
+  if (dtype != "float16" && dtype != "float32" && dtype != "float64") return std::string(kPatternElements, '\0');
+  std::mt19937_64 generator(seed);
+  std::normal_distribution<double> normal;
+  std::string bytes;
+  for (size_t i = 0; i < kPatternElements; ++i) {
+    const double value = normal(generator);
+    if (dtype == "float16") {
+      append(&bytes, half_of(value));
+    } else if (dtype == "float32") {
+      append(&bytes, static_cast<float>(value));
+    } else {
+      append(&bytes, value);
+    }
+  }
+  return bytes;
+}
+
+// A tensor of seeded normal numbers (of a repeated pattern); integers and booleans are 0.
+tvm::runtime::Tensor random_tensor(const std::vector<int64_t>& shape, const std::string& dtype, uint64_t seed) {
+  tvm::runtime::Tensor tensor = empty_tensor(shape, dtype);
+  const size_t size = tensor_bytes(shape, dtype);
+  const std::string bytes = pattern(dtype, seed);
+  char* data = static_cast<char*>(tensor->data);
+  for (size_t at = 0; at < size; at += bytes.size()) memcpy(data + at, bytes.data(), std::min(bytes.size(), size - at));
+  return tensor;
+}
+
+double number_in(const JsonObject& plan, const char* name, double standard) {
+  const Json value = find(plan, name);
+  return value == nullptr ? standard : number_of(value);
+}
+
+double call_once(const ffi::Function& function, const std::vector<ffi::AnyView>& arguments) {
+  ffi::Any result;
+  const double begin = seconds_now();
+  function.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  return seconds_now() - begin;
+}
+
+JsonArray times_of(const ffi::Function& function, const JsonObject& plan,
+                   const std::vector<ffi::AnyView>& arguments) {
+  JsonArray times;
+  const double limit = number_in(plan, "max_s", 10.0), first = call_once(function, arguments);
+  if (first >= limit) {
+    times.push_back(first);
+    return times;
+  }
+  const double once = std::max(call_once(function, arguments), 1e-9);
+  const int flush = static_cast<int>(number_in(plan, "flush_bytes", 0));
+  const double shortest = flush ? 0.0 : number_in(plan, "min_repeat_ms", 0) * 1e-3;
+  const double number = std::max(number_in(plan, "number", 1), std::ceil(shortest / once));
+  const double affordable = std::floor((limit - first) / (number * once));
+  const double repeat = std::max(1.0, std::min(number_in(plan, "repeat", 5), affordable));
+  const ffi::Function evaluator = tvm::runtime::WrapTimeEvaluator(
+      function, DLDevice{kDLCPU, 0}, static_cast<int>(number), static_cast<int>(repeat), 0, 100, 0, 1, flush,
+      ffi::Function(nullptr));
+  ffi::Any result;
+  evaluator.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  const ffi::Bytes raw = result.cast<ffi::Bytes>();
+  for (size_t at = 0; at + sizeof(double) <= raw.size(); at += sizeof(double)) {
+    double time = 0.0;
+    memcpy(&time, raw.data() + at, sizeof(time));
+    times.push_back(time);
+  }
+  return times;
+}
+
+}  // namespace
+
+std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& name,
+                           const std::string& specification, std::vector<ffi::AnyView> arguments) {
+  const JsonObject plan = object_of(parse_json(specification));
+  std::vector<tvm::runtime::Tensor> made;
+  if (arguments.empty()) {
+    uint64_t seed = static_cast<uint64_t>(number_in(plan, "seed", 0));
+    for (const Json& entry : array_of(at(plan, "arguments"))) {
+      const JsonArray argument = array_of(entry);
+      made.push_back(random_tensor(integers_of(argument[0]), text_of(argument[1]), seed++));
+    }
+    arguments.assign(made.begin(), made.end());
+  }
+  const JsonObject before = meter->state();
+  // Kernels of a whole model lie in a module that its library imports.
+  const ffi::Optional<ffi::Function> function = module->GetFunction(name, true);
+  if (!function) TVM_FFI_THROW(AttributeError) << "Module has no function '" << name << "'";
+  const JsonArray times = times_of(*function, plan, arguments);
+  return json_text(JsonObject{{ffi::String("times_s"), times},
+                              {ffi::String("state_before"), before},
+                              {ffi::String("state_after"), meter->state()},
+                              {ffi::String("threads"), static_cast<int64_t>(meter->threads())}});
+}
+
+}  // namespace edgetlm

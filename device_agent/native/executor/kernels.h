@@ -1,0 +1,21 @@
+// Times of single kernels: the RPC function "edgetlm.measure" of device_agent/kernels.py.
+#pragma once
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+
+#include <string>
+#include <vector>
+
+#include "executor/json.h"
+#include "executor/measure.h"
+
+namespace edgetlm {
+
+// Times `function` of a loaded module. The specification is JSON of `repeat`, `number`, `min_repeat_ms`,
+// `max_s`, `flush_bytes`, `seed` and `arguments` ([shape, dtype] each), which are made here where none are given;
+// the result is JSON too.
+std::string measure_kernel(Meter* meter, tvm::ffi::Module module, const std::string& name,
+                           const std::string& specification, std::vector<tvm::ffi::AnyView> arguments);
+
+}  // namespace edgetlm

@@ -1,0 +1,42 @@
+// The process of one session, for boards without a Python that TVM's wheels fit. It does the same as
+// device_agent/executor.py: the same specification on stdin, the same lines on stdout, the same protocols.
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+
+#include "executor/errors.h"
+#include "executor/server.h"
+
+namespace {
+
+// Has the kernel kill this process when its parent ends, however that ends.
+void die_with_parent(int parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  if (getppid() != parent) _exit(1);
+}
+
+}  // namespace
+
+int main() {
+  // Libraries print to stdout; the daemon's pipe is kept from them.
+  edgetlm::Status status(dup(STDOUT_FILENO));
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  signal(SIGPIPE, SIG_IGN);
+  std::string line;
+  std::getline(std::cin, line);
+  try {
+    const edgetlm::Specification specification =
+        edgetlm::specification_of(edgetlm::object_of(edgetlm::parse_json(line)));
+    die_with_parent(specification.parent);
+    edgetlm::Server(specification, &status).run();
+  } catch (const edgetlm::AgentError& error) {
+    status.announce(edgetlm::error_reply(error.kind(), error.what()).fields);
+  } catch (const std::exception& error) {
+    status.announce(edgetlm::error_reply("internal", error.what()).fields);
+  }
+  return 1;
+}

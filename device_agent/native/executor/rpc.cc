@@ -1,0 +1,155 @@
+#include "executor/rpc.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <runtime/rpc/rpc_endpoint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "executor/errors.h"
+#include "executor/kernels.h"
+#include "executor/wire.h"
+
+namespace edgetlm {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+// Wire format of the handshake: tvm/src/runtime/rpc/rpc_socket_impl.cc.
+constexpr int32_t kMagic = 0xff271;
+constexpr int32_t kDuplicate = kMagic + 1, kMismatch = kMagic + 2;
+constexpr int32_t kMaxKeyBytes = 4096;
+constexpr size_t kPieceBytes = 1 << 20;
+
+// The connection as the runtime's server reads and writes it.
+class Channel final : public tvm::runtime::RPCChannel {
+ public:
+  Channel(int connection, const std::function<void(bool)>& set_busy)
+      : connection_(connection), set_busy_(set_busy) {}
+
+  size_t Send(const void* data, size_t size) override {
+    try {
+      send_all(connection_, data, size);
+    } catch (const ClosedError& error) {
+      // The endpoint's destructor says goodbye, and expects errors of this class only.
+      TVM_FFI_THROW(RuntimeError) << error.what();
+    }
+    return size;
+  }
+
+  size_t Recv(void* data, size_t size) override {
+    set_busy_(false);
+    ssize_t got;
+    do {
+      got = recv(connection_, data, std::min(size, kPieceBytes), 0);
+    } while (got < 0 && errno == EINTR);
+    set_busy_(got > 0);
+    // The server takes no bytes for the end of the session.
+    return got < 0 ? 0 : static_cast<size_t>(got);
+  }
+
+ private:
+  const int connection_;
+  const std::function<void(bool)>& set_busy_;
+};
+
+std::string real_path(const std::string& path) {
+  char resolved[PATH_MAX];
+  return realpath(path.c_str(), resolved) == nullptr ? std::string() : std::string(resolved);
+}
+
+// The path of a file in `folder`, which need not exist yet; an error where the name leads elsewhere.
+std::string work_path(const std::string& folder, const std::string& name) {
+  const bool plain = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+                     name.find('\0') == std::string::npos;
+  const std::string path = folder + "/" + name;
+  const std::string resolved = plain ? real_path(path) : std::string();
+  // An upload under the name of a symbolic link would follow it.
+  if (!plain || (!resolved.empty() && resolved != path)) {
+    TVM_FFI_THROW(PermissionError) << one_line(name) << " lies outside the session's folder";
+  }
+  return path;
+}
+
+}  // namespace
+
+bool equal_secret(const std::string& given, const std::string& secret) {
+  unsigned char difference = given.size() == secret.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const char expected = secret.empty() ? '\0' : secret[i % secret.size()];
+    difference = static_cast<unsigned char>(difference | (given[i] ^ expected));
+  }
+  return difference == 0;
+}
+
+bool accept_rpc(int connection, const std::string& key, const std::function<bool()>& take) {
+  int32_t length = 0;
+  receive_exact(connection, &length, sizeof(length));
+  if (length <= 0 || length > kMaxKeyBytes) return false;
+  std::string given(static_cast<size_t>(length), '\0');
+  receive_exact(connection, given.data(), given.size());
+  given.resize(std::min(given.find(' '), given.size()));
+  if (!equal_secret(given, "client:" + key)) {
+    send_all(connection, &kMismatch, sizeof(kMismatch));
+    return false;
+  }
+  if (!take()) {
+    send_all(connection, &kDuplicate, sizeof(kDuplicate));
+    return false;
+  }
+  const std::string name = "server:edgetlm";
+  const int32_t start[2] = {kMagic, static_cast<int32_t>(name.size())};
+  std::string answer(reinterpret_cast<const char*>(start), sizeof(start));
+  answer += name;
+  send_all(connection, answer.data(), answer.size());
+  return true;
+}
+
+void register_rpc(const std::string& folder, Meter* meter) {
+  const std::string real = real_path(folder);
+  if (real.empty()) throw AgentError("internal", "the session's folder " + folder + " is missing");
+  ffi::Function::SetGlobal("tvm.rpc.server.workpath",
+                           ffi::Function::FromTyped([real](const ffi::String& name) {
+                             return ffi::String(work_path(real, std::string(name)));
+                           }),
+                           true);
+  ffi::Function::SetGlobal("tvm.rpc.server.load_module",
+                           ffi::Function::FromTyped([real](const ffi::String& name) {
+                             return ffi::Module::LoadFromFile(work_path(real, std::string(name)));
+                           }),
+                           true);
+  const auto measure = [meter](ffi::PackedArgs arguments, ffi::Any* result) {
+    std::vector<ffi::AnyView> tensors;
+    for (int i = 3; i < arguments.size(); ++i) tensors.push_back(arguments[i]);
+    try {
+      *result = ffi::String(measure_kernel(meter, arguments[0].cast<ffi::Module>(), arguments[1].cast<std::string>(),
+                                           arguments[2].cast<std::string>(), std::move(tensors)));
+    } catch (const ffi::Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      // The runtime's C interface carries errors of its own class only.
+      TVM_FFI_THROW(RuntimeError) << error.what();
+    }
+  };
+  ffi::Function::SetGlobal("edgetlm.measure", ffi::Function::FromPacked(measure), true);
+}
+
+void serve_rpc(int connection, const std::function<void(bool)>& set_busy) {
+  try {
+    auto channel = std::make_unique<Channel>(connection, set_busy);
+    tvm::runtime::RPCEndpoint::Create(std::move(channel), "edgetlm", "")->ServerLoop();
+  } catch (const std::exception&) {
+    // The client went away in the middle of a message; the session waits for the next one.
+  }
+  set_busy(false);
+}
+
+}  // namespace edgetlm

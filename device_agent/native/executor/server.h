@@ -1,0 +1,74 @@
+// The listener and its two kinds of client.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+
+#include "executor/commands.h"
+#include "executor/measure.h"
+#include "executor/status.h"
+#include "executor/wire.h"
+
+namespace edgetlm {
+
+// A place that one client holds; given back by another thread than took it.
+class Seat {
+ public:
+  // Waits until it is free, at most so many seconds; whether it was taken.
+  bool take(double seconds);
+  void give();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  bool taken_ = false;
+};
+
+// What the daemon says on stdin.
+struct Specification {
+  int threads = 1;
+  std::string key;
+  std::string folder;
+  int parent = 0;
+  std::vector<std::string> meter;
+};
+
+// AgentError where a field is missing, or another engine than tvm is asked for.
+Specification specification_of(const JsonObject& fields);
+
+// Frames are served by the main thread, because TVM keeps a thread pool for each calling thread; RPC has a thread
+// of its own. Each kind has one client at a time.
+class Server {
+ public:
+  Server(const Specification& specification, Status* status);
+
+  // Serves until the process is killed.
+  [[noreturn]] void run();
+
+ private:
+  void accept_clients();
+  void greet(Descriptor connection);
+  bool greet_frames(int connection, const unsigned char* start);
+  void greet_rpc(int connection);
+  void serve_frames(int connection);
+
+  const std::string key_;
+  Status* status_;
+  // Kernels are measured by a thread of their own, beside the model's; each asks a sensors' process of its own.
+  MeterProcess frame_sensors_;
+  MeterProcess rpc_sensors_;
+  Meter frame_meter_;
+  Meter rpc_meter_;
+  Commands commands_;
+  Descriptor listener_;
+  Seat frame_seat_;
+  Seat rpc_seat_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Descriptor> waiting_;
+};
+
+}  // namespace edgetlm

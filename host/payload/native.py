@@ -1,0 +1,289 @@
+"""The native executor: one executable for boards that TVM's wheels do not fit.
+
+Built with zig out of the runtime's sources in the apache-tvm and apache-tvm-ffi wheels, small support headers
+of our own, and `device_agent/native`. Objects and executables are kept by the content that they were made of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from host.build.cache import KernelCache, cache_root
+from host.build.linker import zig_executable
+from host.errors import BuildError, PayloadError
+
+EXECUTABLE = "edgetlm-executor"
+# The oldest C library that each is built for: JetPack 5's on aarch64, the first riscv64 boards' elsewhere.
+_TARGETS = {
+    "aarch64": "aarch64-linux-gnu.2.28",
+    "riscv64": "riscv64-linux-gnu.2.31",
+    "x86_64": "x86_64-linux-gnu.2.28",
+}
+_FLAGS = (
+    *("-std=c++20", "-g0", "-DNDEBUG", "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections"),
+    *("-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+    *("-DTVM_FFI_USE_LIBBACKTRACE=0", "-DTVM_FFI_BACKTRACE_ON_SEGFAULT=0"),
+)
+# One executable: with zig, each shared library would carry a C++ runtime of its own, and exceptions would not
+# cross from one to another. Kernels' libraries find the runtime in it through -rdynamic.
+_LINK_FLAGS = ("-rdynamic", "-s", "-Wl,--gc-sections", "-lm", "-ldl", "-lpthread")
+_LIMIT_BYTES = 1 << 29
+
+# Called with what was finished, how many steps are done, and of how many.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Sources that are compiled at once.
+
+    Attributes:
+        name: of its file in device_agent/native/units.
+        optimise: level; the interpreter's loop and the calls of kernels are worth the compiler's time.
+        own: whether it is the executor itself and not of the wheels.
+    """
+
+    name: str
+    optimise: str
+    own: bool = False
+
+
+_UNITS = (
+    _Unit("ffi", "-O1"),
+    _Unit("runtime", "-O1"),
+    _Unit("vm", "-O2"),
+    _Unit("contrib", "-O1"),
+    _Unit("rpc", "-O1"),
+    _Unit("executor", "-O2", own=True),
+)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Folders that a build reads."""
+
+    native: Path
+    tvm: Path
+    ffi: Path
+
+    def content_hash(self, own: bool) -> str:
+        """SHA-256 of all files that a unit may include; the executor's own only where it is of them."""
+        hasher = hashlib.sha256()
+        folders = [
+            self.native / "include",
+            self.native / "support",
+            self.tvm / "include",
+            self.ffi / "include",
+        ]
+        folders += [self.native / "executor"] if own else [self.tvm / "src" / "runtime", self.ffi / "src"]
+        for folder in folders:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    hasher.update(f"{path.relative_to(folder)}\0".encode())
+                    hasher.update(hashlib.sha256(path.read_bytes()).digest())
+        return hasher.hexdigest()
+
+
+def native_executor(
+    architecture: str, jobs: int = 0, progress: Progress | None = None, cache: Path | None = None
+) -> Path:
+    """The executor's executable for an architecture; built if it has not been yet.
+
+    Args:
+        architecture: "riscv64", "aarch64" or "x86_64".
+        jobs: compilers that run at once; as many as there are cores by default.
+        progress: called after each step of a build.
+        cache: folder of what was built; the user's cache by default.
+
+    Raises:
+        PayloadError: it cannot be built, with the compiler's first error.
+    """
+    if architecture not in _TARGETS:
+        known = ", ".join(sorted(_TARGETS))
+        raise PayloadError(f"there is no native executor for {architecture}; there is one for {known}")
+    folder = cache or cache_root() / "native"
+    try:
+        sources = _sources()
+        keys = {unit.name: _key(unit, architecture, sources) for unit in _UNITS}
+        whole = hashlib.sha256("\0".join([*sorted(keys.values()), *_LINK_FLAGS]).encode()).hexdigest()
+        output = folder / f"{architecture}-{whole[:16]}" / EXECUTABLE
+        if output.is_file():
+            return output
+        with _locked(folder, architecture):
+            # Another process may have built it while this one waited.
+            if not output.is_file():
+                build = _Build(architecture, sources, keys, folder, jobs, progress)
+                build.run(output)
+        return output
+    except OSError as error:
+        raise PayloadError(
+            f"the native executor for {architecture} cannot be built in {folder}: {error.strerror or error};"
+            " free some space or set XDG_CACHE_HOME"
+        ) from error
+
+
+def _sources() -> _Sources:
+    def package(name: str, part: str, pin: str) -> Path:
+        spec = importlib.util.find_spec(name)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            if (Path(location) / part).is_dir():
+                return Path(location)
+        raise PayloadError(
+            f"the native executor is built from {part} of {pin}, which lacks it: install {pin}"
+        )
+
+    native = package("device_agent", "native", "edgetlm") / "native"
+    return _Sources(
+        native, package("tvm", "src/runtime", "apache-tvm"), package("tvm_ffi", "src/ffi", "apache-tvm-ffi")
+    )
+
+
+def _key(unit: _Unit, architecture: str, sources: _Sources) -> str:
+    made_of = [importlib.metadata.version("ziglang"), _TARGETS[architecture], unit.optimise, *_FLAGS]
+    made_of += [sources.content_hash(unit.own), (sources.native / "units" / f"{unit.name}.cc").read_text()]
+    return hashlib.sha256("\0".join(made_of).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, name: str) -> Iterator[None]:
+    """One build of an architecture at a time: others wait for it and find its result."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class _Build:
+    """One build.
+
+    Args:
+        architecture: of `_TARGETS`.
+        sources: folders to read.
+        keys: of the units' objects.
+        folder: of the cache.
+        jobs: compilers at once, 0 for as many as there are cores.
+        progress: told of each step.
+    """
+
+    def __init__(
+        self,
+        architecture: str,
+        sources: _Sources,
+        keys: dict[str, str],
+        folder: Path,
+        jobs: int,
+        progress: Progress | None,
+    ) -> None:
+        self._architecture = architecture
+        self._sources = sources
+        self._keys = keys
+        self._folder = folder
+        self._objects = KernelCache(folder / "objects", _LIMIT_BYTES)
+        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._progress = progress or (lambda *_: None)
+        self._zig = _zig()
+
+    def run(self, output: Path) -> None:
+        """Compile what is missing, and link."""
+        with tempfile.TemporaryDirectory(prefix="edgetlm-native-") as name:
+            scratch = Path(name)
+            missing = self._restore(scratch)
+            steps, total = len(_UNITS) - len(missing), len(_UNITS) + 1
+            if missing:
+                _overlay(scratch, self._sources)
+            with ThreadPoolExecutor(self._jobs) as pool:
+                running = {pool.submit(self._compile, unit, scratch): unit for unit in missing}
+                try:
+                    for done in as_completed(running):
+                        done.result()
+                        steps += 1
+                        self._progress(f"compiled {running[done].name}", steps, total)
+                except PayloadError:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+            self._link(scratch, output)
+            self._progress(f"linked {output.name}", total, total)
+        self._objects.prune()
+
+    def _restore(self, scratch: Path) -> list[_Unit]:
+        missing = []
+        for unit in _UNITS:
+            content = self._objects.get(self._keys[unit.name])
+            if content is None:
+                missing.append(unit)
+            else:
+                (scratch / f"{unit.name}.o").write_bytes(content)
+        return missing
+
+    def _compile(self, unit: _Unit, scratch: Path) -> None:
+        sources, tree = self._sources, scratch / "tree"
+        target = scratch / f"{unit.name}.o"
+        folders = [sources.native, sources.native / "include", *_overlaid(tree)]
+        folders += [root / part for root in (sources.tvm, sources.ffi) for part in ("include", "src")]
+        # Paths of this host would make objects differ from another's.
+        hidden = {sources.native: "native", sources.tvm: "tvm", sources.ffi: "tvm_ffi", tree: "tree"}
+        command = ["-c", str(sources.native / "units" / f"{unit.name}.cc"), "-o", str(target), unit.optimise]
+        command += [*_FLAGS, *(f"-I{folder}" for folder in folders)]
+        command += [f"-ffile-prefix-map={folder}={name}" for folder, name in hidden.items()]
+        self._zig_cxx(command, unit.name, scratch)
+        self._objects.put(self._keys[unit.name], target.read_bytes())
+
+    def _link(self, scratch: Path, output: Path) -> None:
+        partial = scratch / EXECUTABLE
+        objects = [str(scratch / f"{unit.name}.o") for unit in _UNITS]
+        self._zig_cxx([*objects, "-o", str(partial), *_LINK_FLAGS], "link", scratch)
+        partial.chmod(0o755)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        # The scratch folder may lie in another file system.
+        beside = output.with_name(f".{output.name}.{os.getpid()}.partial")
+        beside.write_bytes(partial.read_bytes())
+        beside.chmod(0o755)
+        beside.replace(output)
+
+    def _zig_cxx(self, arguments: Sequence[str], what: str, scratch: Path) -> None:
+        environment = dict(os.environ, ZIG_LOCAL_CACHE_DIR=str(scratch / "zig"))
+        # zig keeps the C++ library that it compiled in the one, and copies of our objects in the other.
+        environment["ZIG_GLOBAL_CACHE_DIR"] = str(self._folder / "zig")
+        command = [str(self._zig), "c++", "-target", _TARGETS[self._architecture], *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = (done.stderr or done.stdout).splitlines()
+            errors = [line for line in lines if "error" in line] or lines or ["no reason given"]
+            raise PayloadError(
+                f"the native executor for {self._architecture} cannot be built: {what}: {errors[0].strip()};"
+                " install the versions of apache-tvm, apache-tvm-ffi and ziglang that edgetlm pins"
+            )
+
+
+def _zig() -> Path:
+    try:
+        return zig_executable()
+    except BuildError as error:
+        raise PayloadError(f"the native executor cannot be built: {error}") from error
+
+
+def _overlay(scratch: Path, sources: _Sources) -> None:
+    """Folders from which the runtime's relative includes lead to our support headers."""
+    tree = scratch / "tree"
+    for folder in _overlaid(tree):
+        folder.mkdir(parents=True, exist_ok=True)
+    (tree / "src" / "support").symlink_to(sources.native / "support")
+    half = tree / "3rdparty" / "compiler-rt"
+    half.mkdir(parents=True)
+    (half / "builtin_fp16.h").symlink_to(sources.native / "include" / "builtin_fp16.h")
+
+
+def _overlaid(tree: Path) -> list[Path]:
+    runtime = tree / "src" / "runtime"
+    return [runtime, runtime / "rpc", runtime / "extra" / "contrib" / "sort"]
