@@ -12,6 +12,7 @@
     |-- EngineError              an engine cannot run this model
     |-- DeviceError              the device or its agent went away or refused
     |   |-- SessionLost          the executor crashed, hung or was cut off
+    |   |-- DeviceBusy           another host has the device
     |   `-- DeviceFull           no space left on the device
     |-- MeasureError             a measurement that gave no usable number
     |-- VerifyError              outputs differ from the golden ones
@@ -82,6 +83,10 @@ class DeviceError(EdgeError):
 
 class SessionLost(DeviceError):
     """The executor crashed, hung, ran out of memory or was cut off."""
+
+
+class DeviceBusy(DeviceError):
+    """Another host has the device; the message says who."""
 
 
 class DeviceFull(DeviceError):

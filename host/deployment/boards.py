@@ -25,6 +25,7 @@ class Boards:
     Args:
         names: of the devices, as `connect` takes them.
         note: told of those that do not answer.
+        wait_s: how long to wait for a device that another host has.
 
     Attributes:
         lead: the first that answered, by whichever connection there is now.
@@ -34,10 +35,11 @@ class Boards:
         UserError: they are of several kinds.
     """
 
-    def __init__(self, names: Sequence[str], note: Callable[[str], None]) -> None:
+    def __init__(self, names: Sequence[str], note: Callable[[str], None], wait_s: float = 0.0) -> None:
         self._note = note
+        self._wait_s = wait_s
         with ThreadPoolExecutor(len(names)) as pool:
-            answers = list(pool.map(_answer, names))
+            answers = list(pool.map(self._answer, names))
         self._devices = {
             name: one for name, one in zip(names, answers, strict=True) if not isinstance(one, DeviceError)
         }
@@ -57,6 +59,14 @@ class Boards:
             self.close()
             raise
 
+    def _answer(self, name: str) -> Device | DeviceError:
+        from host.transport import connect
+
+        try:
+            return connect(name, self._wait_s)
+        except DeviceError as error:
+            return error
+
     def replace(self, device: Device) -> None:
         """Another connection takes the place of the lead's lost one."""
         self.lead = device
@@ -75,7 +85,7 @@ class Boards:
         from host.transport import connect
 
         def join() -> Device:
-            device = connect(name)
+            device = connect(name, self._wait_s)
             try:
                 self._check(name, device)
             except UserError as error:
@@ -173,12 +183,3 @@ def _rates(hardware: HardwareModel) -> dict[str, float]:
     return {"peak": hardware.peak_flops} | {
         f"{level.name} bandwidth": level.bandwidth_bytes_per_s for level in hardware.levels
     }
-
-
-def _answer(name: str) -> Device | DeviceError:
-    from host.transport import connect
-
-    try:
-        return connect(name)
-    except DeviceError as error:
-        return error

@@ -66,7 +66,7 @@ def deploy(
     clock = StageClock(progress or Silence())
     with Staging(options.bundle or default_bundle(options)) as staging:
         with clock.stage("connect"):
-            device = connect(options.device)
+            device = connect(options.device, options.wait_s)
         deployment = _Deployment(options, clock, staging, device)
         try:
             result, directory = deployment.make()

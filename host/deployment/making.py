@@ -154,7 +154,7 @@ class Maker:
             options=self.options,
             profile=self.profile,
             device=device,
-            connect=lambda: connect(device.name),
+            connect=lambda: connect(device.name, self.options.wait_s),
             folder=self.folder,
             clock=self.clock,
             content_hash=model.content_hash,

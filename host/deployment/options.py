@@ -35,6 +35,7 @@ class CompileOptions:
         budget_s: seconds that measuring kernels may take; 0 sets no limit.
         train: whether the language model learns from what is measured.
         reconnect_s: seconds that a device which goes away while kernels are measured is waited for.
+        wait_s: seconds to wait for a device that another host has.
         records: store of records: a SQLite file or an SQLAlchemy URL; "" takes the user's.
         command: the command line, kept in the bundle and the report.
     """
@@ -50,6 +51,7 @@ class CompileOptions:
     budget_s: float = 0.0
     train: bool = True
     reconnect_s: float = 300.0
+    wait_s: float = 0.0
     records: str = ""
     command: str = ""
 

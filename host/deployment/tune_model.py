@@ -70,7 +70,7 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
     clock = StageClock(progress or Silence())
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         with clock.stage("connect"):
-            boards = Boards(device_names(options.device), clock.progress.note)
+            boards = Boards(device_names(options.device), clock.progress.note, options.wait_s)
         with boards:
             return _tuned(options, boards, clock, Path(folder))
 

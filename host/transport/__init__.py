@@ -20,19 +20,22 @@ def device_names() -> tuple[str, ...]:
     return ("local", *Registry().entries())
 
 
-def connect(device_name: str) -> Device:
+def connect(device_name: str, wait_s: float = 0.0) -> Device:
     """Connect to a device.
 
     Args:
         device_name: "local", a registered device, a family that one registered device is of, or
             `replay:FILE`.
+        wait_s: how long its sessions wait where another host has the device.
 
     Raises:
         UnknownDeviceError: no device has this name.
         UserError: several devices are of this family.
         DeviceError: it does not answer.
     """
-    return connect_entry(Registry().find(device_name))
+    device = connect_entry(Registry().find(device_name))
+    device.wait_s = wait_s
+    return device
 
 
 def connect_entry(entry: DeviceEntry) -> Device:

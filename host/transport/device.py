@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from host.errors import BundleError, DeviceError
+from host.errors import BundleError, DeviceBusy, DeviceError
 from host.transport.session import Session
 from host.transport.wire import Connection, DisconnectedError, Stream, dial_loopback
 from targets import MachineDescription
@@ -65,6 +65,9 @@ class Device:
         shares_files: paths of the host are valid on the device, so models need not be sent to be run.
         agent: how the transport reaches the agent.
         board: name of the kind of board that the user chose for it, "" for what its machine says.
+
+    Attributes:
+        wait_s: how long `open_session` waits where another host has the device.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Device:
         self.shares_files = shares_files
         self._connection = connection
         self.agent = agent
+        self.wait_s = 0.0
         self._board = board
         self._lock = threading.Lock()
         self._sessions: list[Session] = []
@@ -128,18 +132,23 @@ class Device:
 
         Raises:
             EngineError: the engine is not installed there.
-            DeviceError: the device went away or is in use.
+            DeviceBusy: another host has the device, and had it for `wait_s` seconds.
+            DeviceError: the device went away.
         """
         if python is None:
             self.agent.provide(engine, self.describe)
-        contact = self.request(
-            "session.open",
-            engine=engine,
-            threads=threads,
-            time_limit_s=time_limit_s,
-            memory_limit_bytes=memory_limit_bytes,
-            python=python,
-        )
+        try:
+            contact = self.request(
+                "session.open",
+                engine=engine,
+                threads=threads,
+                time_limit_s=time_limit_s,
+                memory_limit_bytes=memory_limit_bytes,
+                python=python,
+                wait_s=self.wait_s,
+            )
+        except DeviceBusy as error:
+            raise DeviceBusy(f"{error}; wait for it with --wait 10m, or try again later") from error
         session = Session(self, engine, threads, contact)
         self._sessions.append(session)
         return session

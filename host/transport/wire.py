@@ -19,6 +19,7 @@ import numpy as np
 
 from host.errors import (
     BundleError,
+    DeviceBusy,
     DeviceError,
     DeviceFull,
     EdgeError,
@@ -34,6 +35,7 @@ _CHUNK_BYTES = 1 << 20
 
 # What the agent says went wrong, as the host's own errors.
 _ERRORS: dict[str, type[EdgeError]] = {
+    "busy": DeviceBusy,
     "device_full": DeviceFull,
     "bundle": BundleError,
     "engine": EngineError,

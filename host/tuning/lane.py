@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from host.errors import DeviceError
-from host.tuning.pool import LOSSES, at_fault
+from host.errors import DeviceBusy, DeviceError
+from host.tuning.pool import LOSSES, fault_of
 from host.tuning.reconnect import Patience
 from host.tuning.tasks import Item, Outcome
 from host.tuning.unit import Unit
@@ -144,7 +144,7 @@ class Queue:
         with self.changed:
             lane.away_since = lane.away_since or time.monotonic()
             lane.reason, lane.looked_at, lane.since = loss, True, None
-            self._give_back(lane)
+            self._give_back(lane, at_fault=not isinstance(loss, DeviceBusy))
             self.changed.notify_all()
 
     def hanging(self) -> list[tuple[Lane, DeviceError]]:
@@ -162,13 +162,14 @@ class Queue:
         away = [lane.away_since for lane in self.lanes if lane.away_since is not None]
         return len(away) == len(self.lanes) and time.monotonic() - max(away) > self._patience.limit_s
 
-    def _give_back(self, lane: Lane) -> None:
+    def _give_back(self, lane: Lane, at_fault: bool) -> None:
         turn, lane.turn = lane.turn, None
         if turn is None:
             return
-        turn.lost_on.append(lane.unit.name)
+        if at_fault:
+            turn.lost_on.append(lane.unit.name)
         if len(turn.lost_on) == LOSSES:
-            fault = at_fault(turn.item, LOSSES)
+            fault = fault_of(turn.item, LOSSES)
             self._done.append(Outcome(turn.item, None, fault, lane.unit.name))
         else:
             self._waiting.appendleft(turn)

@@ -7,12 +7,13 @@ have a thread each (`host.tuning.fleet`).
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from host.errors import BuildError, DeviceError, MeasureError, ScheduleError, SessionLost
+from host.errors import BuildError, DeviceBusy, DeviceError, MeasureError, ScheduleError, SessionLost
 from host.tuning.reconnect import Patience, come_back, stays_away
 from host.tuning.tasks import Item, Outcome
 from host.tuning.unit import Unit
@@ -52,6 +53,10 @@ class OneBoard:
         self._note = note
         self._patience = patience
         self._ending = threading.Event()
+        self._waits = patience.waits()
+        self._away_since: float | None = None
+        # Whoever loses a device can find it taken by the connection that it lost, for a while.
+        self._was_ours = False
 
     def measured(self, items: Sequence[Item], more: Callable[[], bool]) -> Iterator[Outcome]:
         """See `host.tuning.tasks.Bench.measured`."""
@@ -69,24 +74,41 @@ class OneBoard:
 
     def _outcome(self, item: Item, library: Path) -> Outcome:
         name = self._unit.name
-        for _ in range(LOSSES):
+        losses = 0
+        while losses < LOSSES:
             watch = threading.Timer(self._patience.overdue_s, self._unit.abort)
             watch.daemon = True
             watch.start()
             try:
-                return Outcome(item, self._unit.measure(item.task, library), "", name)
+                outcome = Outcome(item, self._unit.measure(item.task, library), "", name)
             except FAULTS as error:
-                return Outcome(item, None, one_line(error), name)
+                outcome = Outcome(item, None, one_line(error), name)
             except DeviceError as error:
                 watch.cancel()
+                losses += not isinstance(error, DeviceBusy)
                 self._come_back(error)
+                continue
             finally:
                 watch.cancel()
-        return Outcome(item, None, at_fault(item, LOSSES), name)
+            self._waits, self._away_since = self._patience.waits(), None
+            self._was_ours = True
+            return outcome
+        return Outcome(item, None, fault_of(item, LOSSES), name)
 
     def _come_back(self, loss: DeviceError) -> None:
-        patience = self._patience
-        reason = come_back(self._unit, loss, patience.waits(), self._note, self._ending, patience.limit_s)
+        """Connect again.
+
+        Raises:
+            DeviceError: it does not come back.
+        """
+        if isinstance(loss, DeviceBusy) and not self._was_ours:
+            raise loss
+        self._away_since = self._away_since or time.monotonic()
+        left_s = max(0.0, self._patience.limit_s - (time.monotonic() - self._away_since))
+        reason = come_back(self._unit, loss, self._waits, self._note, self._ending, left_s)
+        if reason is None and left_s == 0.0:
+            # It answers, and never for long enough to measure anything.
+            reason = loss
         if reason is not None:
             raise stays_away(self._unit.name, reason) from loss
 
@@ -99,7 +121,7 @@ class OneBoard:
         self._unit.close()
 
 
-def at_fault(item: Item, losses: int) -> str:
+def fault_of(item: Item, losses: int) -> str:
     """What the record of a program says that boards go away from."""
     return f"kernel {item.task.name}: the device went away {losses} times while it was measured"
 

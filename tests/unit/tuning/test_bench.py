@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from host.errors import DeviceError, SessionLost
+from host.errors import DeviceBusy, DeviceError, SessionLost
 from host.gensor import Gensor
 from host.model import Measurement
 from host.tuning.bench import DeviceBench
@@ -175,6 +175,20 @@ def test_what_was_not_built_comes_back_as_it_is_and_nothing_begins_when_time_is_
 
     with bench(unit(device, []), tmp_path) as here:
         assert results(here.measured([unbuilt, built, later], twice)) == ["does not compile", 1.0]
+
+
+def test_a_device_that_another_host_has_is_no_fault_of_a_program(tmp_path: Path) -> None:
+    busy = DeviceBusy("desk: the device is in use by ann@lab for 3 s")
+    # At the start that is for the user to know.
+    with (
+        bench(unit(FakeDevice([busy]), []), tmp_path) as here,
+        pytest.raises(DeviceBusy, match="in use by ann@lab"),
+    ):
+        list(here.measured(items(tmp_path), always))
+    # After a loss it is the connection that was lost, or somebody who was faster: it is waited for.
+    others = [FakeDevice([busy]), FakeDevice([busy]), FakeDevice([busy]), FakeDevice([2.0])]
+    with bench(unit(FakeDevice([1.0, GONE]), others), tmp_path) as here:
+        assert results(here.measured(items(tmp_path, 2), always)) == [1.0, 2.0]
 
 
 def test_a_device_that_hangs_is_cut_off(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from host.errors import DeviceError, MeasureError
+from host.errors import DeviceBusy, DeviceError, MeasureError
 from host.model import Measurement
 from host.records import Record, RecordStore
 from host.tuning.fleet import Fleet
@@ -163,6 +163,22 @@ def test_a_board_that_fails_at_everything_makes_no_program_look_bad(tmp_path: Pa
     units = [FakeUnit("a", lambda unit, library: unit.lose()), FakeUnit("b")]
     outcomes = run(fleet(units, tmp_path), items(tmp_path, 10))
     assert [(one.unit, one.failure) for one in outcomes] == [("b", "")] * 10
+
+
+def test_a_board_that_another_host_has_for_a_while_joins_later(tmp_path: Path) -> None:
+    left = [None] * 4
+
+    def busy(unit: FakeUnit, library: Path) -> None:
+        if left:
+            left.pop()
+            raise DeviceBusy("a: the device is in use by ann@lab for 3 s")
+
+    units = [FakeUnit("a", busy), FakeUnit("b", lambda unit, library: time.sleep(0.01))]
+    outcomes = run(fleet(units, tmp_path), items(tmp_path, 30))
+    assert numbers(outcomes) == list(range(30))
+    assert not left
+    assert not any(one.failure for one in outcomes)
+    assert units[0].programs
 
 
 def test_what_hangs_is_measured_by_another_and_what_it_says_later_does_not_count(tmp_path: Path) -> None:
