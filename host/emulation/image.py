@@ -1,0 +1,162 @@
+"""A whole aarch64 machine in memory: Debian's kernel and a root file system with an SSH server."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from host.emulation.cpio import CpioWriter
+from host.emulation.rootfs import Recipe, made
+
+USER = "edge"
+_UID = 1000
+# What a bare board with Debian has, less than that: no systemd, no apt.
+_RECIPE = Recipe(
+    "aarch64",
+    "bookworm",
+    (
+        *("base-files", "bash", "dash", "coreutils", "findutils", "grep", "sed", "tar", "gzip", "procps"),
+        *("iproute2", "kmod", "mount", "util-linux", "hostname", "libstdc++6", "libgcc-s1", "python3"),
+        *("openssh-server", "openssh-sftp-server", "linux-image-cloud-arm64"),
+    ),
+    left_out=(
+        *("boot/System.map", "boot/config", "usr/share/perl", "usr/lib/aarch64-linux-gnu/perl", "var/cache/"),
+        *("usr/share/initramfs-tools/", "usr/share/zoneinfo/", "usr/lib/python3.11/test/", "var/lib/apt/"),
+    ),
+    version=4,
+)
+# Of the kernel's modules the bus of the network card, the card, and the channel by which keys come.
+_MODULES = ("virtio_pci", "virtio_net", "qemu_fw_cfg")
+_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+_CONFIGURATION = {
+    "etc/passwd": (
+        "root:x:0:0:root:/root:/bin/bash\n"
+        "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
+        f"{USER}:x:{_UID}:{_UID}::/home/{USER}:/bin/bash\n"
+        "other:x:1001:1001::/home/other:/bin/bash\n"
+    ),
+    "etc/group": f"root:x:0:\nnogroup:x:65534:\n{USER}:x:{_UID}:\nother:x:1001:\n",
+    "etc/shadow": f"root:*:::::::\nsshd:!:::::::\n{USER}:*:::::::\nother:*:::::::\n",
+    "etc/hostname": "edgetlm\n",
+    "etc/hosts": "127.0.0.1 localhost edgetlm\n",
+    "etc/ssh/sshd_config": (
+        "HostKey /etc/ssh/ssh_host_ed25519_key\n"
+        "AuthorizedKeysFile /etc/ssh/authorized_keys\n"
+        "PasswordAuthentication no\n"
+        "UsePAM no\n"
+        "UseDNS no\n"
+        "AllowTcpForwarding yes\n"
+        "Subsystem sftp internal-sftp\n"
+    ),
+}
+# The machine's own address in qemu's user network; restrict=on keeps everything but SSH away from it.
+_INIT = """#!/bin/bash
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/pts /dev/shm /run/sshd
+mount -t devpts devpts /dev/pts
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+for module in {modules}; do insmod /lib/modules/edgetlm/$module; done
+hostname edgetlm
+ip link set lo up
+ip link set eth0 up
+ip address add 10.0.2.15/24 dev eth0
+keys=/sys/firmware/qemu_fw_cfg/by_name/opt/edgetlm
+cat $keys/authorized_keys/raw > /etc/ssh/authorized_keys
+(umask 077; cat $keys/host_key/raw > /etc/ssh/ssh_host_ed25519_key)
+/usr/sbin/sshd -E /run/sshd.log
+echo edgetlm: ready
+# The first process has to collect those whose parents are gone; a shell that waits does.
+while :; do sleep 3600 & wait; done
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """What qemu boots.
+
+    Attributes:
+        kernel: its file.
+        initrd: the root file system.
+    """
+
+    kernel: Path
+    initrd: Path
+
+
+def image() -> Image:
+    """The image, from the cache or made in about half a minute.
+
+    Raises:
+        UserError: a program is missing.
+        DeviceError: Debian's packages cannot be fetched.
+    """
+    folder = made("machine", _RECIPE, _make)
+    return Image(folder / "kernel", folder / "initrd")
+
+
+def _make(archive: tarfile.TarFile, folder: Path) -> None:
+    modules: dict[str, bytes] = {}
+    with (folder / "initrd").open("wb") as output, CpioWriter(output) as cpio:
+        for entry in archive:
+            name = entry.name.removeprefix("./")
+            content = _content(archive, entry)
+            if name.startswith("boot/vmlinuz"):
+                (folder / "kernel").write_bytes(content)
+            elif name.startswith(("lib/modules/", "usr/lib/modules/")):
+                modules[Path(name).name.removesuffix(".ko")] = content
+            elif name and name not in _CONFIGURATION and _RECIPE.wants(name + "/" * entry.isdir()):
+                _copy(cpio, entry, name, content)
+        _own_files(cpio, modules)
+
+
+def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
+    # Hard links are stored as their target's name; each becomes a file of its own.
+    if not (entry.isfile() or entry.islnk()):
+        return b""
+    file = archive.extractfile(entry)
+    assert file is not None
+    return file.read()
+
+
+def _copy(cpio: CpioWriter, entry: tarfile.TarInfo, name: str, content: bytes) -> None:
+    if entry.isdir():
+        cpio.folder(name, entry.mode)
+    elif entry.issym():
+        cpio.link(name, entry.linkname)
+    elif entry.isfile() or entry.islnk():
+        cpio.file(name, content, entry.mode)
+
+
+def _own_files(cpio: CpioWriter, modules: dict[str, bytes]) -> None:
+    for name, text in _CONFIGURATION.items():
+        cpio.file(name, text.encode(), 0o600 if name == "etc/shadow" else 0o644)
+    cpio.folder("lib/modules/edgetlm")
+    wanted = _with_needed(modules)
+    for module in wanted:
+        cpio.file(f"lib/modules/edgetlm/{module}", modules[module])
+    cpio.folder(f"home/{USER}", 0o755, _UID)
+    cpio.folder("home/other", 0o755, 1001)
+    # The kernel opens it for the first process before anything is mounted.
+    cpio.device("dev/console", 0o600, 5, 1)
+    cpio.file("init", _INIT.format(modules=" ".join(wanted)).encode(), 0o755)
+
+
+def _with_needed(modules: dict[str, bytes]) -> list[str]:
+    """The modules that are wanted and those that they need, in the order in which they can be loaded."""
+    order: list[str] = []
+
+    def add(name: str) -> None:
+        found = _DEPENDS.search(modules[name])
+        for needed in found[1].decode().split(",") if found and found[1] else []:
+            add(needed)
+        if name not in order:
+            order.append(name)
+
+    for name in _MODULES:
+        add(name)
+    return order
