@@ -185,6 +185,12 @@ def runnable(directory: Path, manifest: Manifest) -> Path:
     return directory if manifest.backend == "tvm" else directory / manifest.model
 
 
+def runnable_bytes(directory: Path) -> int:
+    """Bytes of what a device needs to run a bundle: not the golden cases, not the explanations."""
+    manifest = _read_manifest(directory, _directory_bytes(directory, "manifest.json"))
+    return sum((directory / name).stat().st_size for name in manifest.files if name not in _BESIDE)
+
+
 def pack(directory: Path, archive: Path) -> None:
     """Write a bundle directory as a zip, whole or not at all."""
     partial = archive.with_name(f".{archive.name}.part")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from host.errors import MeasureError
-from host.measure.bounds import Estimate, mean_of, paired_ratio
+from host.measure.bounds import MIN_TRIALS, Estimate, mean_of, paired_ratio, t975
 from host.model import Energy, Measurement, comparable
 
 if TYPE_CHECKING:
@@ -188,8 +188,7 @@ def pareto(points: Sequence[PowerPoint]) -> ParetoFront:
     """
     known = [point for point in points if point.trusted and point.gross_j is not None and point.latency_s]
     if not known:
-        reasons = [point.energy.source for point in points if point.energy is not None]
-        return ParetoFront(tuple(points), reason=reasons[0] if reasons else "nothing was measured")
+        return ParetoFront(tuple(points), reason=_no_front(points))
     mixed = next(filter(None, (comparable(_energy(known[0]), _energy(one)) for one in known)), None)
     if mixed is not None:
         return ParetoFront(tuple(points), reason=mixed)
@@ -203,6 +202,25 @@ def pareto(points: Sequence[PowerPoint]) -> ParetoFront:
         else:
             dominated[point.name] = better.name
     return ParetoFront(tuple(points), tuple(front), dominated)
+
+
+def _no_front(points: Sequence[PowerPoint]) -> str:
+    energies = [point.energy for point in points if point.energy is not None]
+    missing = [energy.reason or energy.source for energy in energies if energy.gross_j is None]
+    if missing or not energies:
+        return next(iter(missing), "nothing was measured")
+    return "the board throttled in every measurement"
+
+
+def spread_of(energy: Energy) -> Estimate | None:
+    """Joules of a run as the agent averaged its trials, with 95% bounds from their spread; None without."""
+    if energy.gross_j is None:
+        return None
+    trials = energy.trials or 1
+    if energy.std_j is None or trials < MIN_TRIALS:
+        return Estimate(energy.gross_j, n=trials)
+    half = t975(trials - 1) * energy.std_j / math.sqrt(trials)
+    return Estimate(energy.gross_j, energy.gross_j - half, energy.gross_j + half, trials)
 
 
 def _energy(point: PowerPoint) -> Energy:

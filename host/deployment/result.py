@@ -139,6 +139,7 @@ class DeployResult:
             figures of the greatest of them, and `ratios` the geometric means.
         tuning: what measuring kernels found out; None where none was asked for.
         power: variants of the model beside each other, and in power modes; None where there was no choice.
+        bundle_bytes: of the files that the device runs: library and parameters, or the model file.
     """
 
     name: str
@@ -159,6 +160,7 @@ class DeployResult:
     lengths: tuple[LengthFigures, ...] = ()
     tuning: TuneResult | None = None
     power: PowerResult | None = None
+    bundle_bytes: int = 0
 
     @property
     def measurement(self) -> Measurement:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from host.deployment import DeployResult, TaskOutcome
 
+# Colour of text and rules on a light page; scripts.html.j2 draws a dark page's in its place.
+INK = "#1c2733"
 # Okabe and Ito's palette, which people with colour blindness tell apart.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 SOURCE_COLOURS = {
@@ -66,6 +68,7 @@ def kernel_chart(result: DeployResult) -> Chart | None:
     )
     if not timed:
         return None
+    total = sum(_microseconds(task) for task in timed) or 1.0
     shown, rest = timed[:_MOST_KERNELS], timed[_MOST_KERNELS:]
     traces = []
     for source in sorted({task.source for task in shown}):
@@ -77,7 +80,10 @@ def kernel_chart(result: DeployResult) -> Chart | None:
                 "name": source,
                 "y": [task.name for task in mine],
                 "x": [_microseconds(task) for task in mine],
-                "text": [f"{task.weight} x {task.latency_us:.1f} us" for task in mine],
+                "text": [
+                    f"{task.weight} x {task.latency_us:.1f} us, {_microseconds(task) / total:.1%}"
+                    for task in mine
+                ],
                 "marker": {"color": SOURCE_COLOURS.get(source, "#999999")},
             }
         )
@@ -100,18 +106,6 @@ def kernel_chart(result: DeployResult) -> Chart | None:
     chart["layout"]["yaxis"] |= {"categoryorder": "array", "categoryarray": order, "tickfont": {"size": 10}}
     chart["layout"]["barmode"] = "stack"
     return chart
-
-
-def energy_chart(result: DeployResult) -> Chart | None:
-    """Joules per run where they are known; None where no contender has them."""
-    known = {
-        name: one.measurement.energy.gross_j * 1e3
-        for name, one in result.contenders.items()
-        if one.measurement is not None and one.measurement.energy.gross_j is not None
-    }
-    if not known:
-        return None
-    return _bars(known, "millijoules a run")
 
 
 def stage_chart(result: DeployResult) -> Chart | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sdk.report.charts import COLOURS, Chart, make_chart
+from sdk.report.charts import COLOURS, INK, Chart, make_chart
 
 if TYPE_CHECKING:
     from host.deployment.explain import Explanation
@@ -73,7 +73,7 @@ def benefit_chart(found: Explanation) -> Chart | None:
         }
         for index, (name, series) in enumerate(sorted(points.items()))
     ]
-    ring = {"size": 14, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": "#1c2733"}}
+    ring = {"size": 14, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": INK}}
     traces.append(
         {
             "type": "scatter",
@@ -105,7 +105,7 @@ def roofline_chart(found: Explanation) -> Chart | None:
     intensities = [roofline.flops / moved for moved in roofline.bytes_moved.values() if moved]
     intensities += [roofline.flops / moved for moved, _ in found.trail if moved]
     low, high = min([0.05, *intensities]) / 2, max([100.0, *intensities]) * 2
-    traces: list[dict[str, Any]] = [_limit("peak", [low, high], [peak, peak], "#1c2733")]
+    traces: list[dict[str, Any]] = [_limit("peak", [low, high], [peak, peak], INK)]
     for index, level in enumerate(roofline.hardware.levels):
         # The last level is shared by all cores; caches come with each core, or feed several of them.
         share = 1 if level is roofline.hardware.levels[-1] else roofline.threads

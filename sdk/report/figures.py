@@ -1,4 +1,7 @@
-"""The JSON forms of results. Readers depend on them: they only grow."""
+"""The JSON forms of results. Readers depend on them: they only grow.
+
+Version 2 has the samples that bounds are made of, so that two results can be compared later.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from typing import Any
 
 from host.deployment import DeployResult, TunedModel, figures
 
+DEPLOY_SCHEMA = "edgetlm.deploy/2"
+TUNE_SCHEMA = "edgetlm.tune/2"
+
 
 def deploy_json(result: DeployResult) -> dict[str, Any]:
     """What `sdk deploy --json` writes."""
     return {
-        "schema": "edgetlm.deploy/1",
+        "schema": DEPLOY_SCHEMA,
         "name": result.name,
         "bundle": str(result.bundle),
         "device": result.device,
@@ -23,6 +29,9 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
         },
         "latency_ms": figures.latency_ms(result.measurement),
         "energy_mj": figures.energy_mj(result.measurement.energy),
+        "samples": figures.contender(result.contenders[result.choice.backend])["samples"],
+        "throttled": not result.measurement.trusted,
+        "bundle_bytes": result.bundle_bytes,
         "verify": figures.verify(result.verification),
         "peers": {name: figures.contender(one) for name, one in result.peers.items()},
         "ratios": {
@@ -52,13 +61,14 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
         "versions": dict(result.versions),
         "command": result.command,
         "tuning": None if result.tuning is None else figures.tuning(result.tuning),
+        "power": None if result.power is None else figures.power(result.power),
     }
 
 
 def tune_json(result: TunedModel) -> dict[str, Any]:
     """What `sdk tune --json` writes."""
     return {
-        "schema": "edgetlm.tune/1",
+        "schema": TUNE_SCHEMA,
         "name": result.name,
         "device": result.device,
         "threads": result.threads,

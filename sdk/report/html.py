@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdk.report.charts import energy_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
+from sdk.report.charts import kernel_chart, latency_chart, rounds_chart, stage_chart
+from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
+from sdk.report.power import energy_charts, energy_rows, power_context, throttled
 from sdk.report.tuning import STOPPED, tuning_charts
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ def render(result: DeployResult) -> str:
         "latency": latency_chart(result),
         "rounds": rounds_chart(result),
         "kernels": kernel_chart(result),
-        "energy": energy_chart(result),
         "stages": stage_chart(result),
+        **energy_charts(result),
     }
     if result.tuning is not None:
         charts |= tuning_charts(result.tuning)
@@ -36,7 +38,12 @@ def render(result: DeployResult) -> str:
         charts,
         result=result,
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
+        energies=energy_rows(result),
+        any_throttled=bool(throttled(result)),
+        throttle_reasons=", ".join(throttled(result)),
+        figures=deploy_json(result),
         stopped=STOPPED,
+        **(power_context(result.power) if result.power is not None else {"power": None}),
         shape_text=lambda spec: _shape_text(result, spec),
     )
 

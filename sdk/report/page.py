@@ -16,6 +16,9 @@ from host.deployment.folders import make_folders, remove_empty
 from host.errors import EdgeError
 from sdk.report.charts import Chart
 
+# What the figures begin with, in scripts.html.j2.
+_FIGURES = '<script type="application/json" id="figures">'
+
 
 class StagedPage:
     """A page beside its place, which appears there when all else is done, or leaves nothing.
@@ -52,12 +55,18 @@ class StagedPage:
             self._partial.write_text(html, encoding="utf-8")
 
 
-def render_page(template: str, charts: Mapping[str, Chart | None], **values: Any) -> str:
+def render_page(
+    template: str,
+    charts: Mapping[str, Chart | None],
+    figures: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> str:
     """A template of this package as text.
 
     Args:
         template: file name.
         charts: by name; those that are None are left out.
+        figures: the result as plain data, kept in the page for programs to read; None for none.
         values: what else the template shows.
 
     Raises:
@@ -67,7 +76,20 @@ def render_page(template: str, charts: Mapping[str, Chart | None], **values: Any
         loader=jinja2.PackageLoader("sdk.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
     )
     drawn = {name: _script_json(chart) for name, chart in charts.items() if chart is not None}
-    return environment.get_template(template).render(charts=drawn, library=_chart_library(), **values)
+    kept = None if figures is None else _script_json(figures)
+    return environment.get_template(template).render(
+        charts=drawn, figures=kept, library=_chart_library(), **values
+    )
+
+
+def figures_in(page: str) -> dict[str, Any] | None:
+    """The result that `render_page` kept in a page; None where there is none."""
+    begin = page.find(_FIGURES)
+    if begin < 0:
+        return None
+    end = page.index("</script>", begin)
+    kept: dict[str, Any] = json.loads(page[begin + len(_FIGURES) : end])
+    return kept
 
 
 def _chart_library() -> str:
@@ -78,6 +100,8 @@ def _chart_library() -> str:
     return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 
-def _script_json(chart: Chart) -> str:
+def _script_json(content: Mapping[str, Any]) -> str:
     """JSON that is safe inside a script element."""
-    return json.dumps(chart).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return (
+        json.dumps(content).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )

@@ -80,7 +80,7 @@ def test_a_deployment_without_tuning_says_nothing_of_it() -> None:
 
 def test_figures_are_plain_data(tmp_path: Path) -> None:
     figures = json.loads(json.dumps(tune_json(tuned())))
-    assert figures["schema"] == "edgetlm.tune/1"
+    assert figures["schema"] == "edgetlm.tune/2"
     assert figures["proposers"]["tlm"]["tasks_won"] == 1
     assert figures["model_ms"] == {"first": 5.0, "best": 3.0}
     assert figures["curve"][-1] == {"trials": 6, "model_ms": 3.0}

@@ -1,0 +1,234 @@
+"""Charts of latency against energy, joules with bounds, and power, temperature, throttling over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sdk.report.charts import COLOURS, INK, Chart, make_chart
+
+if TYPE_CHECKING:
+    from host.deployment import DeployResult
+    from host.deployment.power import PowerPoint, PowerResult
+    from host.measure.bounds import Estimate
+    from host.model import Measurement
+
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "pentagon")
+_BAD = "#d55e00"
+# Lines in one chart beyond which nothing can be told apart.
+_MOST_LINES = 12
+# Samples of a line that a page needs at its width.
+_MOST_SAMPLES = 400
+
+
+def power_charts(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> dict[str, Chart | None]:
+    """The charts of variants and power modes by name.
+
+    Args:
+        power: what was measured.
+        peers: other engines, measured in the mode that the device was in.
+    """
+    points = [*power.points, *peers]
+    windows = [(point.name, window) for point in points for window in point.windows]
+    return {
+        "front": front_chart(power, peers),
+        "joules": joules_chart({point.name: point.gross_j for point in points}),
+        "power": trace_chart(windows),
+        "temperature": temperature_chart(windows),
+    }
+
+
+def front_chart(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> Chart | None:
+    """Every point by latency and energy with its bounds; the front is a line, dominated points hollow."""
+    front = power.front
+    known = [point for point in (*power.points, *peers) if point.gross_j and point.latency_s]
+    if not front.front:
+        return None
+    modes = list(dict.fromkeys(point.mode for point in known))
+    variants = list(dict.fromkeys((point.variant, point.threads) for point in known))
+    traces: list[Chart] = []
+    if len(front.front) > 1:
+        x, y = zip(*map(_milli, front.front), strict=True)
+        traces.append(_line("front", x, y, {"color": INK, "dash": "dot"}))
+    for point in known:
+        hollow = point.name in front.dominated or not point.candidate
+        symbol = _SYMBOLS[variants.index((point.variant, point.threads)) % len(_SYMBOLS)]
+        colour = COLOURS[modes.index(point.mode) % len(COLOURS)]
+        marker = {
+            "symbol": f"{symbol}-open" if hollow else symbol,
+            "size": 15 if point is power.taken else 10,
+            "color": colour if point.trusted else _BAD,
+        }
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": _labelled(point, power),
+                "x": [_milli(point)[0]],
+                "y": [_milli(point)[1]],
+                "error_x": _bars(point.latency_s, 1e3),
+                "error_y": _bars(point.gross_j, 1e3),
+                "marker": marker,
+            }
+        )
+    if power.cap_w is not None:
+        # Mean power is energy over time: a cap is a line through the origin, and what is above it too much.
+        right, top = (1.05 * max(_milli(point)[axis] for point in known) for axis in (0, 1))
+        edge = min(right, top / power.cap_w)
+        name = f"cap of {power.cap_w:g} W"
+        traces.append(_line(name, (0.0, edge), (0.0, power.cap_w * edge), {"color": _BAD, "width": 1.5}))
+    chart = make_chart(traces, "milliseconds a run", "millijoules a run", height=480, legend=True)
+    chart["layout"]["yaxis"]["rangemode"] = "tozero"
+    chart["layout"]["legend"] = {"orientation": "h", "y": -0.18, "yanchor": "top"}
+    return chart
+
+
+def _labelled(point: PowerPoint, power: PowerResult) -> str:
+    """A point's name with what is to be known of it."""
+    remarks = []
+    if point is power.taken:
+        remarks.append("deployed")
+    if point.name in power.front.dominated:
+        remarks.append("dominated")
+    if not point.trusted:
+        remarks.append("throttled")
+    if power.cap_w is not None and not power.allowed(point):
+        remarks.append("above the cap")
+    return point.name + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def _milli(point: PowerPoint) -> tuple[float, float]:
+    assert point.latency_s is not None and point.gross_j is not None
+    return point.latency_s.value * 1e3, point.gross_j.value * 1e3
+
+
+def _bars(estimate: Estimate | None, factor: float) -> Chart:
+    """Error bars between the bounds; none where there are no bounds."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return {"visible": False}
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [(estimate.high - estimate.value) * factor],
+        "arrayminus": [(estimate.value - estimate.low) * factor],
+        "color": INK,
+        "thickness": 1.2,
+        "width": 4,
+    }
+
+
+def joules_chart(estimates: Mapping[str, Estimate | None]) -> Chart | None:
+    """Energy of a run by name, with its 95% bounds; None where no energy is known."""
+    known = {name: one for name, one in estimates.items() if one is not None}
+    if not known:
+        return None
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [name],
+            "x": [one.value * 1e3],
+            "text": [f"{one.value * 1e3:.3g}"],
+            "textposition": "inside",
+            "insidetextanchor": "start",
+            "error_x": _bars(one, 1e3),
+            "marker": {"color": COLOURS[0]},
+            "showlegend": False,
+        }
+        for name, one in known.items()
+    ]
+    chart = make_chart(traces, "millijoules a run, with 95% bounds", height=110 + 28 * len(known))
+    chart["layout"]["yaxis"]["autorange"] = "reversed"
+    return chart
+
+
+def trace_chart(windows: Iterable[tuple[str, Measurement]]) -> Chart | None:
+    """Watts against seconds since the window began: the last window of each name, and power without work."""
+    last = {name: window for name, window in windows if window.energy.trace}
+    traces = []
+    idle = None
+    for index, (name, window) in enumerate(list(last.items())[:_MOST_LINES]):
+        samples = thinned(window.energy.trace)
+        times, watts = [one[0] for one in samples], [one[1] for one in samples]
+        dash = "solid" if index < len(COLOURS) else "dash"
+        traces.append(_line(name, times, watts, {"width": 1.3, "dash": dash}))
+        idle = window.energy.idle_w if idle is None else idle
+    if not traces:
+        return None
+    if idle is not None:
+        end = max(trace["x"][-1] for trace in traces)
+        traces.append(_line("without work", (0.0, end), (idle, idle), {"color": INK, "dash": "dot"}))
+    chart = make_chart(traces, "seconds", "watts", height=340, legend=True)
+    chart["layout"]["yaxis"]["rangemode"] = "tozero"
+    return chart
+
+
+def thinned(trace: Sequence[tuple[float, float, float | None]]) -> list[tuple[float, float, float | None]]:
+    """At most some hundred samples, evenly taken; the last one stays."""
+    step = -(-len(trace) // _MOST_SAMPLES)
+    return [*trace[:-1:step], trace[-1]]
+
+
+def temperature_chart(windows: Sequence[tuple[str, Measurement]]) -> Chart | None:
+    """Hottest zone over the whole run of measurements; windows in which the board throttled are crossed."""
+    moments: list[tuple[float, float]] = []
+    crossed: list[tuple[float, float, str]] = []
+    for name, window in windows:
+        for state in (window.state_before, window.state_after):
+            hottest, time_s = hottest_c(state), state.get("time_s")
+            if hottest is not None and time_s is not None:
+                moments.append((float(time_s), hottest))
+        if moments and not window.trusted:
+            reason = ", ".join(window.throttle_reasons) or window.invalid or "throttled"
+            crossed.append((*moments[-1], f"{name}: {reason}"))
+    if not moments:
+        return None
+    begin = min(time_s for time_s, _ in moments)
+    moments.sort()
+    line = _line("hottest zone", [t - begin for t, _ in moments], [c for _, c in moments], {"width": 1.5})
+    traces = [line | {"mode": "lines+markers", "marker": {"size": 4}}]
+    if crossed:
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "throttled",
+                "x": [t - begin for t, _, _ in crossed],
+                "y": [c for _, c, _ in crossed],
+                "text": [text for _, _, text in crossed],
+                "hoverinfo": "text",
+                "marker": {"symbol": "x", "size": 11, "color": _BAD},
+            }
+        )
+    return make_chart(traces, "seconds", "degrees Celsius", height=300, legend=True)
+
+
+def hottest_c(state: Mapping[str, Any]) -> float | None:
+    """The hottest zone of a device's state; None where it has none that can be read."""
+    zones = state.get("temperatures_c")
+    return max((float(value) for value in zones.values()), default=None) if zones else None
+
+
+def _line(name: str, x: Sequence[float], y: Sequence[float], line: Chart) -> Chart:
+    return {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "line": line}
+
+
+def contender_points(result: DeployResult) -> tuple[PowerPoint, ...]:
+    """The engines of the comparison as points of the mode that the device was in, the installed one first."""
+    from host.deployment.power import PowerPoint
+
+    home = result.power.home if result.power is not None else ""
+    names = [result.choice.backend, *result.peers]
+    return tuple(
+        PowerPoint(
+            variant=name,
+            threads=result.threads,
+            mode=home,
+            candidate=False,
+            measurement=one.measurement,
+            rounds_s=one.rounds_s,
+            windows=one.windows,
+            reason=one.reason,
+        )
+        for name, one in ((name, result.contenders[name]) for name in names)
+    )

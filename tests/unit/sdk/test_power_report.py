@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from host.deployment.power import PowerResult
+from sdk.report.figures import deploy_json
+from sdk.report.html import render, write_report
+from sdk.report.page import figures_in
+from sdk.report.power_charts import front_chart, temperature_chart, thinned, trace_chart
+from tests.browser import drawn, page_in_browser
+from tests.unit.deployment.samples import result
+from tests.unit.sdk.power_result import deployment, sweep
+
+
+def test_the_charts_are_drawn_in_a_browser(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    write_report(deployment(sweep(cap_w=7.0)), report)
+    page = page_in_browser(report, tmp_path / "profile")
+    # Seven variants and a peer; the lines are the front and the cap.
+    assert drawn(page, "front", "point") == 8
+    assert drawn(page, "front", "line") == 2
+    assert drawn(page, "joules", "bar") == 8
+    # A line each, and the power without work.
+    assert drawn(page, "power", "line") == 9
+    assert drawn(page, "temperature", "line") == 1
+    assert drawn(page, "temperature", "point") == 2 * 3 * 8 + 3
+
+
+def test_the_page_says_what_was_taken_and_why() -> None:
+    html = render(deployment(sweep(cap_w=7.0)))
+    for text in (
+        "Least traffic, 2 threads, 15W needs less energy than the fastest: 0.833 times",
+        "Power cap: 7 W mean gross power at the boundary board",
+        "the untuned model takes 1.22 times as long",
+        "needs 1.75 times the energy",
+        "Power mode 7W would save 10% of the energy",
+        "dominated by fastest, 2 threads, 15W",
+        "not set: it needs a reboot",
+        "the device was in it, and is again",
+        "The board throttled while this was measured: soft temperature limit",
+        "above 7 W",
+    ):
+        assert text in html, text
+    assert "unavailable: does not read onnx files" in html
+
+
+def test_a_cap_is_the_line_of_its_watts() -> None:
+    chart = front_chart(sweep(cap_w=5.0))
+    assert chart is not None
+    [cap] = [trace for trace in chart["data"] if trace["name"] == "cap of 5 W"]
+    assert cap["y"][1] / cap["x"][1] == pytest.approx(5.0)
+    names = {trace["name"] for trace in chart["data"]}
+    assert "fastest, 2 threads, 15W (above the cap)" in names
+    assert "least traffic, 2 threads, 15W (deployed)" in names
+    assert "fastest, 2 threads, MAXN (throttled, above the cap)" in names
+    hollow = {trace["name"]: trace["marker"]["symbol"] for trace in chart["data"] if "marker" in trace}
+    assert hollow["fastest, 1 thread, 7W (dominated)"].endswith("-open")
+    assert not hollow["fastest, 2 threads, 7W"].endswith("-open")
+
+
+def test_bars_span_the_bounds() -> None:
+    chart = front_chart(sweep())
+    assert chart is not None
+    point = next(trace for trace in chart["data"] if trace["name"] == "fastest, 2 threads, 15W")
+    source = sweep().points[0].gross_j
+    assert source is not None and source.low is not None and source.high is not None
+    assert point["error_y"]["array"] == [pytest.approx((source.high - source.value) * 1e3)]
+    assert point["error_y"]["arrayminus"] == [pytest.approx((source.value - source.low) * 1e3)]
+
+
+def test_without_energy_there_is_no_front_and_the_reason_is_given() -> None:
+    blind = replace(sweep("latency"), points=tuple(_blind(sweep())))
+    assert front_chart(blind) is None
+    html = render(replace(deployment(), power=blind))
+    assert "No front of latency and energy: no sensor" in html
+    assert 'id="chart-front"' not in html
+    assert trace_chart([]) is None
+    assert temperature_chart([]) is None
+
+
+def _blind(power: PowerResult) -> list[object]:
+    from tests.unit.deployment.power_samples import point
+
+    return [point(8.0, None, one.variant, one.threads, one.mode) for one in power.points]
+
+
+def test_a_long_trace_is_thinned_and_keeps_its_ends() -> None:
+    trace = tuple((float(step), 1.0, None) for step in range(10_001))
+    short = thinned(trace)
+    assert len(short) <= 402
+    assert (short[0], short[-1]) == (trace[0], trace[-1])
+    assert thinned(trace[:3]) == list(trace[:3])
+
+
+def test_figures_hold_the_front_and_the_samples() -> None:
+    figures = json.loads(json.dumps(deploy_json(deployment(sweep(cap_w=7.0)))))
+    power = figures["power"]
+    assert power["taken"] == "least traffic, 2 threads, 15W"
+    assert power["front"] == [
+        "fastest, 2 threads, 15W",
+        "least traffic, 2 threads, 15W",
+        "fastest, 2 threads, 7W",
+    ]
+    points = {point["name"]: point for point in power["points"]}
+    assert points["fastest, 2 threads, MAXN"]["throttled"] is True
+    assert points["fastest, 1 thread, 7W"]["dominated_by"] == "fastest, 2 threads, 15W"
+    assert len(points["fastest, 1 thread, 7W"]["samples"]["windows_mj"]) == 3
+    assert [mode["reason"] for mode in power["modes"]] == ["", "", "", "it needs a reboot"]
+    assert len(figures["peers"]["onnxruntime"]["samples"]["rounds_ms"]) == 6
+    assert deploy_json(result())["power"] is None
+
+
+def test_a_page_carries_its_figures() -> None:
+    whole = deployment()
+    assert figures_in(render(whole)) == json.loads(json.dumps(deploy_json(whole)))
+    assert figures_in("<html></html>") is None
