@@ -17,8 +17,11 @@ from device_agent import power, wire
 from device_agent.door import Door, refuse
 from device_agent.files import Uploads, full_disk, place
 from device_agent.home import Home, RunFolder, private_folder, try_lock, write_private
+from device_agent.keeper import ModeKeeper
 from device_agent.lease import Client, Lease
+from device_agent.log import Log
 from device_agent.machine import Machine
+from device_agent.modes import PowerModes
 from device_agent.payloads import Payloads
 from device_agent.process import Terms
 from device_agent.sessions import Sessions
@@ -84,10 +87,13 @@ class Daemon:
         self._payloads = Payloads(settings.home, settings.python, settings.system_root)
         self._uploads = Uploads(os.path.join(folder, "uploads"))
         self._store = store or BundleStore(folder)
-        self._run_folder = RunFolder(folder)
+        self._log = Log(settings.log, quiet=settings.home is None)
+        self._run_folder = RunFolder(folder, self._recover)
         self._admit = (token or TicketBox(os.path.join(self._run_folder.path, "tickets"))).admit
         self._lease = Lease()
         self._sessions = Sessions(self._run_folder.path, self._lease)
+        modes = PowerModes(settings.system_root, self._run_folder.path, self._mode_lock)
+        self._modes = ModeKeeper(modes, self._lease, self._run_folder.clear, self._log.write)
         self._stop = threading.Event()
         self._clients: Dict[int, socket.socket] = {}
         self._count = 0
@@ -96,6 +102,19 @@ class Daemon:
         self.port = self._door.port
         if settings.home is not None:
             self._register(settings.home)
+
+    @property
+    def _mode_lock(self) -> str:
+        return os.path.join(self._settings.store_dir, "modes.lock")
+
+    def _recover(self, left: str) -> bool:
+        """Restores the power modes that a killed agent had changed; False where that fails."""
+        try:
+            PowerModes(self._settings.system_root, left, self._mode_lock).restore()
+        except (AgentError, OSError, ValueError, KeyError) as error:
+            self._log.write("%s; the next start tries again" % error)
+            return False
+        return True
 
     def _register(self, home: Home) -> None:
         record = {
@@ -112,6 +131,8 @@ class Daemon:
         """Serves until told to stop, by the host, by SIGTERM or by the parent's end."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
+        self._log.begin()
+        self._log.write("serves on port %d" % self.port)
         self._door.open()
         try:
             while not self._over():
@@ -119,10 +140,13 @@ class Daemon:
         finally:
             self._door.close()
             self._sessions.close_all()
+            self._modes.close()
+            self._log.write("ended")
             if self._settings.home is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(self._settings.home.record)
-            self._run_folder.remove()
+            if not self._modes.unrestored:
+                self._run_folder.remove()
             self._held.close()
 
     def _over(self) -> bool:
@@ -149,12 +173,14 @@ class Daemon:
         try:
             hello = wire.check_hello(data, self._admit)
         except AgentError as error:
+            self._log.write("nobody was let in: %s" % error)
             refuse(connection, [wire.frame(wire.error_reply(error))])
             return
         self._count += 1
         name = _printable(str(hello.get("client") or "another client"))
         client = Client(self._count, name, _printable(str(hello.get("identity") or "")))
         self._clients[client.number] = connection
+        self._log.write("client %d: %s" % (client.number, client.name))
         connection.setblocking(True)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         threading.Thread(target=self._serve, args=(connection, client), daemon=True).start()
@@ -171,8 +197,10 @@ class Daemon:
             refuse(connection, [wire.frame(wire.error_reply(error))])
         finally:
             self._sessions.close_owned(client)
+            self._modes.client_ended(client)
             self._lease.drop(client)
             connection.close()
+            self._log.write("client %d is gone" % client.number)
             del self._clients[client.number]
             self._quiet_since_s = time.monotonic()
             self._sessions.wake()
@@ -213,14 +241,14 @@ class Daemon:
         commands: Dict[str, Callable[[Header, Client], Optional[Header]]] = {
             "describe": lambda h, c: self._machine.describe(),
             "state": lambda h, c: self._machine.state(),
-            "sensor": lambda h, c: power.summary(power.choose(self._settings.system_root)),
+            "sensor": lambda h, c: self._sensor(),
             "file.has": lambda h, c: {"has": self._uploads.has(str(h["sha256"]))},
             "session.open": self._open,
             "session.attach": lambda h, c: self._sessions.attach(str(h["session"])),
             "session.status": self._status,
             "session.pause": lambda h, c: self._sessions.pause(str(h["session"]), True),
             "session.resume": lambda h, c: self._sessions.pause(str(h["session"]), False),
-            "session.close": lambda h, c: self._sessions.close(str(h["session"])),
+            "session.close": self._close,
             "session.place": self._place,
             "bundle.install": self._install,
             "bundle.activate": lambda h, c: self._store.activate(str(h["name"]), str(h["version"])),
@@ -228,6 +256,9 @@ class Daemon:
             "bundle.rollback": lambda h, c: {"version": self._store.rollback(str(h["name"]))},
             "bundle.remove": lambda h, c: self._store.remove(str(h["name"])),
             "bundle.path": lambda h, c: {"path": self._store.active_path(str(h["name"]))},
+            "modes.list": lambda h, c: self._modes.list(),
+            "modes.set": lambda h, c: self._modes.set(c, str(h["mode"]), str(h.get("session") or "")),
+            "modes.restore": lambda h, c: self._modes.restore(c),
             "device.holder": lambda h, c: self._lease.describe(),
             "device.hold": self._hold,
             "device.release": lambda h, c: self._lease.give_back(c),
@@ -251,6 +282,11 @@ class Daemon:
     def _present(self, client: Client) -> Callable[[], bool]:
         return lambda: not _hung_up(self._clients[client.number])
 
+    def _sensor(self) -> Header:
+        home = self._settings.home
+        facts = power.board_facts(home.board if home is not None else None)
+        return power.summary(power.choose(self._settings.system_root, facts))
+
     def _open(self, header: Header, client: Client) -> Header:
         engine, python = str(header["engine"]), header.get("python")
         command, site = self._payloads.command(engine, str(python) if python else None)
@@ -268,6 +304,11 @@ class Daemon:
             raise AgentError("bad_request", "a session needs threads and a time limit: %s" % (terms,))
         wait_s = float(header.get("wait_s", 0.0))
         return self._sessions.open(client, terms, wait_s, self._present(client))
+
+    def _close(self, header: Header, client: Client) -> None:
+        name = str(header["session"])
+        self._sessions.close(name)
+        self._modes.session_ended(name)
 
     def _status(self, header: Header, client: Client) -> Header:
         return self._sessions.status(str(header["session"]), float(header.get("wait_s", 0.0)))

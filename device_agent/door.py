@@ -2,8 +2,8 @@
 
 One thread watches all connections that have not said who they are, so that a silent or slow one costs a
 socket and nothing else. Such a connection has a deadline in all, not for each byte. There is room for some of
-them; where that is used up the one that has been silent for longest goes, because those that have a secret say
-it at once.
+them; where that is used up the one that has been silent for longest goes: those that have a secret say it at
+once.
 """
 
 from __future__ import annotations

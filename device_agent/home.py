@@ -151,17 +151,30 @@ class RunFolder:
     """
 
     def __init__(self, device: str, recover: Callable[[str], bool] = lambda _: True) -> None:
-        base = os.path.join(device, "run")
-        private_folder(base)
-        self.path = os.path.join(base, str(os.getpid()))
-        with locked(os.path.join(device, "run.lock")):
-            for entry in sorted(os.listdir(base)):
-                _clear(os.path.join(base, entry), recover)
+        self._base = os.path.join(device, "run")
+        self._cleaning = os.path.join(device, "run.lock")
+        self._recover = recover
+        private_folder(self._base)
+        self.path = os.path.join(self._base, str(os.getpid()))
+        with locked(self._cleaning):
+            self._clear()
             if os.path.exists(self.path):  # kept by `recover`, of a process with the same id
                 os.rename(self.path, "%s.%s" % (self.path, secrets.token_hex(4)))
             os.mkdir(self.path, 0o700)
             self._lock = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def clear(self) -> None:
+        """Clears away what agents left that were killed meanwhile."""
+        with locked(self._cleaning):
+            self._clear()
+
+    def _clear(self) -> None:
+        for entry in sorted(os.listdir(self._base)):
+            folder = os.path.join(self._base, entry)
+            with try_lock(os.path.join(folder, "lock")) as free:
+                if free and self._recover(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self) -> None:
         """Removes the folder; more than once is no error."""
@@ -169,9 +182,3 @@ class RunFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def _clear(folder: str, recover: Callable[[str], bool]) -> None:
-    with try_lock(os.path.join(folder, "lock")) as free:
-        if free and recover(folder):
-            shutil.rmtree(folder, ignore_errors=True)

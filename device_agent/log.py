@@ -1,0 +1,62 @@
+"""The agent's messages: who came and went, what ended how. Never a secret."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import Optional
+
+LIMIT_BYTES = 1 << 20
+
+
+class Log:
+    """Messages with the time of day, to a file of limited size or to stderr.
+
+    One older file is kept beside it (`.1`). With a file, whatever else the process prints goes there too.
+
+    Args:
+        path: of the file, None for stderr (systemd keeps that in its journal).
+        quiet: write nothing: the host that started this agent keeps its stderr for errors.
+        limit_bytes: size at which a new file begins.
+    """
+
+    def __init__(self, path: Optional[str], quiet: bool = False, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._path = path
+        self._quiet = quiet and path is None
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """From now on what this process prints goes to the file, if there is one.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        if self._path is not None:
+            self._redirect(self._path)
+
+    def write(self, text: str) -> None:
+        """One message; one that cannot be written, on a full disk, is dropped."""
+        if self._quiet:
+            return
+        line = "%s %s\n" % (time.strftime("%Y-%m-%d %H:%M:%S"), " ".join(text.split()))
+        with self._lock:
+            try:
+                if self._path is not None and os.fstat(2).st_size + len(line) > self._limit_bytes:
+                    os.replace(self._path, self._path + ".1")
+                    self._redirect(self._path)
+                os.write(2, line.encode())
+            except OSError:
+                return
+
+    @staticmethod
+    def _redirect(path: str) -> None:
+        sys.stdout.flush()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            for standard in (1, 2):
+                os.dup2(descriptor, standard)
+        finally:
+            os.close(descriptor)
