@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
+    from host.devices import DeviceEntry
     from targets import Board, HardwareModel
+
+_AT_ONCE = 16
 
 
 def devices() -> list[tuple[str, str]]:
     """Names of the devices with what each is and when it was calibrated, or why it does not answer."""
-    from host.calibration import board_of, calibrated
-    from host.errors import DeviceError, UserError
-    from host.transport import connect, device_names
+    from host.devices import DeviceEntry, Registry
 
-    found = []
-    for name in device_names():
-        try:
-            with connect(name) as device:
-                description = device.describe()
-        except DeviceError as error:
-            found.append((name, f"does not answer: {error}"))
-            continue
-        memory = description.memory_bytes / 2**30
-        text = f"{description.cpu_name}, {description.cores} cores, {memory:.0f} GiB"
-        try:
-            _, remark = calibrated(name, description, board_of(description, name))
-        except UserError as error:
-            remark = str(error)
-        found.append((name, f"{text}; {remark or 'not calibrated'}"))
-    return found
+    entries = [DeviceEntry("local", "local"), *Registry().entries().values()]
+    # A board that is off takes a while to say nothing: all are asked at once.
+    with ThreadPoolExecutor(max_workers=min(len(entries), _AT_ONCE)) as pool:
+        texts = list(pool.map(_device_text, entries))
+    return [(entry.name, text) for entry, text in zip(entries, texts, strict=True)]
+
+
+def _device_text(entry: DeviceEntry) -> str:
+    from host.calibration import board_of, calibrated
+    from host.errors import EdgeError, UserError
+    from host.transport import connect_entry
+
+    words = [word for word in (entry.address, entry.board, *(f"#{tag}" for tag in entry.tags)) if word]
+    registered = f"{' '.join(words)}; " if words else ""
+    try:
+        with connect_entry(entry) as device:
+            description = device.describe()
+    except EdgeError as error:
+        return f"{registered}does not answer: {error}"
+    memory = description.memory_bytes / 2**30
+    text = f"{registered}{description.cpu_name}, {description.cores} cores, {memory:.0f} GiB"
+    try:
+        _, remark = calibrated(entry.name, description, board_of(description, entry.name))
+    except UserError as error:
+        remark = str(error)
+    return f"{text}; {remark or 'not calibrated'}"
 
 
 def calibrate(

@@ -139,7 +139,7 @@ class Installer:
 
     def unit(self) -> Mapping[str, Any]:
         """Have the board's systemd start the agent for this user; says in `reason` why not."""
-        if self.status.unit["system"]:
+        if self.status.unit["system"] or not self.status.unit["available"]:
             return self.status.unit
         return order(self._link, "unit", home=self.status.home, text=self._unit_text(system=False))
 

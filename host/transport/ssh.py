@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from host.devices import DeviceEntry
 from host.devices.board_shell import shell
 from host.devices.install import Installer
+from host.devices.notes import note
 from host.errors import DeviceError, EdgeError, EngineError
 from host.payload import PayloadError, agent_archive, payload_for
 from host.ssh import Link
@@ -29,7 +29,6 @@ _TICKET = (
     ' && exec "$p" -m device_agent ticket --home "$h"'
 )
 _LAST_LINE = f'tail -n 1 "{_HOME}/device/agent.log"'
-_SAY = logging.getLogger("edgetlm.devices")
 
 
 class SshAgent:
@@ -72,7 +71,7 @@ class SshAgent:
             done = self.link.run(command, timeout_s=_TICKET_S)
             if done.code == _OTHER_VERSION and not installed:
                 self.installer().agent()
-                _SAY.info("%s: its agent was of another version and has been replaced", self.entry.name)
+                note(f"{self.entry.name}: its agent was of another version and has been replaced")
                 continue
             break
         name = self.entry.name
@@ -92,11 +91,15 @@ class SshAgent:
             )
         return ticket
 
-    def installer(self, progress: Callable[[int, int], None] = lambda done, total: None) -> Installer:
+    def installer(self) -> Installer:
         """What installs on this board."""
         if self._installer is None:
-            self._installer = Installer(self.link, self.home, progress)
+            self._installer = Installer(self.link, self.home)
         return self._installer
+
+    def use(self, installer: Installer) -> None:
+        """Install by this one from now on."""
+        self._installer = installer
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
         """Have the board hold what runs an engine, as this host has it; sent if it is not there.
@@ -115,7 +118,7 @@ class SshAgent:
             raise EngineError(f"{self.entry.name}: {error}") from error
         installer = self.installer()
         if installer.payload(payload, board):
-            _SAY.info("%s: sent what runs %s, %.1f MB", self.entry.name, engine, payload.size_bytes / 1e6)
+            note(f"{self.entry.name}: sent what runs {engine}, {payload.size_bytes / 1e6:.1f} MB")
             installer.prune()
         self._provided.add(engine)
 
@@ -178,4 +181,4 @@ def connect_ssh(entry: DeviceEntry, link: Link | None = None) -> Device:
         raise
     # A device that nobody closed is dropped, at the latest when the interpreter ends.
     weakref.finalize(connection, link.close)
-    return Device(entry.name, connection, False, agent, board=entry.board)
+    return Device(entry.name, connection, False, agent, board=entry.options.get("board", ""))

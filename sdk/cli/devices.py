@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sdk.cli.options import Verbose
+
+if TYPE_CHECKING:
+    from host.transport.doctor import Finding
+    from host.transport.installing import Installed
 
 
 def register(app: typer.Typer) -> None:
@@ -16,6 +20,14 @@ def register(app: typer.Typer) -> None:
 
 
 _DEVICES = typer.Typer(name="devices", help="Devices that this host knows.", no_args_is_help=True)
+
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the device; sdk devices list shows them.")
+]
+_System = Annotated[
+    bool,
+    typer.Option("--system", help="As a hardened service of the whole system, through sudo on the board."),
+]
 
 
 @_DEVICES.command("list")
@@ -27,11 +39,86 @@ def list_devices(verbose: Verbose = False) -> None:
     printing.print_devices(inventory.devices())
 
 
-@_DEVICES.command("calibrate")
-def calibrate_device(
-    name: Annotated[str, typer.Argument(help="Name of the device; sdk devices list shows them.")],
+@_DEVICES.command("add")
+def add_device(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name to give it.")],
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="USER@ADDRESS[:PORT]", help="Its SSH server, or an alias of ~/.ssh/config."
+        ),
+    ],
+    board: Annotated[
+        str,
+        typer.Option(
+            "--board", help="Kind of board; by default what its machine says. sdk targets lists them."
+        ),
+    ] = "",
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Word for a group of devices. May repeat."),
+    ] = None,
+    identity: Annotated[
+        str, typer.Option("--identity", metavar="FILE", help="Private key; by default those of ~/.ssh.")
+    ] = "",
+    no_install: Annotated[bool, typer.Option("--no-install", help="Only register it.")] = False,
+    system: _System = False,
     verbose: Verbose = False,
 ) -> None:
+    """Add a board that is reached over SSH: install the agent on it and recognise it."""
+    from sdk import administration
+    from sdk.cli.console import ConsoleProgress, print_line
+
+    request = administration.AddRequest(
+        name, host, board, tuple(tags or ()), identity, install=not no_install, system=system
+    )
+    with ConsoleProgress() as progress:
+        entry, installed = administration.add(request, progress)
+    if installed is None:
+        print_line(f"{name} is registered; next: sdk devices install-agent {name}")
+        return
+    _print_installed(installed)
+    print_line(f"next: sdk deploy MODEL --device {entry.name}")
+
+
+@_DEVICES.command("install-agent")
+def install_agent(name: _Name, system: _System = False, verbose: Verbose = False) -> None:
+    """Install the agent on a board, or bring it up to date; what is there already is not sent again."""
+    from sdk import administration
+    from sdk.cli.console import ConsoleProgress
+
+    with ConsoleProgress() as progress:
+        installed = administration.install(name, system, progress)
+    _print_installed(installed)
+
+
+@_DEVICES.command("doctor")
+def doctor(name: _Name, verbose: Verbose = False) -> None:
+    """Look at a device: what is missing and what to type. Exit code 1 if something is to be done."""
+    from sdk import administration
+
+    if not administration.doctor(name, _print_finding):
+        raise typer.Exit(1)
+
+
+@_DEVICES.command("remove")
+def remove_device(
+    name: _Name,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove the bundles installed there too.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Leave the board as it is.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Remove the agent from a board, and the board from the devices."""
+    from sdk import administration
+    from sdk.cli.console import print_line
+
+    for path in administration.remove(name, purge, forget):
+        print_line(f"removed {path} on {name}")
+    print_line(f"{name} is forgotten")
+
+
+@_DEVICES.command("calibrate")
+def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
     """Measure rates and memory levels of a device, for the programs made for it from now on."""
     from sdk import inventory
     from sdk.cli import printing
@@ -49,3 +136,33 @@ def targets(verbose: Verbose = False) -> None:
     from sdk.cli import printing
 
     printing.print_targets(inventory.targets())
+
+
+def _print_installed(installed: Installed) -> None:
+    from sdk.cli.console import print_line
+
+    machine, board, unit = installed.machine, installed.board, installed.unit
+    sent = (
+        f"{installed.sent_bytes / 1e6:.1f} MB sent"
+        if installed.sent_bytes
+        else "everything was there already"
+    )
+    memory = f"{machine.memory_bytes / 2**30:.1f} GiB"
+    print_line(f"board     {board.name}: {board.title}, {machine.cores} cores, {memory}")
+    print_line(f"agent     installed, {sent}")
+    if unit["system"]:
+        service = "a unit of the system starts it"
+    elif unit["enabled"]:
+        service = "a unit of the user starts it" + ("" if unit["linger"] else ", while somebody is logged in")
+    else:
+        service = f"whoever connects starts it ({unit['reason']})"
+    print_line(f"service   {service}")
+
+
+def _print_finding(finding: Finding) -> None:
+    from sdk.cli.console import print_line
+
+    mark = "ok" if finding.good else "--"
+    print_line(f"{mark} {finding.topic:<12} {finding.text}")
+    if finding.advice:
+        print_line(f"   {'':<12} {finding.advice}")

@@ -20,8 +20,10 @@ from types import FrameType
 import typer
 from typer.exceptions import TyperException
 
+from host.devices import notes
 from host.errors import EdgeError
 from sdk.cli import bundles, compile_model, deploy, devices, env, explain, profile, records, run, tlm, tune
+from sdk.cli.console import print_line
 from sdk.cli.options import State
 from targets import BoardFileError
 
@@ -30,6 +32,14 @@ _INTERRUPTED = 130
 
 class Interrupted(BaseException):
     """Ctrl-C or a request to terminate."""
+
+
+class _Notes(logging.Handler):
+    """Remarks from below, as lines among the others."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        print_line(f"note: {record.getMessage()}")
 
 
 def build_app() -> typer.Typer:
@@ -54,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Libraries' remarks are not for a user: an error is one line of ours, and stderr is for errors.
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
+    notes.show(_Notes())
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return _run(arguments, state)

@@ -1,0 +1,154 @@
+"""Adding, examining and removing the user's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from host.devices import DeviceEntry
+    from host.transport.doctor import Finding
+    from host.transport.installing import Installed
+
+
+class Progress(Protocol):
+    """What installing tells of itself."""
+
+    def stage(self, name: str) -> None:
+        """A new stage begins."""
+
+    def advance(self, done: int, total: int) -> None:
+        """So much of the stage is done."""
+
+
+@dataclass(frozen=True)
+class AddRequest:
+    """A board to add.
+
+    Attributes:
+        name: that the user gives it.
+        address: user@address:port; user and port may be missing.
+        board: kind of board, "" to go by what its machine says.
+        tags: words for groups of devices.
+        identity: private key file, "" for those of the SSH configuration.
+        install: put the agent on it.
+        system: as a hardened service of the whole system.
+    """
+
+    name: str
+    address: str
+    board: str = ""
+    tags: tuple[str, ...] = ()
+    identity: str = ""
+    install: bool = True
+    system: bool = False
+
+
+def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed | None]:
+    """Add a board: reach it, install the agent, recognise it, and register it.
+
+    Raises:
+        UserError: the name, the address or the board cannot be.
+        DeviceError: the board does not answer, or cannot run the agent; nothing is registered, and the same
+            command goes on where this one was.
+    """
+    from host.devices import DeviceEntry, Registry
+    from host.devices.entry import checked, parse_address
+    from host.transport.installing import check_new, install_agent
+    from host.transport.ssh import link_to
+
+    user, host, port = parse_address(request.address)
+    options = {"identity": request.identity, "board": request.board}
+    entry = checked(
+        DeviceEntry(
+            request.name,
+            "ssh",
+            host,
+            user,
+            port,
+            board=request.board,
+            tags=tuple(dict.fromkeys(request.tags)),
+            options={name: value for name, value in options.items() if value},
+        )
+    )
+    check_new(entry)
+    if not request.install:
+        progress.stage("connect")
+        link_to(entry).close()
+        Registry().add(entry)
+        return entry, None
+    installed = install_agent(entry, request.system, progress.advance, progress.stage)
+    Registry().add(installed.entry)
+    return installed.entry, installed
+
+
+def install(name: str, system: bool, progress: Progress) -> Installed:
+    """Install the agent on a registered board, or bring it up to date.
+
+    Raises:
+        UnknownDeviceError: no device has this name.
+        DeviceError: it does not answer, cannot run the agent, or is not reached over SSH.
+    """
+    from host.devices import Registry
+    from host.transport.installing import install_agent, ssh_entry
+
+    installed = install_agent(ssh_entry(name), system, progress.advance, progress.stage)
+    Registry().set_board(name, installed.board.name)
+    return installed
+
+
+def remove(name: str, purge: bool = False, forget: bool = False) -> list[str]:
+    """Remove the agent from a board and the board from the registry.
+
+    Args:
+        name: of the device.
+        purge: remove the bundles installed there too.
+        forget: leave the board as it is; for one that does not answer any more.
+
+    Returns:
+        What was removed on the board.
+
+    Raises:
+        UnknownDeviceError: no device has this name.
+        DeviceError: it does not answer; it stays registered.
+    """
+    from host.devices import Registry
+    from host.devices.install import remove_from_board
+    from host.errors import DeviceError
+    from host.transport.ssh import link_to
+
+    entry = Registry().get(name)
+    removed: list[str] = []
+    if entry.kind == "ssh" and not forget:
+        try:
+            with link_to(entry) as link:
+                removed = remove_from_board(link, entry.options.get("home", ""), purge)
+        except DeviceError as error:
+            raise DeviceError(
+                f"{error}; to forget it all the same: sdk devices remove {name} --forget"
+            ) from error
+    Registry().remove(name)
+    return removed
+
+
+def doctor(name: str, tell: Callable[[Finding], None]) -> bool:
+    """Look at a device; tells of each finding and returns whether all is well.
+
+    Raises:
+        UnknownDeviceError: no device has this name.
+        DeviceError: a device that is not reached over SSH does not answer.
+    """
+    from host.devices import Registry
+    from host.transport import connect_entry
+    from host.transport.doctor import examine_board, examine_device
+
+    entry = Registry().find(name)
+    if entry.kind == "ssh":
+        findings = examine_board(entry)
+    else:
+        with connect_entry(entry) as device:
+            findings = list(examine_device(device))
+    for finding in findings:
+        tell(finding)
+    return all(finding.good or not finding.advice for finding in findings)
