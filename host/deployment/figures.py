@@ -176,6 +176,7 @@ def power(result: PowerResult) -> dict[str, Any]:
             for mode in result.modes
         ],
         "remarks": list(result.remarks),
+        "advice": result.advice,
     }
 
 

@@ -137,8 +137,7 @@ def decided(
         gain=gain(untuned, best, "latency") if untuned is not None else None,
         energy_gain=gain(untuned, best, "energy") if untuned is not None else None,
     )
-    elsewhere = better_elsewhere(result)
-    return replace(result, remarks=(*remarks, *([elsewhere] if elsewhere else [])))
+    return replace(result, remarks=tuple(remarks), advice=better_elsewhere(result))
 
 
 def better_elsewhere(result: PowerResult) -> str:

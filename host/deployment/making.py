@@ -121,6 +121,29 @@ class Maker:
         lowered = compiling.lower_model(model, self.profile, self.clock)
         constructed = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
         plan, tuning = self._learned(model, lowered, constructed)
+        return self.assembled(model, lowered, plan, constructed, tuning)
+
+    def assembled(
+        self,
+        model: ImportedModel,
+        lowered: LoweredModel,
+        plan: compiling.Plan,
+        constructed: compiling.Plan,
+        tuning: TuneResult | None,
+    ) -> compiling.Compiled:
+        """Build a plan and write its bundle; what is returned no longer holds the parameters.
+
+        Args:
+            model: the imported model.
+            lowered: the same, lowered.
+            plan: a program for each task.
+            constructed: those that were made without measuring.
+            tuning: what measuring found out; None where nothing was measured.
+
+        Raises:
+            BuildError: a kernel does not compile.
+            DeviceFull: no space left.
+        """
         made = compiling.build(lowered, self.profile, plan, self.folder / "lib.so", self.clock)
         with self.clock.stage("compile"):
             draft = self._draft(model, "tvm")

@@ -149,10 +149,10 @@ class PowerResult:
         taken: the point that is deployed; None where nothing was to be chosen.
         why: one sentence.
         modes: every mode that the agent lists.
-        seconds_per_mode: what the sweep cost, by mode.
         gain: time of the untuned model over that of the deployed one, with bounds; None where not tuned.
         energy_gain: the same of energy; None where energy is unavailable.
-        remarks: what the user should know.
+        remarks: what the user should know, told already while it was measured.
+        advice: a power mode that would serve the objective better, "" for none.
     """
 
     objective: str
@@ -165,6 +165,7 @@ class PowerResult:
     gain: Estimate | None = None
     energy_gain: Estimate | None = None
     remarks: tuple[str, ...] = ()
+    advice: str = ""
 
     @property
     def front(self) -> ParetoFront:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING
 from host.deployment import compile as compiling
 from host.deployment.boards import Boards, device_names
 from host.deployment.clock import StageClock
+from host.deployment.compile import Compiled, one_line
+from host.deployment.finals import Field, hold_finals, require_sensor
 from host.deployment.making import Maker, check_file, read_model, versions
 from host.deployment.options import DeployOptions, Progress, Silence
 from host.deployment.profiles import profile_of
 from host.deployment.tune import recall, records_of
-from host.errors import ImportFailed, UserError
+from host.deployment.variants import variants_of
+from host.errors import BuildError, EngineError, ImportFailed, MeasureError, UserError
+from host.model import ImportedModel
 
 if TYPE_CHECKING:
+    from host.deployment.power import PowerResult
     from host.tuning.result import TuneResult
     from targets import MachineDescription
 
@@ -36,6 +41,8 @@ class TunedModel:
         seconds: by stage, with "total".
         versions: by name, of host and device.
         command: the command line.
+        power: the tuned model beside the untuned one, and variants and power modes where they were asked for;
+            None where the whole model could not be measured.
     """
 
     name: str
@@ -47,6 +54,7 @@ class TunedModel:
     seconds: Mapping[str, float]
     versions: Mapping[str, str]
     command: str
+    power: PowerResult | None = None
 
 
 def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
@@ -77,6 +85,7 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
 
 def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Path) -> TunedModel:
     machine = boards.lead.describe()
+    require_sensor(boards.lead, options)
     profile = profile_of(boards.lead, options.threads, clock.progress.note)
     maker = Maker(options, profile, folder, clock, boards.lead, boards.replace, boards.others(profile))
     model = read_model(options, clock)
@@ -85,7 +94,8 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
     lowered = compiling.lower_model(model, profile, clock)
     constructed = compiling.propose(lowered, profile, options.seed, clock)
     plan = recall(constructed, profile, records_of(options))
-    _, tuning = maker.tuning(model).improve(lowered, constructed, plan)
+    plan, tuning = maker.tuning(model).improve(lowered, constructed, plan)
+    power = _finals(boards, maker, model, lambda: maker.assembled(model, lowered, plan, constructed, tuning))
     return TunedModel(
         name=model.name,
         device=options.device,
@@ -96,4 +106,24 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
         seconds=clock.seconds(),
         versions={**versions(), **profile.software},
         command=options.command,
+        power=power,
     )
+
+
+def _finals(
+    boards: Boards, maker: Maker, model: ImportedModel, assemble: Callable[[], Compiled]
+) -> PowerResult | None:
+    """The tuned model beside the untuned one; None, with a note, where nobody asked and it cannot be done."""
+    options, clock = maker.options, maker.clock
+    assert isinstance(options, DeployOptions)
+    try:
+        variants = variants_of(maker, assemble(), options.needs_energy)
+        inputs = model.golden[0].inputs
+        return hold_finals(
+            Field(boards.lead, model.signature, model.golden, inputs, clock), variants, options
+        )
+    except (BuildError, EngineError, MeasureError) as error:
+        if options.needs_energy or options.power_modes:
+            raise
+        clock.progress.note(f"the tuned model was not measured as a whole: {one_line(error)}")
+        return None

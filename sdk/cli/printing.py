@@ -18,6 +18,8 @@ from sdk.report.tuning import STOPPED
 if TYPE_CHECKING:
     from host.calibration import Calibration
     from host.deployment.explain import Explanation
+    from host.deployment.power import PowerResult
+    from host.measure.bounds import Estimate
     from host.tuning.result import TuneResult
     from targets import HardwareModel
 
@@ -55,6 +57,8 @@ def print_deployment(deployment: Deployment) -> None:
         print_line(f"kernels   {kernels_text(result)}")
     if result.tuning is not None:
         print_tuning(result.tuning)
+    if result.power is not None:
+        print_power(result.power)
     print_line(f"bundle    {result.bundle}{' (installed and active)' if result.installed else ''}")
     print_line(f"report    {deployment.report}")
 
@@ -126,6 +130,8 @@ def print_tuned(result: TunedModel) -> None:
     print_line("")
     print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
     print_tuning(result.tuning)
+    if result.power is not None:
+        print_power(result.power)
     print_line(f"records   {result.records}")
 
 
@@ -151,6 +157,32 @@ def print_tuning(tuning: TuneResult) -> None:
             f"{'learned' if number == 1 else '':<9} withheld error {training.before:.3f} -> "
             f"{training.after:.3f}, {used}, {training.seconds:.1f} s"
         )
+
+
+def print_power(power: PowerResult) -> None:
+    """What was taken and why, what tuning gained, and the front of latency and energy."""
+    print_line(f"taken     {power.why}")
+    if power.gain is not None:
+        text = f"untuned / tuned = {power.gain.value:.2f}{_bounds(power.gain)} in time"
+        if power.energy_gain is not None:
+            text += f", {power.energy_gain.value:.2f}{_bounds(power.energy_gain)} in energy"
+        print_line(f"gain      {text}")
+    front = power.front
+    for index, point in enumerate(front.front if len(power.points) > 1 else ()):
+        assert point.latency_s is not None and point.gross_j is not None
+        watts = f", {point.mean_w:.2f} W" if point.mean_w is not None else ""
+        print_line(
+            f"{'front' if index == 0 else '':<9} {point.latency_s.value * 1e3:.3f} ms, "
+            f"{point.gross_j.value * 1e3:.3g} mJ a run{watts}: {point.name}"
+        )
+    if front.reason and (power.modes or power.objective != "latency"):
+        print_line(f"front     none: {front.reason}")
+    if power.advice:
+        print_line(f"advice    {power.advice}")
+
+
+def _bounds(estimate: Estimate) -> str:
+    return f" ({estimate.low:.2f} to {estimate.high:.2f})" if estimate.bounded else ""
 
 
 def print_profile(result: DeployResult) -> None:

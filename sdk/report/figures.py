@@ -74,6 +74,7 @@ def tune_json(result: TunedModel) -> dict[str, Any]:
         "threads": result.threads,
         "records": result.records,
         **figures.tuning(result.tuning),
+        "power": None if result.power is None else figures.power(result.power),
         "stages": dict(result.seconds),
         "versions": dict(result.versions),
         "command": result.command,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sdk.report.charts import SOURCE_COLOURS, Chart, make_chart
+from sdk.report.figures import tune_json
 from sdk.report.page import render_page
+from sdk.report.power import power_context
+from sdk.report.power_charts import power_charts
+
+_MOST_KERNELS = 25
 
 if TYPE_CHECKING:
     from host.deployment import TunedModel
@@ -23,7 +28,11 @@ STOPPED = {
 
 def tuning_charts(result: TuneResult) -> dict[str, Chart | None]:
     """The charts of a tuning by name."""
-    return {"curve": curve_chart(result), "proposals": shares_chart(result)}
+    return {
+        "curve": curve_chart(result),
+        "proposals": shares_chart(result),
+        "tuned-kernels": tuned_kernels_chart(result),
+    }
 
 
 def curve_chart(result: TuneResult) -> Chart | None:
@@ -62,8 +71,53 @@ def shares_chart(result: TuneResult) -> Chart | None:
     return chart
 
 
+def tuned_kernels_chart(result: TuneResult) -> Chart | None:
+    """Time of each kernel in a run of the model with the first program measured and the best one."""
+    known = [
+        (task.name, task.weight * task.first_s * 1e6, task.weight * task.best_s * 1e6)
+        for task in result.tasks
+        if task.first_s is not None and task.best_s is not None
+    ]
+    if not known:
+        return None
+    total = sum(best for _, _, best in known)
+    shown = sorted(known, key=lambda one: -one[1])[:_MOST_KERNELS]
+    names = [name for name, _, _ in shown]
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": label,
+            "y": names,
+            "x": [one[column] for one in shown],
+            "text": texts,
+            "marker": {"color": colour},
+        }
+        for label, column, colour, texts in (
+            ("first program", 1, "#999999", [""] * len(shown)),
+            ("best program", 2, "#0072b2", [f"{best / total:.1%}" for _, _, best in shown]),
+        )
+    ]
+    chart = make_chart(
+        traces, "microseconds in one run of the model", height=130 + 34 * len(shown), legend=True
+    )
+    chart["layout"]["yaxis"] |= {"autorange": "reversed", "tickfont": {"size": 10}}
+    return chart
+
+
 def render_tuning(result: TunedModel) -> str:
     """The report of `sdk tune` as text."""
+    charts = tuning_charts(result.tuning)
+    context: dict[str, Any] = {"power": None}
+    if result.power is not None:
+        charts |= power_charts(result.power)
+        context = power_context(result.power)
     return render_page(
-        "tune.html.j2", tuning_charts(result.tuning), result=result, tuning=result.tuning, stopped=STOPPED
+        "tune.html.j2",
+        charts,
+        tune_json(result),
+        result=result,
+        tuning=result.tuning,
+        stopped=STOPPED,
+        **context,
     )

@@ -110,7 +110,7 @@ def test_the_deployed_one_is_of_the_mode_that_the_board_goes_back_to() -> None:
     result = decided(points, DeployOptions(Path("m"), objective="energy"), "home")
     assert result.taken is points[0]
     assert [one.mode for one in result.front.front] == ["home", "low"]
-    assert result.remarks == ("power mode low would save 60% of the energy (fastest, 1 thread, low)",)
+    assert result.advice == "power mode low would save 60% of the energy (fastest, 1 thread, low)"
     capped = DeployOptions(Path("m"), objective="energy", power_cap_w=5.0)
     with pytest.raises(MeasureError, match="the closest is fastest, 1 thread, home with 10"):
         decided(points, capped, "home")
