@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.errors import ModelFileError, UserError
+from host.errors import ModelFileError
+from sdk.device import Device
+from sdk.fleet import FleetDeployment, deploy_fleet, names_several
 from sdk.model import Deployment, Model
+from sdk.module_file import as_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,9 +24,26 @@ if TYPE_CHECKING:
     from host.deployment.explain import Explanation
     from host.deployment.options import Size
     from host.manifest import Manifest
-    from host.transport import Device
 
 PathLike = str | Path
+
+__all__ = [
+    "Deployment",
+    "Device",
+    "FleetDeployment",
+    "Model",
+    "compile",
+    "connect",
+    "deploy",
+    "deploy_fleet",
+    "explain",
+    "load",
+    "names_several",
+    "profile",
+    "read_arrays",
+    "tune",
+    "write_arrays",
+]
 
 
 def deploy(
@@ -33,9 +53,13 @@ def deploy(
     example_inputs: Sequence[Any] = (),
     backend: str = "auto",
     objective: str = "latency",
+    power_cap_w: float | None = None,
+    power_modes: Sequence[str] = (),
     trials: int = 0,
     budget_s: float = 0.0,
     train: bool = True,
+    reconnect_s: float = 300.0,
+    wait_s: float = 0.0,
     records: str = "",
     threads: int = 0,
     shapes: Mapping[str, tuple[Size, ...]] | None = None,
@@ -56,10 +80,15 @@ def deploy(
         device: name of the device.
         example_inputs: tensors for a torch module; their shapes are the model's.
         backend: "auto" takes whichever verified engine is faster, else "tvm", "onnxruntime", "litert".
-        objective: "latency" or "energy": what "auto" goes by.
+        objective: "latency", "energy" (joules of a run) or "edp" (their product): what "auto" and the choice
+            among variants of the model go by.
+        power_cap_w: greatest mean gross watts within the boundary of the device's sensor; None for no limit.
+        power_modes: power modes to measure in as well, by name, or "all"; the device is left as it was.
         trials: kernels to measure in all; 0 measures only the finished model, unless there is a `budget_s`.
         budget_s: seconds that measuring kernels may take; 0 sets no limit.
         train: whether the language model learns from what is measured.
+        reconnect_s: seconds that a device which goes away while kernels are measured is waited for.
+        wait_s: seconds to wait for a device that another host has.
         records: store of records, a SQLite file or an SQLAlchemy URL; the user's own if "".
         threads: threads for the model; 0 takes all cores of the device.
         shapes: shapes of inputs with open dimensions, by name, or sizes by the name of a dimension; one
@@ -85,7 +114,7 @@ def deploy(
     from sdk.report.html import render
     from sdk.report.page import StagedPage
 
-    with _as_file(model, example_inputs, name) as path:
+    with as_file(model, example_inputs, name) as path:
         options = DeployOptions(
             model=path,
             name=name,
@@ -97,10 +126,14 @@ def deploy(
             trials=trials,
             budget_s=budget_s,
             train=train,
+            reconnect_s=reconnect_s,
+            wait_s=wait_s,
             records=records,
             command=command or f"sdk.deploy({str(model)!r}, device={device!r})",
             device=device,
             objective=objective,
+            power_cap_w=power_cap_w,
+            power_modes=tuple(power_modes),
             bundle=Path(bundle) if bundle is not None else None,
             peers=tuple(peers) if peers is not None else None,
             peer_files=dict(peer_files or {}),
@@ -148,7 +181,7 @@ def compile(
     """
     from host.deployment import CompileOptions, compile_bundle
 
-    with _as_file(model, example_inputs, name) as path:
+    with as_file(model, example_inputs, name) as path:
         options = CompileOptions(
             model=path,
             name=name,
@@ -166,9 +199,14 @@ def tune(
     *,
     device: str = "local",
     example_inputs: Sequence[Any] = (),
+    objective: str = "latency",
+    power_cap_w: float | None = None,
+    power_modes: Sequence[str] = (),
     trials: int = 0,
     budget_s: float = 0.0,
     train: bool = True,
+    reconnect_s: float = 300.0,
+    wait_s: float = 0.0,
     records: str = "",
     threads: int = 0,
     shapes: Mapping[str, tuple[Size, ...]] | None = None,
@@ -184,11 +222,16 @@ def tune(
 
     Args:
         model: see `deploy`.
-        device: see `deploy`.
+        device: name of the device; several of a kind with commas, or `tag:NAME`, measure side by side.
         example_inputs: see `deploy`.
+        objective: what the choice among variants of the tuned model goes by; see `deploy`.
+        power_cap_w: see `deploy`.
+        power_modes: see `deploy`.
         trials: kernels to measure in all; 0 sets no limit.
         budget_s: seconds in all; 0 sets no limit. It ends earlier when little more is expected.
         train: whether the language model learns from what is measured.
+        reconnect_s: seconds that a device which goes away while kernels are measured is waited for.
+        wait_s: seconds to wait for a device that another host has.
         records: store of records, a SQLite file or an SQLAlchemy URL; the user's own if "".
         threads: see `deploy`.
         shapes: see `deploy`.
@@ -205,7 +248,7 @@ def tune(
     from sdk.report.page import StagedPage
     from sdk.report.tuning import render_tuning
 
-    with _as_file(model, example_inputs, name) as path:
+    with as_file(model, example_inputs, name) as path:
         options = DeployOptions(
             model=path,
             name=name,
@@ -215,9 +258,14 @@ def tune(
             trials=trials,
             budget_s=budget_s,
             train=train,
+            reconnect_s=reconnect_s,
+            wait_s=wait_s,
             records=records,
             command=command or f"sdk.tune({str(model)!r}, device={device!r})",
             device=device,
+            objective=objective,
+            power_cap_w=power_cap_w,
+            power_modes=tuple(power_modes),
         )
         default = Path("edgetlm-out") / (name or path.stem) / "tuning.html"
         with StagedPage(Path(report) if report is not None else default) as page:
@@ -226,8 +274,12 @@ def tune(
     return result
 
 
-def connect(device: str = "local") -> Device:
+def connect(device: str = "local", *, wait_s: float = 0.0) -> Device:
     """Connect to a device; use it in a `with` block.
+
+    Args:
+        device: name of the device.
+        wait_s: how long to wait for it where another host has it.
 
     Raises:
         UnknownDeviceError: no device has this name.
@@ -235,7 +287,7 @@ def connect(device: str = "local") -> Device:
     """
     from host.transport import connect as run_connect
 
-    return run_connect(device)
+    return Device(run_connect(device, wait_s))
 
 
 def load(bundle: PathLike, *, device: str = "local") -> Model:
@@ -323,16 +375,3 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     with writing(path), path.open("wb") as file:
         np.savez(file, allow_pickle=False, **dict(arrays))
-
-
-def _as_file(model: Any, example_inputs: Sequence[Any], name: str) -> Any:
-    """A context in which the model is a file."""
-    from contextlib import nullcontext
-
-    if isinstance(model, str | Path):
-        if example_inputs:
-            raise UserError("example_inputs go with a torch module, not with a file; use shapes")
-        return nullcontext(Path(model))
-    from sdk.module_file import exported
-
-    return exported(model, tuple(example_inputs), name or type(model).__name__.lower())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from host.errors import ShapeError
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from host.deployment import DeployResult
     from host.model import Signature, TensorSpec
+    from host.transport import Device
+
+    Inputs = Mapping[str, np.ndarray] | Sequence[np.ndarray] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,88 @@ class Deployment:
         return self.result.bundle
 
 
-class Model:
-    """A bundle loaded in a session of its own on a device.
+class LoadedBundle:
+    """A bundle loaded in a session of its own on a connected device.
+
+    Args:
+        path: bundle directory or zip.
+        device: connected.
+
+    Raises:
+        ModelFileError: there is no bundle.
+        BundleError: it is damaged.
+        EngineError: the device cannot run it.
+    """
+
+    def __init__(self, path: Path, device: Device) -> None:
+        from host import bundle
+
+        with ExitStack() as stack:
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-"))
+            directory = bundle.unpacked(path, Path(scratch))
+            manifest = bundle.load(directory)
+            self.signature: Signature = manifest.typed_signature()
+            self._session = stack.enter_context(
+                device.open_session(manifest.backend, threads=manifest.threads)
+            )
+            self._session.load(bundle.runnable(directory, manifest))
+            self._stack = stack.pop_all()
+
+    def close(self) -> None:
+        """End the session."""
+        self._stack.close()
+
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """One inference.
+
+        Args:
+            inputs: arrays by input name, or a list in the signature's order, or the array of the only input;
+                with the signature's shapes and types, of any length in its range.
+
+        Returns:
+            Outputs by name.
+
+        Raises:
+            ShapeError: an input is missing, unknown, or does not fit.
+            DeviceError: the device or its session went away.
+        """
+        named = self._named(inputs)
+        unknown = sorted(set(named) - {spec.name for spec in self.signature.inputs})
+        if unknown:
+            raise ShapeError(f"the model has no input {unknown[0]!r}: it takes {self._names()}")
+        ordered = [self._checked(spec, named) for spec in self.signature.inputs]
+        self.signature.length_of([value.shape for value in ordered])
+        outputs = self._session.run(ordered)
+        return {spec.name: value for spec, value in zip(self.signature.outputs, outputs, strict=True)}
+
+    def _named(self, inputs: Inputs) -> Mapping[str, np.ndarray]:
+        if isinstance(inputs, Mapping):
+            return inputs
+        values: list[Any] = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        expected = len(self.signature.inputs)
+        if len(values) != expected:
+            raise ShapeError(f"inputs given: {len(values)}, the model takes {expected}: {self._names()}")
+        return {spec.name: value for spec, value in zip(self.signature.inputs, values, strict=True)}
+
+    def _names(self) -> str:
+        return ", ".join(spec.name for spec in self.signature.inputs)
+
+    def _checked(self, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        if spec.name not in inputs:
+            raise ShapeError(f"input {spec.name!r} is missing: the model takes {self._names()}")
+        value = inputs[spec.name]
+        if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+            raise ShapeError(f"input {spec.name!r} is a {type(value).__name__}: give a numpy array")
+        if str(value.dtype) != spec.dtype:
+            raise ShapeError(
+                f"input {spec.name!r} is {value.dtype}{list(value.shape)}, the model takes "
+                f"{self.signature.type_of(spec)}"
+            )
+        return value
+
+
+class Model(LoadedBundle):
+    """A bundle loaded on a device that is connected for it alone; a context manager.
 
     Args:
         path: bundle directory or zip.
@@ -51,19 +134,12 @@ class Model:
     """
 
     def __init__(self, path: Path, device: str) -> None:
-        from host import bundle
         from host.transport import connect
 
         with ExitStack() as stack:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-"))
-            directory = bundle.unpacked(path, Path(scratch))
-            manifest = bundle.load(directory)
-            self.signature: Signature = manifest.typed_signature()
-            board = stack.enter_context(connect(device))
-            self._session = stack.enter_context(
-                board.open_session(manifest.backend, threads=manifest.threads)
-            )
-            self._session.load(bundle.runnable(directory, manifest))
+            super().__init__(path, stack.enter_context(connect(device)))
+            # The session ends before the connection.
+            stack.push(self._stack)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Model:
@@ -73,42 +149,3 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """End the session."""
-        self._stack.close()
-
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One inference.
-
-        Args:
-            inputs: arrays by input name, with the signature's shapes and types; of any length in its range.
-
-        Returns:
-            Outputs by name.
-
-        Raises:
-            ShapeError: an input is missing, unknown, or does not fit.
-            DeviceError: the device or its session went away.
-        """
-        unknown = sorted(set(inputs) - {spec.name for spec in self.signature.inputs})
-        if unknown:
-            raise ShapeError(f"the model has no input {unknown[0]!r}: it takes {self._names()}")
-        ordered = [self._checked(spec, inputs) for spec in self.signature.inputs]
-        self.signature.length_of([value.shape for value in ordered])
-        outputs = self._session.run(ordered)
-        return {spec.name: value for spec, value in zip(self.signature.outputs, outputs, strict=True)}
-
-    def _names(self) -> str:
-        return ", ".join(spec.name for spec in self.signature.inputs)
-
-    def _checked(self, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        if spec.name not in inputs:
-            raise ShapeError(f"input {spec.name!r} is missing: the model takes {self._names()}")
-        value = inputs[spec.name]
-        if str(value.dtype) != spec.dtype:
-            raise ShapeError(
-                f"input {spec.name!r} is {value.dtype}{list(value.shape)}, the model takes "
-                f"{self.signature.type_of(spec)}"
-            )
-        return value

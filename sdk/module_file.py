@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +31,16 @@ def exported(module: Any, example_inputs: tuple[Any, ...], name: str) -> Iterato
         path = Path(folder) / f"{name}.pt2"
         export_module(module.eval(), example_inputs, path)
         yield path
+
+
+def as_file(model: Any, example_inputs: Sequence[Any], name: str) -> AbstractContextManager[Path]:
+    """A context in which a model is a file: its own, or what a torch module is exported to.
+
+    Raises:
+        UserError: a file with example inputs, or neither a file nor a module.
+    """
+    if isinstance(model, str | Path):
+        if example_inputs:
+            raise UserError("example_inputs go with a torch module, not with a file; use shapes")
+        return nullcontext(Path(model))
+    return exported(model, tuple(example_inputs), name or type(model).__name__.lower())

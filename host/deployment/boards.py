@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class Boards:
         try:
             self._machine = self.lead.describe()
             for name, device in self._devices.items():
-                self._check(name, device)
+                require_alike(self._lead, self._machine, name, device)
         except (DeviceError, UserError):
             self.close()
             raise
@@ -73,43 +73,8 @@ class Boards:
 
     def others(self, profile: DeviceProfile) -> tuple[Unit, ...]:
         """The devices beside the lead, those too that did not answer yet; whoever gets them closes them."""
-        from host.tuning.unit import DeviceUnit
-
-        return tuple(
-            DeviceUnit(name, profile, self._joining(name), self._devices.get(name))
-            for name in self._names
-            if name != self._lead
-        )
-
-    def _joining(self, name: str) -> Callable[[], Device]:
-        from host.transport import connect
-
-        def join() -> Device:
-            device = connect(name, self._wait_s)
-            try:
-                self._check(name, device)
-            except UserError as error:
-                device.close()
-                raise DeviceError(str(error)) from error
-            except DeviceError:
-                device.close()
-                raise
-            return device
-
-        return join
-
-    def _check(self, name: str, device: Device) -> None:
-        """Refuse a device of another kind than the lead's.
-
-        Raises:
-            UserError: it is; the message says in what.
-        """
-        difference = difference_of(self._lead, self._machine, name, device.describe())
-        if difference:
-            raise UserError(
-                f"{self._lead} and {name} are not of one kind: {difference}; one job is measured on boards "
-                "of one kind, so give each kind a command of its own"
-            )
+        names = [name for name in self._names if name != self._lead]
+        return units_beside(self._lead, self._machine, names, profile, self._wait_s, self._devices)
 
     def close(self) -> None:
         """Close every connection."""
@@ -135,6 +100,61 @@ def device_names(text: str) -> tuple[str, ...]:
     from host.devices import resolve
 
     return tuple(entry.name for entry in resolve(text))
+
+
+def units_beside(
+    lead: str,
+    machine: MachineDescription,
+    names: Sequence[str],
+    profile: DeviceProfile,
+    wait_s: float = 0.0,
+    connected: Mapping[str, Device] | None = None,
+) -> tuple[Unit, ...]:
+    """Devices that measure beside another of their kind.
+
+    Args:
+        lead: name of that one.
+        machine: what it is.
+        names: of the devices.
+        profile: of all of them.
+        wait_s: how long to wait for a device that another host has.
+        connected: those that are connected already, by name; from now on they are the units'.
+    """
+    from host.tuning.unit import DeviceUnit
+
+    def joining(name: str) -> Callable[[], Device]:
+        def join() -> Device:
+            from host.transport import connect
+
+            device = connect(name, wait_s)
+            try:
+                require_alike(lead, machine, name, device)
+            except UserError as error:
+                device.close()
+                raise DeviceError(str(error)) from error
+            except DeviceError:
+                device.close()
+                raise
+            return device
+
+        return join
+
+    there = connected or {}
+    return tuple(DeviceUnit(name, profile, joining(name), there.get(name)) for name in names)
+
+
+def require_alike(lead: str, machine: MachineDescription, name: str, device: Device) -> None:
+    """Refuse a device of another kind than the lead's.
+
+    Raises:
+        UserError: it is; the message says in what.
+    """
+    difference = difference_of(lead, machine, name, device.describe())
+    if difference:
+        raise UserError(
+            f"{lead} and {name} are not of one kind: {difference}; one job is measured on boards of one "
+            "kind, so give each kind a command of its own"
+        )
 
 
 def difference_of(name: str, machine: MachineDescription, other_name: str, other: MachineDescription) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from host import bundle
 from host.deployment import figures
+from host.deployment.boards import units_beside
 from host.deployment.choice import choose
 from host.deployment.clock import StageClock
 from host.deployment.compile import Compiled, one_line
@@ -161,9 +162,11 @@ class _Deployment:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
         profile = profile_of(self.device, self.options.threads, self.clock.progress.note)
         require_sensor(self.device, self.options)
-        maker = Maker(
-            self.options, profile, self.staging.folder, self.clock, self.device, self._replace_device
+        folder = self.staging.folder
+        others = units_beside(
+            self.options.device, self.device.describe(), self.options.beside, profile, self.options.wait_s
         )
+        maker = Maker(self.options, profile, folder, self.clock, self.device, self._replace_device, others)
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
         model = let_go(model)
@@ -197,6 +200,7 @@ class _Deployment:
             lengths=lengths,
             tuning=made.tuning if made is not None else None,
             power=power,
+            bundle_bytes=bundle.runnable_bytes(directory),
         )
         return result, directory
 

@@ -113,6 +113,7 @@ class DeployOptions(CompileOptions):
         bundle: where the bundle is written; None is `edgetlm-out/NAME/bundle`.
         peers: engines to measure beside ours; None takes the original runtime of the model's format.
         peer_files: the same model for engines that cannot read `model`'s format, by engine.
+        beside: further devices of the kind that measure kernels beside it; nothing is installed on them.
         rounds: rounds of the paired comparison.
         install: whether the bundle is installed and activated.
     """
@@ -124,6 +125,7 @@ class DeployOptions(CompileOptions):
     bundle: Path | None = None
     peers: tuple[str, ...] | None = None
     peer_files: Mapping[str, Path] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
     rounds: int = 12
     install: bool = True
 

@@ -14,7 +14,7 @@ LEAST_GAIN = 0.005
 _SMALLEST_BATCH, _LARGEST_BATCH = 4, 32
 
 
-def parse_budget(text: str) -> float:
+def parse_budget(text: str, option: str = "--budget") -> float:
     """`90s`, `3m`, `1.5h` in seconds.
 
     Raises:
@@ -23,7 +23,7 @@ def parse_budget(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if seconds <= 0:
-        raise UserError(f"--budget {text}: write a time as 90s, 3m or 1h")
+        raise UserError(f"{option} {text}: write a time as 90s, 3m or 1h")
     return seconds
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from sdk.cli.options import (
     Backend,
     Budget,
-    DeviceName,
+    DeviceNames,
     JsonFile,
     Lengths,
+    Objective,
+    PowerCap,
+    PowerModes,
+    Reconnect,
     Records,
     Seed,
     Shapes,
@@ -22,7 +26,9 @@ from sdk.cli.options import (
     Train,
     Trials,
     Verbose,
+    Wait,
     parse_lengths,
+    parse_names,
     parse_seconds,
     parse_shapes,
 )
@@ -40,12 +46,16 @@ def command_line() -> str:
 
 def deploy(
     model: Annotated[Path, typer.Argument(help="ONNX, .pt2 or TFLite file.")],
-    device: DeviceName = "local",
+    device: DeviceNames = "local",
     backend: Backend = "auto",
-    objective: Annotated[str, typer.Option(help="latency or energy.")] = "latency",
+    objective: Objective = "latency",
+    power_cap: PowerCap = None,
+    power_modes: PowerModes = "",
     trials: Trials = 0,
     budget: Budget = "",
     train: Train = True,
+    wait: Wait = "",
+    reconnect: Reconnect = "5m",
     records: Records = "",
     threads: Threads = 0,
     shape: Shapes = None,
@@ -57,32 +67,42 @@ def deploy(
     bundle: Annotated[Path | None, typer.Option(help="Directory or .zip of the bundle.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Compile a model for a device, verify and measure it there, install and activate it."""
+    """Compile a model for a device, verify and measure it there, install and activate it.
+
+    With several devices it is compiled once for each kind of board, verified and installed on each; one
+    that fails changes nothing for the others, and the exit code is 1.
+    """
     from sdk import api
     from sdk.cli import printing
     from sdk.cli.console import ConsoleProgress
+    from sdk.cli.fleet import deploy_to_several
     from sdk.report import figures
 
+    how: dict[str, Any] = {
+        "backend": backend,
+        "objective": objective,
+        "power_cap_w": power_cap,
+        "power_modes": parse_names(power_modes),
+        "trials": trials,
+        "budget_s": parse_seconds(budget),
+        "train": train,
+        "wait_s": parse_seconds(wait, "--wait"),
+        "reconnect_s": parse_seconds(reconnect, "--reconnect"),
+        "records": records,
+        "threads": threads,
+        "shapes": parse_shapes(shape),
+        "lengths": parse_lengths(lengths),
+        "seed": seed,
+        "name": name,
+        "bundle": bundle,
+        "report": report,
+        "command": command_line(),
+    }
+    if api.names_several(device):
+        deploy_to_several(model, device, json_file, **how)
+        return
     with ConsoleProgress() as progress:
-        result = api.deploy(
-            model,
-            device=device,
-            backend=backend,
-            objective=objective,
-            trials=trials,
-            budget_s=parse_seconds(budget),
-            train=train,
-            records=records,
-            threads=threads,
-            shapes=parse_shapes(shape),
-            lengths=parse_lengths(lengths),
-            seed=seed,
-            name=name,
-            bundle=bundle,
-            report=report,
-            command=command_line(),
-            progress=progress,
-        )
+        result = api.deploy(model, device=device, progress=progress, **how)
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result.result))
     printing.print_deployment(result)

@@ -33,7 +33,39 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)
 ]
 DeviceName = Annotated[str, typer.Option("--device", help="The device's name; sdk devices lists them.")]
+DeviceNames = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME[,NAME]|tag:TAG",
+        help="The device's name; sdk devices lists them. Several, or a tag, are worked with at once.",
+    ),
+]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="10m", help="Time to wait for a device that another host has.")
+]
+Reconnect = Annotated[
+    str,
+    typer.Option(
+        "--reconnect",
+        metavar="5m",
+        help="Time to wait for a device that goes away while kernels are measured.",
+    ),
+]
 Backend = Annotated[str, typer.Option(help="auto, tvm, onnxruntime or litert.")]
+Objective = Annotated[str, typer.Option(help="latency, energy (joules of a run) or edp (their product).")]
+PowerCap = Annotated[
+    float | None,
+    typer.Option("--power-cap", metavar="WATTS", help="Greatest mean gross watts at the sensor's boundary."),
+]
+PowerModes = Annotated[
+    str,
+    typer.Option(
+        "--power-modes",
+        metavar="all|NAME,...",
+        help="Power modes to measure in as well; the device is left as it was.",
+    ),
+]
 Trials = Annotated[int, typer.Option(help="Kernels to measure in all; 0 measures only the finished model.")]
 Budget = Annotated[
     str, typer.Option("--budget", metavar="3m", help="Time for measuring kernels: 90s, 3m, 1h.")
@@ -85,8 +117,17 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | tuple[int, in
     return shapes
 
 
-def parse_seconds(text: str) -> float:
+def parse_names(text: str) -> tuple[str, ...]:
+    """`15W, MAXN` to names, each once."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def parse_seconds(text: str, option: str = "--budget") -> float:
     """`3m` in seconds; 0 for "".
+
+    Args:
+        text: as typed.
+        option: that it was given with.
 
     Raises:
         UserError: not of that form.
@@ -95,7 +136,7 @@ def parse_seconds(text: str) -> float:
         return 0.0
     from host.tuning.budget import parse_budget
 
-    return parse_budget(text)
+    return parse_budget(text, option)
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

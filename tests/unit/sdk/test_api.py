@@ -10,7 +10,7 @@ from host.errors import UserError
 
 
 def test_the_public_names_are_these_and_no_others() -> None:
-    assert sdk.__all__ == ["compile", "connect", "deploy", "load", "tune"]
+    assert sdk.__all__ == ["compile", "connect", "deploy", "deploy_fleet", "load", "tune"]
     assert sorted(sdk.__all__) == sdk.__all__
     for name in sdk.__all__:
         function = getattr(sdk, name)
