@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import os
 import sys
@@ -47,9 +48,15 @@ def _parser() -> argparse.ArgumentParser:
     start = commands.add_parser("start", help="start the agent if need be")
     stop = commands.add_parser("stop", help="end the agent and its sessions")
     status = commands.add_parser("status", help="whether the agent runs and who uses it")
-    for command in (serve, ticket, start, stop, status):
+    unit = commands.add_parser("unit", help="print a unit of systemd that starts the agent")
+    unit.add_argument(
+        "--system", action="store_true", help="for the system, hardened; without it, for a user"
+    )
+    unit.add_argument("--user", help="who the system's unit runs as, by default this user")
+    unit.add_argument("--power-modes", action="store_true", help="let the agent change power modes")
+    for command in (serve, ticket, start, stop, status, unit):
         command.add_argument("--home", default=default_root(), help="the agent's folder (EDGETLM_HOME)")
-    for command in (serve, ticket, start):
+    for command in (serve, ticket, start, unit):
         command.add_argument("--python", default=sys.executable, help="interpreter of the agent's processes")
     return parser
 
@@ -67,9 +74,25 @@ def _run(options: argparse.Namespace) -> int:
         print("running, process %d" % record["pid"])
     elif options.command == "stop":
         print("stopped" if service.stop(home) else "not running")
+    elif options.command == "unit":
+        print(_unit(options, home), end="")
     else:
         print("\n".join(service.status_lines(home)))
     return 0
+
+
+def _unit(options: argparse.Namespace, home: Home) -> str:
+    from device_agent.nvpmodel import NvpModel
+    from device_agent.unit import Unit
+
+    return Unit(
+        home=home.root,
+        python=options.python,
+        user=options.user or getpass.getuser(),
+        system=options.system,
+        power_modes=options.power_modes,
+        nvpmodel=NvpModel("/", ()).present,
+    ).text()
 
 
 def _serve(options: argparse.Namespace, home: Home) -> int:
@@ -96,8 +119,7 @@ def _serve(options: argparse.Namespace, home: Home) -> int:
     )
     daemon = Daemon(settings, token)
     print(json.dumps({"port": daemon.port}), flush=True)
-    daemon.run()
-    return 0
+    return daemon.run()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from device_agent.log import Log
 from device_agent.machine import Machine
 from device_agent.modes import PowerModes
 from device_agent.payloads import Payloads
-from device_agent.process import Terms
+from device_agent.process import Terms, end_strays
+from device_agent.service import RETIRED
 from device_agent.sessions import Sessions
 from device_agent.store import BundleStore
 from device_agent.tickets import SharedToken, TicketBox
@@ -97,6 +98,7 @@ class Daemon:
         self._stop = threading.Event()
         self._clients: Dict[int, socket.socket] = {}
         self._count = 0
+        self._retired = False
         self._quiet_since_s = time.monotonic()
         self._door = Door(wire.hello_missing, self._greet, settings.port)
         self.port = self._door.port
@@ -108,7 +110,8 @@ class Daemon:
         return os.path.join(self._settings.store_dir, "modes.lock")
 
     def _recover(self, left: str) -> bool:
-        """Restores the power modes that a killed agent had changed; False where that fails."""
+        """Ends and restores what a killed agent left running and changed; False where that fails."""
+        end_strays(left)
         try:
             PowerModes(self._settings.system_root, left, self._mode_lock).restore()
         except (AgentError, OSError, ValueError, KeyError) as error:
@@ -127,8 +130,12 @@ class Daemon:
         }
         write_private(home.record, record)
 
-    def run(self) -> None:
-        """Serves until told to stop, by the host, by SIGTERM or by the parent's end."""
+    def run(self) -> int:
+        """Serves until told to stop, by the host, by SIGTERM or by the parent's end.
+
+        Returns:
+            What the process ends with: 0, or another status that asks systemd for a new agent.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
         self._log.begin()
@@ -148,6 +155,7 @@ class Daemon:
             if not self._modes.unrestored:
                 self._run_folder.remove()
             self._held.close()
+        return RETIRED if self._retired else 0
 
     def _over(self) -> bool:
         settings = self._settings
@@ -274,6 +282,7 @@ class Daemon:
         holder = self._lease.holder()
         if holder is not None:
             raise AgentError("busy", "the agent of another version is in use by %s" % holder.describe())
+        self._retired = True
         self.stop()
 
     def _hold(self, header: Header, client: Client) -> None:

@@ -18,6 +18,8 @@ from device_agent.wire import AgentError
 _STDERR_TAIL_BYTES = 4096
 _START_S = 120.0
 _STOPPING_S = 1.0
+# Names the session in the environment of its processes.
+_MARK = "EDGETLM_SESSION"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -66,6 +68,7 @@ class ExecutorProcess:
         self.reason: Optional[str] = None
         self.refusal: Optional[AgentError] = None
         self._terms = terms
+        self._workdir = workdir
         self._log = os.path.join(workdir, "stderr.log")
         self._pending = b""
         self._paused = False
@@ -81,7 +84,7 @@ class ExecutorProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=os.path.join(workdir, "agent"),
-                env=_environment(terms),
+                env=_environment(terms, workdir),
                 start_new_session=True,
             )
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -176,6 +179,7 @@ class ExecutorProcess:
         self._signal(signal.SIGKILL)
         self.reason = reason or self._death(self._process.wait())
         self._process.wait()
+        end_strays(self._workdir)
         self.ready.set()
 
     def _signal(self, number: int) -> None:
@@ -196,7 +200,7 @@ class ExecutorProcess:
         return "%s (%s)" % (text, tail) if tail else text
 
 
-def _environment(terms: Terms) -> Dict[str, str]:
+def _environment(terms: Terms, workdir: str) -> Dict[str, str]:
     environment = dict(os.environ)
     environment.update(
         TVM_NUM_THREADS=str(terms.threads),
@@ -207,11 +211,38 @@ def _environment(terms: Terms) -> Dict[str, str]:
         TVM_BIND_THREADS="0",
         PYTHONUNBUFFERED="1",
     )
+    environment[_MARK] = workdir
     if terms.site:
         environment["PYTHONPATH"] = terms.site
     elif terms.command[0] != sys.executable:
         environment.pop("PYTHONPATH", None)
     return environment
+
+
+def end_strays(folder: str) -> None:
+    """Kills what executors started that worked in this folder: whatever a process does, it keeps this mark.
+
+    Args:
+        folder: of a session, or of all sessions of an agent that was killed.
+    """
+    mark = ("%s=%s" % (_MARK, folder)).encode()
+    ended = True
+    while ended:  # one that is killed may have started another meanwhile
+        ended = False
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                with open("/proc/%s/environ" % entry, "rb") as file:
+                    marked = any((word + b"/").startswith(mark + b"/") for word in file.read().split(b"\0"))
+                if marked and not _gone(int(entry)):
+                    os.kill(int(entry), signal.SIGKILL)
+                    ended = True
+
+
+def _gone(pid: int) -> bool:
+    with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0] in "ZX"
 
 
 def _all_stopped(pid: int) -> bool:

@@ -16,11 +16,16 @@ from device_agent.tickets import TicketBox
 from device_agent.wire import AgentError, Header
 
 UNIT = "edgetlm-agent.service"
+SYSTEM_UNITS = "/etc/systemd/system"
+# With which the agent ends when it has made room for another version: systemd starts that.
+RETIRED = 75
 CODE = os.path.dirname(os.path.realpath(__file__))
 # Started by hand and used by nobody, it ends; the next ticket starts it again.
 IDLE_LIMIT_S = 3600.0
 _START_S = 60.0
-_STOP_S = 20.0
+_STOP_S = 90.0
+# systemd waits a little before it starts an agent again that has ended.
+_RESTART_S = 15.0
 
 
 def ticket(home: Home, python: str) -> Dict[str, Any]:
@@ -61,7 +66,9 @@ def start(home: Home, python: str) -> Dict[str, Any]:
             record = None
         if record is not None:
             return record
-        return _start_unit(home) if _has_unit(home) else _start_detached(home, python)
+        if _names(os.path.join(SYSTEM_UNITS, UNIT), home):
+            return _await_system_unit(home)
+        return _start_unit(home) if _names(_user_unit(), home) else _start_detached(home, python)
 
 
 def stop(home: Home) -> bool:
@@ -73,6 +80,10 @@ def stop(home: Home) -> bool:
     record = home.running()
     if record is None:
         return False
+    if _names(os.path.join(SYSTEM_UNITS, UNIT), home):
+        raise AgentError("bad_request", "systemd keeps the agent; type: sudo systemctl stop %s" % UNIT)
+    if _names(_user_unit(), home):
+        _systemctl("stop")
     with contextlib.suppress(ProcessLookupError):
         os.kill(int(record["pid"]), signal.SIGTERM)
     _await_end(home)
@@ -135,41 +146,61 @@ def _start_detached(home: Home, python: str) -> Dict[str, Any]:
     return _await_start(home)
 
 
-def _has_unit(home: Home) -> bool:
-    """Whether a unit of this user's systemd starts the agent of this folder."""
+def _user_unit() -> str:
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    path = os.path.join(base, "systemd", "user", UNIT)
+    return os.path.join(base, "systemd", "user", UNIT)
+
+
+def _names(unit: str, home: Home) -> bool:
+    """Whether a unit file is there and starts the agent of this folder."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return home.root in file.read()
+        with open(unit, encoding="utf-8") as file:
+            return home.root.replace("%", "%%") in file.read()
     except OSError:
         return False
 
 
 def _start_unit(home: Home) -> Dict[str, Any]:
-    command = ["systemctl", "--user", "start", UNIT]
+    _systemctl("start")
+    return _await_start(home, _START_S)
+
+
+def _await_system_unit(home: Home) -> Dict[str, Any]:
+    try:
+        return _await_start(home, _RESTART_S)
+    except AgentError as error:
+        raise AgentError(
+            "internal",
+            "systemd has not started the agent; on the device type: sudo systemctl start %s" % UNIT,
+        ) from error
+
+
+def _systemctl(action: str) -> None:
+    command = ["systemctl", "--user", action, UNIT]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_START_S, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=_START_S,
         )
         reason = done.stderr.decode("utf-8", "replace").strip() if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = str(error)
     if reason:
-        raise AgentError(
-            "internal", "%s failed: %s; see journalctl --user -u %s" % (" ".join(command), reason, UNIT)
-        )
-    return _await_start(home)
+        text = "%s failed: %s; see: journalctl --user -u %s" % (" ".join(command), reason, UNIT)
+        raise AgentError("internal", text)
 
 
-def _await_start(home: Home) -> Dict[str, Any]:
-    until = time.monotonic() + _START_S
+def _await_start(home: Home, seconds: float = _START_S) -> Dict[str, Any]:
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         record = home.running()
         if record is not None:
             return record
         time.sleep(0.05)
-    raise AgentError("internal", "the agent did not start within %g s; its log is %s" % (_START_S, home.log))
+    raise AgentError("internal", "the agent did not start within %g s; its log is %s" % (seconds, home.log))
 
 
 def _await_end(home: Home) -> None:
