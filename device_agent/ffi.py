@@ -17,6 +17,8 @@ from typing import Any, Iterator, Sequence
 from device_agent.wire import AgentError, Buffer
 
 RUNTIME_VARIABLE = "EDGETLM_RUNTIME_LIB"
+# DLPack's number of CUDA GPUs, and the attribute of a device that says whether there is one.
+_CUDA, _EXISTS = 2, 0
 _OPTIONAL_MODULES = ("torch", "numpy", "ml_dtypes")
 
 
@@ -85,16 +87,50 @@ def load_runtime(extra: bool = False) -> Any:
     return tvm_ffi
 
 
-def cpu() -> Any:
-    """The CPU as TVM's device."""
-    return load_runtime().device("cpu", 0)
+@functools.lru_cache(maxsize=None)
+def load_cuda() -> Any:
+    """The CUDA GPU as TVM's device, with TVM's CUDA runtime loaded into the process.
+
+    The library finds the CUDA runtime library beside itself, and the driver's among the system's.
+
+    Raises:
+        AgentError: the payload has no CUDA runtime, the driver is missing, or it has no GPU.
+    """
+    ffi = load_runtime()
+    if ffi.get_global_func("device_api.cuda", allow_missing=True) is None:
+        path = library_path("libtvm_runtime_cuda.so")
+        try:
+            ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise AgentError(
+                "engine", "the CUDA runtime does not load (%s); a Jetson's driver comes with JetPack" % error
+            ) from error
+    device = ffi.device("cuda", 0)
+    if not _global("runtime.GetDeviceAttr")(_CUDA, 0, _EXISTS):
+        raise AgentError("engine", "the driver finds no CUDA GPU; deploy with --processor cpu")
+    return device
 
 
-def empty(shape: Sequence[int], dtype: str) -> Any:
-    """A tensor of TVM's allocator (64-byte aligned), contents undefined."""
+def device_of(kind: str) -> Any:
+    """TVM's device of a kind, "cpu" or "cuda", ready to use.
+
+    Raises:
+        AgentError: there is none here, with the reason.
+    """
+    return load_cuda() if kind == "cuda" else load_runtime().device("cpu", 0)
+
+
+def synchronise(device: Any) -> None:
+    """Waits until a device has done all it was asked to do."""
+    _global("runtime.Device_StreamSync")(device, 0)
+
+
+def empty(shape: Sequence[int], dtype: str, device: Any = None) -> Any:
+    """A tensor of TVM's allocator (64-byte aligned), contents undefined; on the CPU if nothing is said."""
     ffi = load_runtime()
     allocate = _global("runtime.TVMTensorAllocWithScope")
-    return allocate(ffi.Shape(tuple(int(d) for d in shape)), ffi.dtype(dtype), cpu(), None)
+    place = device or device_of("cpu")
+    return allocate(ffi.Shape(tuple(int(d) for d in shape)), ffi.dtype(dtype), place, None)
 
 
 def copy_from_buffer(tensor: Any, data: Buffer) -> None:

@@ -14,6 +14,7 @@ backend needs that engine. What is read of `manifest.json`:
                   lengths also "open" of a tensor (its axes that are the length; "shape" has the greatest)
                   and "length" {"name", "low", "high"}
     parameters    tvm: [{"offset", "shape", "dtype"}, ...] into params.bin, in the order of main's arguments
+    target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
     threads       threads it was measured with
 """
 
@@ -28,6 +29,7 @@ import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from device_agent import ffi
+from device_agent.signature import LengthRange, Signature, TensorInfo
 from device_agent.wire import AgentError, TensorData, tensor_bytes
 
 BUNDLE_SCHEMA = "edgetlm.bundle/1"
@@ -54,74 +56,6 @@ class BundleError(AgentError):
 
     def __init__(self, message: str) -> None:
         super().__init__("bundle", message)
-
-
-class TensorInfo(NamedTuple):
-    """Name, shape and element type of an input or output, and the axes of the shape that are the length."""
-
-    name: str
-    shape: Tuple[int, ...]
-    dtype: str
-    open: Tuple[int, ...] = ()
-
-    def shape_at(self, length: int) -> Tuple[int, ...]:
-        """The shape of an input at one length."""
-        return tuple(length if axis in self.open else size for axis, size in enumerate(self.shape))
-
-
-class LengthRange(NamedTuple):
-    """Least and greatest size of the dimension that a bundle leaves open, both served."""
-
-    name: str
-    low: int
-    high: int
-
-
-class Signature(NamedTuple):
-    """What goes into a model and what comes out, in order."""
-
-    inputs: Tuple[TensorInfo, ...]
-    outputs: Tuple[TensorInfo, ...]
-    length: Optional[LengthRange] = None
-
-    def length_of(self, given: Sequence[Tuple[Sequence[int], str]]) -> int:
-        """The length of one set of inputs; 0 where every dimension is a number.
-
-        Args:
-            given: shape and element type of each input, in order.
-
-        Raises:
-            ValueError: an input does not fit, two disagree, or the length is outside the range.
-        """
-        found: Optional[Tuple[str, int]] = None
-        for info, (shape, dtype) in zip(self.inputs, given):
-            length = shape[info.open[0]] if info.open and len(shape) == len(info.shape) else 0
-            wrong = tuple(shape) != info.shape_at(length) or dtype != info.dtype
-            if wrong or (info.open and not length):
-                raise ValueError(
-                    "input %s is %s%s, the model takes %s" % (info.name, dtype, list(shape), self._text(info))
-                )
-            if info.open and found is not None and found[1] != length:
-                raise ValueError(
-                    "input %s has length %d, but %s has %d; give all the same"
-                    % (info.name, length, found[0], found[1])
-                )
-            if info.open and found is None:
-                found = (info.name, length)
-        if found is None or self.length is None:
-            return 0
-        name, low, high = self.length
-        if not low <= found[1] <= high:
-            raise ValueError(
-                "input %s has length %d, the model takes %s=%d..%d; give another, or deploy the model for a "
-                "wider range" % (found[0], found[1], name, low, high)
-            )
-        return found[1]
-
-    def _text(self, info: TensorInfo) -> str:
-        name = self.length.name if self.length else ""
-        sizes = [name if axis in info.open else str(size) for axis, size in enumerate(info.shape)]
-        return "%s[%s]" % (info.dtype, ", ".join(sizes))
 
 
 def read_manifest(directory: str) -> Dict[str, Any]:
@@ -194,18 +128,22 @@ def tensors_of(result: Any) -> List[Any]:
 
 
 class VirtualMachine:
-    """A compiled relax module on the CPU, called with the same tensors again and again.
+    """A compiled relax module on one device, called with the same tensors again and again.
 
     Attributes:
         inputs: the tensors that a call reads, of the length set last (at first the greatest).
-        invoke: one inference with them.
+        invoke: one inference with them; on a GPU it returns when the GPU has done it.
     """
 
-    def __init__(self, library: str, parameters: Sequence[Any], inputs: Sequence[TensorInfo]) -> None:
-        self._parameters = list(parameters)
+    def __init__(
+        self, library: str, parameters: Sequence[Any], inputs: Sequence[TensorInfo], kind: str = "cpu"
+    ) -> None:
+        self._device = ffi.device_of(kind)
+        self._on_gpu = kind == "cuda"
+        self._parameters = [self._moved(tensor) for tensor in parameters]
         self._infos = list(inputs)
         self._length = 0
-        self.inputs = [ffi.empty(info.shape, info.dtype) for info in inputs]
+        self.inputs = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             extra = view.find(b"tvm.contrib.") >= 0
         self._ffi = ffi.load_runtime(extra)
@@ -216,20 +154,44 @@ class VirtualMachine:
         """Makes the inputs of one length; what they held is lost. Does nothing where it is set already."""
         if length == self._length:
             return
-        self.inputs = [ffi.empty(info.shape_at(length), info.dtype) for info in self._infos]
+        self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
         self.invoke = self._bound(self._machine)
         self._length = length
 
     def _instance(self) -> Tuple[Any, Any]:
         machine = self._module["vm_load_executable"]()
-        # Device type 1 is the CPU, allocator 2 the pooled one.
-        machine["vm_initialization"](1, 0, 2)
+        # Device type 1 is the CPU, 2 a CUDA GPU; allocator 2 is the pooled one. The CPU is always the last.
+        machine["vm_initialization"](*((2, 0, 2) if self._on_gpu else ()), 1, 0, 2)
         return machine, self._bound(machine)
+
+    def _moved(self, tensor: Any) -> Any:
+        """A parameter where the machine computes: as it is on the CPU, a copy on a GPU."""
+        if not self._on_gpu:
+            return tensor
+        copy = ffi.empty(tensor.shape, str(tensor.dtype), self._device)
+        ffi.copy(tensor, copy)
+        # The original's memory may be gone when a copy that was only asked for is made.
+        ffi.synchronise(self._device)
+        return copy
+
+    def synchronise(self) -> None:
+        """Waits for the GPU, where there is one; the CPU never has work outstanding."""
+        if self._on_gpu:
+            ffi.synchronise(self._device)
 
     def _bound(self, machine: Any) -> Any:
         # A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
         machine["save_function"]("main", "edgetlm_main", 1, *self.inputs, *self._parameters)
-        return machine["edgetlm_main"]
+        call = machine["edgetlm_main"]
+        if not self._on_gpu:
+            return call
+
+        def invoke() -> Any:
+            result = call()
+            ffi.synchronise(self._device)
+            return result
+
+        return invoke
 
     def instrumented(self, callback: Any) -> Any:
         """The model as a function that reports each kernel.
@@ -276,7 +238,8 @@ class Model:
         ffi.load_runtime()
         entries = manifest.get("parameters", [])
         parameters = _Parameters(os.path.join(self.path, "params.bin"), entries)
-        self.machine = VirtualMachine(library, parameters.tensors, self.signature.inputs)
+        kind = "cuda" if manifest.get("target", {}).get("kind") == "cuda" else "cpu"
+        self.machine = VirtualMachine(library, parameters.tensors, self.signature.inputs, kind)
 
     def run(self, inputs: Union[Mapping[str, Any], Sequence[Any]]) -> Dict[str, Any]:
         """One inference.
@@ -384,7 +347,7 @@ def _to_array(tensor: Any) -> Any:
     if numpy is None:
         return tensor
     shape, dtype = tuple(tensor.shape), str(tensor.dtype)
-    if dtype == "bool":
-        # NumPy before 1.25 does not take booleans by DLPack.
+    if dtype == "bool" or "cpu" not in str(tensor.device):
+        # NumPy before 1.25 does not take booleans by DLPack, and none takes what lies on a GPU.
         return numpy.frombuffer(ffi.to_bytes(tensor, tensor_bytes(shape, dtype)), dtype=dtype).reshape(shape)
     return numpy.from_dlpack(tensor)

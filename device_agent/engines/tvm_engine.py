@@ -67,7 +67,10 @@ class TvmEngine:
         total: Dict[str, List[float]] = {}
         started = [0.0]
 
+        machine = self._model.machine
+
         def callback(_function: Any, name: str, before: bool, *_: Any) -> None:
+            machine.synchronise()
             if before:
                 started[0] = time.perf_counter()
                 return
@@ -75,7 +78,7 @@ class TvmEngine:
             entry[0] += time.perf_counter() - started[0]
             entry[1] += 1
 
-        invoke = self._model.machine.instrumented(callback)
+        invoke = machine.instrumented(callback)
         invoke()
         total.clear()
         for _ in range(runs):

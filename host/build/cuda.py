@@ -151,10 +151,16 @@ def link_cuda(
     Raises:
         BuildError: linking fails, or the disk is full.
     """
-    # The root of the tree that the cubins hang from becomes the library itself.
-    root = executable or tvm.get_global_func("target.build.llvm")(tvm.IRModule(), target.host)
+    # The module of host code becomes the library, in whose imports its kernels look their device part up. An
+    # executable of the virtual machine has one, empty so far.
+    library = (
+        executable.imports[0]
+        if executable
+        else tvm.get_global_func("target.build.llvm")(tvm.IRModule(), target.host)
+    )
     for kernel in kernels.values():
-        root.import_module(kernel.module)
+        library.import_module(kernel.module)
+    root = executable or library
     pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
         folder = Path(name)

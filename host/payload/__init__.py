@@ -10,12 +10,13 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from host.build.cache import cache_root
 from host.errors import PayloadError
+from host.payload import cuda
 from host.payload import python as python_runtime
 from host.payload.agent import AgentArchive, agent_archive
 from host.payload.archive import content_hash, files_below, total_bytes, write_compressed
@@ -80,7 +81,9 @@ def payload_for(description: MachineDescription, board: Board, engine: str) -> P
         return _python_payload(engine, engine_parts(engine, platform), platform)
     if board.payload == "native" or python_runtime.why_not(platform) is not None:
         return _native_payload(engine, board.architecture)
-    payload = _python_payload(engine, python_runtime.runtime_parts(), platform)
+    on_gpu = board.gpu is not None and "cuda" in description.software
+    extra = {f"tvm/lib/{cuda.LIBRARY}": cuda.cuda_runtime(platform.architecture)} if on_gpu else {}
+    payload = _python_payload(engine, python_runtime.runtime_parts(on_gpu), platform, extra)
     if payload.size_bytes > python_runtime.LARGEST_BYTES:
         raise PayloadError(
             f"the runtime for {platform} has {payload.size_bytes} bytes, at most"
@@ -123,12 +126,16 @@ def _file_key(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _python_payload(engine: str, parts: Sequence[Part], platform: Platform) -> Payload:
+def _python_payload(
+    engine: str, parts: Sequence[Part], platform: Platform, extra: Mapping[str, Path] | None = None
+) -> Payload:
     folders = [unpacked(part, platform) for part in parts]
     files: dict[str, Path] = {}
     for folder in folders:
         files.update(files_below(folder))
-    key = hashlib.sha256(json.dumps([str(folder) for folder in folders]).encode()).hexdigest()[:16]
+    files.update(extra or {})
+    made_of = [str(path) for path in (*folders, *(extra or {}).values())]
+    key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
     folder = _kept(f"python-{platform.architecture}-{engine}-{key}", files, 0o644)
     return _payload("python", engine, folder)
 

@@ -19,11 +19,14 @@ LARGEST_BYTES = 15_000_000
 OLDEST_GLIBC = (2, 28)
 
 
-def runtime_parts() -> tuple[Part, ...]:
+def runtime_parts(cuda: bool = False) -> tuple[Part, ...]:
     """What the runtime consists of, in exactly the versions that this host compiles with.
 
     Importing tvm_ffi needs libtvm_ffi_testing.so and tvm_ffi.cpp; sources, headers and stubs are for who
     builds extensions.
+
+    Args:
+        cuda: whether the library for CUDA GPUs is among it.
     """
     left_out = ("3rdparty", "include", "src", "share", "cython", "stub", "rust")
     return (
@@ -37,6 +40,7 @@ def runtime_parts() -> tuple[Part, ...]:
             keep=(
                 "tvm/lib/libtvm_runtime.so",
                 "tvm/lib/libtvm_runtime_extra.so",
+                *(("tvm/lib/libtvm_runtime_cuda.so",) if cuda else ()),
                 "apache_tvm-*.dist-info/METADATA",
             ),
             any_python=True,

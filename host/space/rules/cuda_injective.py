@@ -51,7 +51,13 @@ def _width(workload: Workload) -> int:
         last = stage.axes[-1].extent if stage.axes else 1
         while last % width:
             width //= 2
-    return width if all(_straight(stage) for stage in workload.stages) else 1
+    straight = all(_straight(stage) and not _holds_bytes(stage) for stage in workload.stages)
+    return width if straight else 1
+
+
+def _holds_bytes(stage: Stage) -> bool:
+    """Whether it reads or writes bytes in memory: TVM takes two for each element of a vector of booleans."""
+    return any(a.argument and a.element_bytes == 1 for a in (*stage.reads, stage.write))
 
 
 def _straight(stage: Stage) -> bool:

@@ -226,6 +226,10 @@ def _vectorise_store(schedule: s_tir.Schedule, block: Any) -> None:
     if not own:
         return
     extent = int(schedule.get(own[-1]).extent)
+    statement = schedule.get(block)
+    if any(str(region.source.dtype) == "bool" for region in (*statement.reads, *statement.writes)):
+        # TVM takes two bytes for each element of a vector of booleans.
+        extent = 1
     if extent % 4 == 0 and extent > 4:
         outer, own[-1] = schedule.split(own[-1], [None, 4])
         schedule.unroll(outer)

@@ -18,7 +18,7 @@ import tvm
 from host.build import CudaKernel, compile_cuda
 from host.build.linker import zig_executable
 
-_SHIM = r"""
+SHIM = r"""
 #define __CUDACC_VER_MAJOR__ 12
 #include <math.h>
 #include <stdint.h>
@@ -30,19 +30,26 @@ _SHIM = r"""
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 struct int3d { int x, y, z; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-static inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
-static inline float2 make_float2(float a, float b) { return {a, b}; }
-static inline int4 make_int4(int a, int b, int c, int d) { return {a, b, c, d}; }
-static inline int2 make_int2(int a, int b) { return {a, b}; }
+#define VECTORS(name, type) \
+  struct alignas(2 * sizeof(type)) name##2 { type x, y; }; \
+  struct alignas(sizeof(type) < 8 ? 4 * sizeof(type) : 16) name##4 { type x, y, z, w; }; \
+  static inline name##2 make_##name##2(type a, type b) { return {a, b}; } \
+  static inline name##4 make_##name##4(type a, type b, type c, type d) { return {a, b, c, d}; }
+VECTORS(float, float)
+VECTORS(int, int)
+VECTORS(uint, uint32_t)
+VECTORS(short, int16_t)
+VECTORS(ushort, uint16_t)
+VECTORS(char, int8_t)
+VECTORS(uchar, uint8_t)
+VECTORS(longlong, int64_t)
+VECTORS(ulonglong, uint64_t)
 static inline float max(float a, float b) { return a > b ? a : b; }
 static inline float min(float a, float b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }
 static inline int min(int a, int b) { return a < b ? a : b; }
-static inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
+static inline float emulated_rsqrtf(float v) { return 1.0f / sqrtf(v); }
+#define rsqrtf emulated_rsqrtf
 static inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
 enum { READY, SYNC, EXCHANGE, DONE };
 struct Thread { ucontext_t context; int3d index; int state; float value; int source; };
@@ -73,10 +80,12 @@ static inline float __shfl_up_sync(unsigned, float v, int d, int = 32) {
 static inline float __shfl_sync(unsigned, float v, int lane, int = 32) { return exchange(v, lane); }
 """
 
-_RUN = r"""
+# After the kernels: what runs the one that `kernel` calls.
+RUN_THREADS = r"""
 static void** arguments;
+static void (*kernel)();
 static void enter() {
-  KERNEL(ARGUMENTS);
+  kernel();
   threads_of_block[current_thread].state = DONE;
 }
 static char stacks[1024][1 << 16];
@@ -118,7 +127,7 @@ static int run_block() {
     }
   }
 }
-extern "C" int run(void** given, const int* blocks, const int* threads) {
+static int run(void** given, const int* blocks, const int* threads) {
   arguments = given;
   count_of_threads = threads[0] * threads[1] * threads[2];
   for (int t = 0; t < count_of_threads; ++t)
@@ -155,8 +164,13 @@ def emulate(
     passed = ", ".join(f"(float*)arguments[{position}]" for position in order)
     # Blocks run one after the other, so what the threads of a block share can be static.
     source = re.sub(r"__shared__ (alignas\(\d+\))?", r"\1 static ", source)
-    text = "\n".join((_SHIM, source, _RUN)).replace("KERNEL", found[1]).replace("ARGUMENTS", passed)
-    run = ctypes.CDLL(str(_compile(text, folder))).run
+    entry = (
+        f"static void call() {{ {found[1]}({passed}); }}\n"
+        'extern "C" int emulate(void** given, const int* blocks, const int* threads) {\n'
+        "  kernel = call;\n  return run(given, blocks, threads);\n}\n"
+    )
+    text = "\n".join((SHIM, source, RUN_THREADS, entry))
+    run = ctypes.CDLL(str(_compile(text, folder))).emulate
     pointers = (ctypes.c_void_p * len(arguments))(*[array.ctypes.data for array in arguments])
     sizes = launch_sizes(function)
     blocks = (ctypes.c_int * 3)(*[sizes.get(f"blockIdx.{axis}", 1) for axis in "xyz"])

@@ -1,0 +1,73 @@
+"""What goes into a model and what comes out, as a bundle's manifest says it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence, Tuple
+
+
+class TensorInfo(NamedTuple):
+    """Name, shape and element type of an input or output, and the axes of the shape that are the length."""
+
+    name: str
+    shape: Tuple[int, ...]
+    dtype: str
+    open: Tuple[int, ...] = ()
+
+    def shape_at(self, length: int) -> Tuple[int, ...]:
+        """The shape of an input at one length."""
+        return tuple(length if axis in self.open else size for axis, size in enumerate(self.shape))
+
+
+class LengthRange(NamedTuple):
+    """Least and greatest size of the dimension that a bundle leaves open, both served."""
+
+    name: str
+    low: int
+    high: int
+
+
+class Signature(NamedTuple):
+    """What goes into a model and what comes out, in order."""
+
+    inputs: Tuple[TensorInfo, ...]
+    outputs: Tuple[TensorInfo, ...]
+    length: Optional[LengthRange] = None
+
+    def length_of(self, given: Sequence[Tuple[Sequence[int], str]]) -> int:
+        """The length of one set of inputs; 0 where every dimension is a number.
+
+        Args:
+            given: shape and element type of each input, in order.
+
+        Raises:
+            ValueError: an input does not fit, two disagree, or the length is outside the range.
+        """
+        found: Optional[Tuple[str, int]] = None
+        for info, (shape, dtype) in zip(self.inputs, given):
+            length = shape[info.open[0]] if info.open and len(shape) == len(info.shape) else 0
+            wrong = tuple(shape) != info.shape_at(length) or dtype != info.dtype
+            if wrong or (info.open and not length):
+                raise ValueError(
+                    "input %s is %s%s, the model takes %s" % (info.name, dtype, list(shape), self._text(info))
+                )
+            if info.open and found is not None and found[1] != length:
+                raise ValueError(
+                    "input %s has length %d, but %s has %d; give all the same"
+                    % (info.name, length, found[0], found[1])
+                )
+            if info.open and found is None:
+                found = (info.name, length)
+        if found is None or self.length is None:
+            return 0
+        name, low, high = self.length
+        if not low <= found[1] <= high:
+            raise ValueError(
+                "input %s has length %d, the model takes %s=%d..%d; give another, or deploy the model for a "
+                "wider range" % (found[0], found[1], name, low, high)
+            )
+        return found[1]
+
+    def _text(self, info: TensorInfo) -> str:
+        name = self.length.name if self.length else ""
+        sizes = [name if axis in info.open else str(size) for axis, size in enumerate(info.shape)]
+        return "%s[%s]" % (info.dtype, ", ".join(sizes))

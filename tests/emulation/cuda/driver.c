@@ -1,0 +1,129 @@
+// A CUDA driver without a GPU: memory is the host's, and a "cubin" is a shared library for the host that runs
+// the threads of a kernel one after the other (see emulated.py).
+//
+// Device addresses are marked, so that host code that reads device memory dies, and a copy in the wrong
+// direction is refused.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MARK 0x0100000000000000ull
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+typedef uint64_t Address;
+typedef struct { unsigned grid[3], block[3], shared; void* stream; void* attributes; unsigned count; } Launch;
+typedef int (*Run)(void**, const int*, const int*);
+
+static char* host(Address address) { return (char*)(address - MARK); }
+static int marked(Address address) { return (address & MARK) != 0; }
+
+int cuInit(unsigned flags) { return flags; }
+int cuDeviceGetCount(int* count) { *count = 1; return 0; }
+int cuDeviceGet(int* device, int number) { *device = number; return number == 0 ? 0 : 101; }
+int cuDeviceGetName(char* name, int size, int device) { snprintf(name, size, "emulated %d", device); return 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  (void)device;
+  switch (attribute) {
+    case 1: *value = 1024; break;        // threads of a block
+    case 8: *value = 49152; break;       // shared memory of a block
+    case 10: *value = 32; break;         // warp
+    case 75: *value = 8; break;          // compute capability
+    case 76: *value = 7; break;
+    default: *value = 1;
+  }
+  return 0;
+}
+int cuDeviceTotalMem_v2(size_t* size, int device) { *size = 1ull << 30; return device; }
+int cuDevicePrimaryCtxRetain(void** context, int device) { *context = (void*)(intptr_t)(device + 1); return 0; }
+static __thread void* current;
+int cuCtxSetCurrent(void* context) { current = context; return 0; }
+int cuCtxGetCurrent(void** context) { *context = current; return 0; }
+int cuMemAlloc_v2(Address* address, size_t size) {
+  if (current == NULL) return 201;
+  if (size > 1ull << 30) return OUT_OF_MEMORY;
+  void* memory = NULL;
+  if (posix_memalign(&memory, 256, size ? size : 1) != 0) return OUT_OF_MEMORY;
+  memset(memory, 0xff, size);  // not a number: what is not written shows
+  *address = (Address)memory + MARK;
+  return 0;
+}
+int cuMemFree_v2(Address address) { free(host(address)); return marked(address) ? 0 : INVALID_VALUE; }
+int cuMemAllocHost_v2(void** memory, size_t size) { *memory = malloc(size); return 0; }
+int cuMemFreeHost(void* memory) { free(memory); return 0; }
+int cuMemGetInfo_v2(size_t* available, size_t* total) { *available = *total = 1ull << 30; return 0; }
+int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t size, void* stream) {
+  (void)stream;
+  if (!marked(to) || marked((Address)from)) return INVALID_VALUE;
+  memcpy(host(to), from, size);
+  return 0;
+}
+int cuMemcpyDtoHAsync_v2(void* to, Address from, size_t size, void* stream) {
+  (void)stream;
+  if (!marked(from) || marked((Address)to)) return INVALID_VALUE;
+  memcpy(to, host(from), size);
+  return 0;
+}
+int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t size, void* stream) {
+  (void)stream;
+  if (!marked(from) || !marked(to)) return INVALID_VALUE;
+  memmove(host(to), host(from), size);
+  return 0;
+}
+int cuStreamCreate(void** stream, unsigned flags) { *stream = malloc(1); (void)flags; return 0; }
+int cuStreamDestroy_v2(void* stream) { free(stream); return 0; }
+int cuStreamSynchronize(void* stream) { (void)stream; return 0; }
+int cuStreamWaitEvent(void* stream, void* event, unsigned flags) { (void)stream; (void)event; return flags; }
+int cuEventCreate(void** event, unsigned flags) { *event = calloc(1, sizeof(struct timespec)); return flags; }
+int cuEventDestroy_v2(void* event) { free(event); return 0; }
+int cuEventRecord(void* event, void* stream) { (void)stream; return clock_gettime(CLOCK_MONOTONIC, event); }
+int cuEventSynchronize(void* event) { (void)event; return 0; }
+int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
+  const struct timespec *a = from, *b = to;
+  *milliseconds = (b->tv_sec - a->tv_sec) * 1e3f + (b->tv_nsec - a->tv_nsec) * 1e-6f;
+  return 0;
+}
+int cuGetErrorName(int code, const char** text) {
+  *text = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+  return 0;
+}
+int cuGetErrorString(int code, const char** text) { return cuGetErrorName(code, text); }
+
+int cuModuleLoadData(void** module, const void* image) {
+  const Elf64_Ehdr* header = image;
+  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return INVALID_IMAGE;
+  size_t size = header->e_shoff + (size_t)header->e_shentsize * header->e_shnum;
+  int file = memfd_create("cubin", 0);
+  if (file < 0 || write(file, image, size) != (ssize_t)size) return INVALID_IMAGE;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  // Kept open: the loader tells libraries apart by their path.
+  *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (*module == NULL) fprintf(stderr, "%s\n", dlerror());
+  return *module != NULL ? 0 : INVALID_IMAGE;
+}
+int cuModuleUnload(void* module) { return dlclose(module); }
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  char symbol[512];
+  snprintf(symbol, sizeof symbol, "run_%s", name);
+  *function = dlsym(module, symbol);
+  return *function != NULL ? 0 : NOT_FOUND;
+}
+int cuFuncSetAttribute(void* function, int attribute, int value) { (void)function; (void)attribute; (void)value; return 0; }
+int cuTensorMapEncodeTiled(void) { return INVALID_VALUE; }
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void* stream, void** arguments, void** extra) {
+  (void)shared; (void)stream; (void)extra;
+  const int grid[3] = {(int)gx, (int)gy, (int)gz}, block[3] = {(int)bx, (int)by, (int)bz};
+  if (current == NULL) return 201;
+  return ((Run)function)(arguments, grid, block) == 0 ? 0 : LAUNCH_FAILED;
+}
+int cuLaunchKernelEx(const Launch* launch, void* function, void** arguments, void** extra) {
+  const unsigned *g = launch->grid, *b = launch->block;
+  return cuLaunchKernel(function, g[0], g[1], g[2], b[0], b[1], b[2], launch->shared, launch->stream, arguments, extra);
+}

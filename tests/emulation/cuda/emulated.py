@@ -1,0 +1,114 @@
+"""A machine with a CUDA GPU, made of its CPU: a driver, and kernels as code of this machine.
+
+Everything of the product but the cubins is as on a Jetson: the bundle, TVM's CUDA runtime, the CUDA runtime
+library over the driver, the executor. `emulated_cubin` takes the place of NVIDIA's compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+import tvm
+
+from host.build.linker import zig_executable
+from host.build.nvrtc import Cubin, Nvrtc
+from host.payload.cuda import cuda_runtime
+from tests.unit.space.cuda_emulator import RUN_THREADS, SHIM
+
+_MARK = "0x0100000000000000ull"
+_ENTRY = re.compile(r'extern "C" __global__ void [^;{]*?(\w+)\(([^()]*)\) \{')
+
+
+def emulated_cubin(source: str, architecture: str = "x86_64") -> bytes:
+    """CUDA source as a library that the emulated driver loads."""
+    runners = []
+    for name, parameters in _ENTRY.findall(source):
+        passed = [
+            f"({kind})(*(char**)arguments[{number}] - {_MARK})"
+            if "*" in kind
+            else f"*({kind}*)arguments[{number}]"
+            for number, kind in enumerate(_kind(text) for text in parameters.split(","))
+        ]
+        runners.append(
+            f"static void call_{name}() {{ {name}({', '.join(passed)}); }}\n"
+            f'extern "C" int run_{name}(void** given, const int* blocks, const int* threads) {{\n'
+            f"  kernel = call_{name};\n  return run(given, blocks, threads);\n}}\n"
+        )
+    # Blocks run one after the other, so what the threads of a block share can be static.
+    source = re.sub(r"__shared__ (alignas\(\d+\))?", r"\1 static ", source)
+    return _compiled("\n".join((SHIM, source, RUN_THREADS, *runners)), architecture)
+
+
+def _kind(parameter: str) -> str:
+    return parameter.replace("__restrict__", "").rsplit(maxsplit=1)[0]
+
+
+def _compiled(text: str, architecture: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        folder = Path(name)
+        (folder / "kernel.cc").write_text(text)
+        for header in ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h"):
+            (folder / header).write_text("")
+        (folder / "cuda" / "std").mkdir(parents=True)
+        for header in ("cstdint", "type_traits"):
+            (folder / "cuda" / "std" / header).write_text("")
+        command = [str(zig_executable()), "cc", "-x", "c++", "-std=c++17", "-shared", "-fPIC", "-O2", "-w"]
+        command += [
+            "-target",
+            f"{architecture}-linux-gnu.2.31",
+            "-fno-sanitize=all",
+            "-nostdinc++",
+            "-nostdlib++",
+        ]
+        command += ["-I", str(folder), "-o", str(folder / "kernel.so"), str(folder / "kernel.cc"), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
+        return (folder / "kernel.so").read_bytes()
+
+
+def take_the_place_of_nvrtc(monkeypatch: pytest.MonkeyPatch, architecture: str = "x86_64") -> None:
+    """Have every cubin made for the emulated driver from here on."""
+
+    def compile_emulated(self: Nvrtc, source: str, arch: str) -> Cubin:
+        return Cubin(emulated_cubin(source, architecture), ())
+
+    monkeypatch.setattr(Nvrtc, "compile", compile_emulated)
+    # Caches tell them from real ones.
+    made_by = hashlib.sha256((SHIM + RUN_THREADS).encode()).hexdigest()
+    monkeypatch.setattr("host.build.cuda.CUBIN_VERSION", f"emulated {architecture} {made_by}")
+
+
+def emulated_driver(folder: Path, architecture: str = "x86_64") -> Path:
+    """Build the driver, libcuda.so.1, in a folder."""
+    output = folder / "libcuda.so.1"
+    command = [str(zig_executable()), "cc", "-shared", "-fPIC", "-O2", "-fno-sanitize=all"]
+    command += ["-target", f"{architecture}-linux-gnu.2.31", f"-Wl,-soname,{output.name}"]
+    command += ["-o", str(output), str(Path(__file__).with_name("driver.c"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    return output
+
+
+def machine_with_gpu(folder: Path) -> dict[str, str]:
+    """Lay out TVM's runtime as a payload for a GPU does, beside the driver.
+
+    Returns:
+        Environment variables of processes on the machine.
+    """
+    runtime = folder / "tvm" / "lib"
+    runtime.mkdir(parents=True)
+    installed = Path(tvm.__file__).parent / "lib"
+    for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so", "libtvm_runtime_cuda.so"):
+        (runtime / name).symlink_to(installed / name)
+    library = cuda_runtime("x86_64")
+    (runtime / library.name).symlink_to(library)
+    emulated_driver(folder)
+    return {
+        "EDGETLM_RUNTIME_LIB": str(runtime / "libtvm_runtime.so"),
+        "LD_LIBRARY_PATH": f"{folder}:{runtime}",
+    }

@@ -1,0 +1,158 @@
+"""Bundles for a GPU from end to end, on a driver that runs kernels on this machine's CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from host.deployment.clock import StageClock
+from host.deployment.making import Maker, read_model
+from host.deployment.options import CompileOptions, Silence
+from host.model import DeviceProfile
+from host.payload.cuda import cuda_runtime
+from targets import board_for, declared
+from targets.nvidia import ORIN_NANO
+from tests.emulation.cuda import emulated
+from tests.integration.small_models import convnet, floats, save
+
+_RUN = """
+import sys
+import numpy
+from device_agent import runtime
+model = runtime.load(sys.argv[1])
+with numpy.load(sys.argv[1] + "/golden.npz") as golden:
+    given = [golden["case0_input%d" % i] for i in range(len(model.signature.inputs))]
+numpy.savez(sys.argv[2], *model.run(given).values())
+model.run(given)
+"""
+
+
+def masked(path: Path) -> Path:
+    """A mask of booleans that one kernel writes and another reads, a softmax, and a sum over all."""
+    nodes = [
+        helper.make_node("Greater", ["a", "b"], ["mask"]),
+        helper.make_node("Not", ["mask"], ["other"]),
+        helper.make_node("Where", ["mask", "a", "b"], ["chosen"]),
+        helper.make_node("Softmax", ["chosen"], ["shares"], axis=-1),
+        helper.make_node("ReduceSum", ["shares", "axes"], ["total"], keepdims=0),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("other", TensorProto.BOOL, (4, 32)),
+        floats("shares", 4, 32),
+        floats("total", 32),
+    ]
+    return save(path, nodes, [floats("a", 4, 32), floats("b", 4, 32)], outputs, {"axes": np.array([0])})
+
+
+MODELS = {"convnet": convnet, "masked": masked}
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of processes on the emulated machine."""
+    return emulated.machine_with_gpu(tmp_path_factory.mktemp("machine"))
+
+
+def profile() -> DeviceProfile:
+    """This machine with the GPU of an Orin Nano."""
+    found = board_for(declared()["x86_64-v3"])
+    assert found is not None
+    board = replace(found, gpu=ORIN_NANO).on_gpu()
+    return DeviceProfile("emulated", board, board.hardware, 1, {"cuda": "12.6"})
+
+
+def gpu_bundle(path: Path, folder: Path) -> Path:
+    """Compile a model for the emulated GPU; every kernel must come from a rule."""
+    options = CompileOptions(model=path)
+    clock = StageClock(Silence())
+    maker = Maker(options, profile(), folder, clock)
+    made = maker.compiled(read_model(options, clock))
+    assert {task.source for task in made.tasks} == {"gensor"}, [task.reason for task in made.tasks]
+    return maker.directory("tvm")
+
+
+def run_bundle(bundle: Path, output: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _RUN, str(bundle), str(output)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_computes_on_the_gpu(
+    name: str, tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    bundle = gpu_bundle(MODELS[name](tmp_path / "model.onnx"), tmp_path)
+    output = tmp_path / "outputs.npz"
+    done = run_bundle(bundle, output, machine)
+    assert done.returncode == 0, done.stderr
+    with np.load(output) as found, np.load(bundle / "golden.npz") as golden:
+        assert found.files
+        for index, key in enumerate(found.files):
+            wanted = golden[f"case0_output{index}"]
+            assert found[key].dtype == wanted.dtype
+            np.testing.assert_allclose(found[key], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_machine_without_a_driver_says_so(tmp_path: Path) -> None:
+    environment = emulated.machine_with_gpu(tmp_path / "machine")
+    (tmp_path / "machine" / "libcuda.so.1").unlink()
+    command = [sys.executable, "-c", "from device_agent import ffi; ffi.load_cuda()"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    assert done.returncode != 0
+    assert "libcuda.so.1" in done.stderr.splitlines()[-1]
+
+
+def test_errors_of_the_driver_arrive(machine: dict[str, str]) -> None:
+    """An allocation beyond the memory is an error with the driver's name, and the process lives."""
+    text = """
+from device_agent import ffi
+device = ffi.load_cuda()
+try:
+    ffi.empty((1 << 31,), "float32", device)
+except Exception as error:
+    print("refused", error)
+print(ffi.to_bytes(filled := ffi.empty((4,), "int8", device), 4).hex())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **machine},
+    )
+    assert "refused" in done.stdout, done.stderr
+    assert "OUT_OF_MEMORY" in done.stdout.upper().replace(" ", "_")
+    assert done.stdout.endswith("ffffffff\n"), "the driver's pattern for memory that nobody wrote"
+
+
+def symbols(path: Path, *options: str) -> set[str]:
+    """Dynamic symbols of a library, without their versions."""
+    done = subprocess.run(["nm", "-D", *options, str(path)], capture_output=True, text=True, check=True)
+    return {line.split()[-1] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_runtime_library_is_what_tvm_wants(architecture: str) -> None:
+    import tvm
+
+    wanted = symbols(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so", "--undefined-only")
+    cuda = {name.split("@")[0] for name in wanted if name.startswith("cuda")}
+    library = cuda_runtime(architecture)
+    defined = symbols(library, "--defined-only")
+    assert len(cuda) > 20
+    assert {f"{name}@@libcudart.so.13" for name in cuda} <= defined
+    outside = symbols(library, "--undefined-only")
+    versions = {name.split("GLIBC_2.")[1] for name in outside if "GLIBC_2." in name}
+    assert all(int(version.split(".")[0]) <= 31 for version in versions), "JetPack 5 has glibc 2.31"
+    assert not [name for name in outside if name.startswith("cu")], "the driver is looked up when it is there"
