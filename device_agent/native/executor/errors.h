@@ -18,6 +18,12 @@ class AgentError : public std::runtime_error {
   std::string kind_;
 };
 
+// The process that reads sensors failed or refused.
+class MeterLost : public AgentError {
+ public:
+  explicit MeterLost(const std::string& message) : AgentError("measure", message) {}
+};
+
 // A request's field that is missing or of another type; the text names it.
 class FieldError : public std::runtime_error {
  public:

@@ -19,6 +19,9 @@ namespace {
 namespace ffi = tvm::ffi;
 
 constexpr size_t kPatternElements = 4096;
+// Measuring once more and waiting so long for it costs a search less than a wrong time.
+constexpr double kRetries = 1;
+constexpr double kCoolSeconds = 30.0;
 
 template <typename T>
 void append(std::string* bytes, T value) {
@@ -67,14 +70,10 @@ double call_once(const ffi::Function& function, const std::vector<ffi::AnyView>&
   return seconds_now() - begin;
 }
 
-JsonArray times_of(const ffi::Function& function, const JsonObject& plan,
-                   const std::vector<ffi::AnyView>& arguments) {
-  JsonArray times;
+std::vector<double> times_of(const ffi::Function& function, const JsonObject& plan,
+                             const std::vector<ffi::AnyView>& arguments) {
   const double limit = number_in(plan, "max_s", 10.0), first = call_once(function, arguments);
-  if (first >= limit) {
-    times.push_back(first);
-    return times;
-  }
+  if (first >= limit) return {first};
   const double once = std::max(call_once(function, arguments), 1e-9);
   const int flush = static_cast<int>(number_in(plan, "flush_bytes", 0));
   const double shortest = flush ? 0.0 : number_in(plan, "min_repeat_ms", 0) * 1e-3;
@@ -87,11 +86,8 @@ JsonArray times_of(const ffi::Function& function, const JsonObject& plan,
   ffi::Any result;
   evaluator.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
   const ffi::Bytes raw = result.cast<ffi::Bytes>();
-  for (size_t at = 0; at + sizeof(double) <= raw.size(); at += sizeof(double)) {
-    double time = 0.0;
-    memcpy(&time, raw.data() + at, sizeof(time));
-    times.push_back(time);
-  }
+  std::vector<double> times(raw.size() / sizeof(double));
+  memcpy(times.data(), raw.data(), times.size() * sizeof(double));
   return times;
 }
 
@@ -109,15 +105,24 @@ std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& 
     }
     arguments.assign(made.begin(), made.end());
   }
-  const JsonObject before = meter->state();
   // Kernels of a whole model lie in a module that its library imports.
   const ffi::Optional<ffi::Function> function = module->GetFunction(name, true);
   if (!function) TVM_FFI_THROW(AttributeError) << "Module has no function '" << name << "'";
-  const JsonArray times = times_of(*function, plan, arguments);
-  return json_text(JsonObject{{ffi::String("times_s"), times},
-                              {ffi::String("state_before"), before},
-                              {ffi::String("state_after"), meter->state()},
-                              {ffi::String("threads"), static_cast<int64_t>(meter->threads())}});
+  const JsonObject terms{{ffi::String("energy"), false},
+                         {ffi::String("retries"), static_cast<int64_t>(number_in(plan, "retries", kRetries))},
+                         {ffi::String("cool_s"), number_in(plan, "cool_s", kCoolSeconds)}};
+  const auto take = [&](double) {
+    Window window;
+    window.start_s = seconds_now();
+    window.times_s = times_of(*function, plan, arguments);
+    window.end_s = seconds_now();
+    window.runs = static_cast<int64_t>(window.times_s.size());
+    return window;
+  };
+  JsonObject told = meter->windows(terms, take);
+  told.erase(ffi::String("energy"));
+  told.Set(ffi::String("threads"), static_cast<int64_t>(meter->threads()));
+  return json_text(told);
 }
 
 }  // namespace edgetlm

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "executor/clock.h"
 #include "executor/errors.h"
 
 extern "C" char** environ;
@@ -16,16 +17,28 @@ extern "C" char** environ;
 namespace edgetlm {
 namespace {
 
-// Answers but for the idle power, whose length the request says.
+// Answers but for the idle power, whose length the request says, and cooling, whose longest time it says.
 constexpr double kAnswerSeconds = 30.0;
 constexpr size_t kMaxLineBytes = 16 << 20;
 
 }  // namespace
 
-MeterProcess::~MeterProcess() {
+MeterProcess::MeterProcess(std::vector<std::string> command) : command_(std::move(command)) {
+  if (command_.empty()) unusable_ = "this session was started without a process that reads sensors";
+}
+
+MeterProcess::~MeterProcess() { stop(); }
+
+std::string MeterProcess::unusable() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return unusable_;
+}
+
+void MeterProcess::stop() {
   if (process_ <= 0) return;
   kill(process_, SIGKILL);
   waitpid(process_, nullptr, 0);
+  process_ = 0;
 }
 
 void MeterProcess::start() {
@@ -52,30 +65,43 @@ void MeterProcess::start() {
 }
 
 void MeterProcess::fail(const std::string& reason) {
-  if (process_ > 0) {
-    kill(process_, SIGKILL);
-    waitpid(process_, nullptr, 0);
-  }
-  process_ = 0;
-  pending_.clear();
-  throw AgentError("measure", "the sensors' process " + command_[0] + " failed: " + reason);
+  stop();
+  unusable_ = "the process that reads sensors failed: " + reason;
+  throw MeterLost(unusable_);
 }
 
 JsonObject MeterProcess::ask(const JsonObject& request) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!unusable_.empty()) throw MeterLost(unusable_);
   if (process_ == 0) start();
-  const std::string line = json_text(request) + "\n";
+  const Json seconds = find(request, "seconds"), plan = find(request, "plan");
+  if (plan != nullptr) cool_s_ = number_of(at(object_of(plan), "cool_s"));
+  const double limit_s = kAnswerSeconds + cool_s_ + (seconds == nullptr ? 0.0 : number_of(seconds));
+  const std::string answer = exchange(json_text(request) + "\n", limit_s);
+  JsonObject fields;
+  try {
+    fields = object_of(parse_json(answer));
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  const Json error = find(fields, "error");
+  if (error == nullptr) return fields;
+  throw MeterLost(error.as<tvm::ffi::String>() ? text_of(error) : json_text(error));
+}
+
+std::string MeterProcess::exchange(const std::string& line, double limit_s) {
   for (size_t sent = 0; sent < line.size();) {
     const ssize_t count = write(to_.number(), line.data() + sent, line.size() - sent);
     if (count < 0 && errno != EINTR) fail(strerror(errno));
     if (count > 0) sent += static_cast<size_t>(count);
   }
-  const Json seconds = find(request, "seconds");
-  const double limit = kAnswerSeconds + (seconds == nullptr ? 0.0 : number_of(seconds));
+  const double deadline = seconds_now() + limit_s;
   while (pending_.find('\n') == std::string::npos) {
     pollfd ready{from_.number(), POLLIN, 0};
-    const int count = poll(&ready, 1, static_cast<int>(limit * 1e3));
+    const double patience_s = deadline - seconds_now();
+    const int count = patience_s > 0 ? poll(&ready, 1, static_cast<int>(patience_s * 1e3) + 1) : 0;
     if (count < 0 && errno == EINTR) continue;
-    if (count == 0) fail("no answer to " + text_of(at(request, "do")));
+    if (count <= 0) fail("it does not answer");
     char piece[4096];
     const ssize_t got = read(from_.number(), piece, sizeof(piece));
     if (got <= 0) fail("it ended");
@@ -85,14 +111,7 @@ JsonObject MeterProcess::ask(const JsonObject& request) {
   const size_t end = pending_.find('\n');
   const std::string answer = pending_.substr(0, end);
   pending_.erase(0, end + 1);
-  try {
-    const JsonObject fields = object_of(parse_json(answer));
-    const Json error = find(fields, "error");
-    if (error != nullptr) throw AgentError("measure", error.as<tvm::ffi::String>() ? text_of(error) : json_text(error));
-    return fields;
-  } catch (const std::invalid_argument& error) {
-    fail(error.what());
-  }
+  return answer;
 }
 
 }  // namespace edgetlm

@@ -25,9 +25,17 @@ namespace ffi = tvm::ffi;
 
 // Wire format of the handshake: tvm/src/runtime/rpc/rpc_socket_impl.cc.
 constexpr int32_t kMagic = 0xff271;
-constexpr int32_t kDuplicate = kMagic + 1, kMismatch = kMagic + 2;
+constexpr size_t kStartBytes = 2 * sizeof(int32_t);
 constexpr int32_t kMaxKeyBytes = 4096;
 constexpr size_t kPieceBytes = 1 << 20;
+
+int32_t number_at(const std::string& data, size_t offset) {
+  int32_t number = 0;
+  memcpy(&number, data.data() + offset, sizeof(number));
+  return number;
+}
+
+std::string bytes_of(int32_t number) { return std::string(reinterpret_cast<const char*>(&number), sizeof(number)); }
 
 // The connection as the runtime's server reads and writes it.
 class Channel final : public tvm::runtime::RPCChannel {
@@ -90,28 +98,31 @@ bool equal_secret(const std::string& given, const std::string& secret) {
   return difference == 0;
 }
 
-bool accept_rpc(int connection, const std::string& key, const std::function<bool()>& take) {
-  int32_t length = 0;
-  receive_exact(connection, &length, sizeof(length));
-  if (length <= 0 || length > kMaxKeyBytes) return false;
-  std::string given(static_cast<size_t>(length), '\0');
-  receive_exact(connection, given.data(), given.size());
-  given.resize(std::min(given.find(' '), given.size()));
-  if (!equal_secret(given, "client:" + key)) {
-    send_all(connection, &kMismatch, sizeof(kMismatch));
-    return false;
-  }
-  if (!take()) {
-    send_all(connection, &kDuplicate, sizeof(kDuplicate));
-    return false;
-  }
-  const std::string name = "server:edgetlm";
-  const int32_t start[2] = {kMagic, static_cast<int32_t>(name.size())};
-  std::string answer(reinterpret_cast<const char*>(start), sizeof(start));
-  answer += name;
-  send_all(connection, answer.data(), answer.size());
-  return true;
+bool is_rpc(const std::string& data) {
+  return data.size() >= sizeof(kMagic) && number_at(data, 0) == kMagic;
 }
+
+int64_t rpc_missing(const std::string& data) {
+  if (data.size() < kStartBytes) return static_cast<int64_t>(kStartBytes - data.size());
+  const int32_t length = number_at(data, sizeof(kMagic));
+  if (length <= 0 || length > kMaxKeyBytes) return 0;
+  return static_cast<int64_t>(kStartBytes) + length - static_cast<int64_t>(data.size());
+}
+
+bool knows_key(const std::string& data, const std::string& key) {
+  if (data.size() <= kStartBytes) return false;
+  const std::string given = data.substr(kStartBytes);
+  return equal_secret(given.substr(0, given.find(' ')), "client:" + key);
+}
+
+std::string rpc_welcome() {
+  const std::string name = "server:edgetlm";
+  return bytes_of(kMagic) + bytes_of(static_cast<int32_t>(name.size())) + name;
+}
+
+std::string rpc_duplicate() { return bytes_of(kMagic + 1); }
+
+std::string rpc_mismatch() { return bytes_of(kMagic + 2); }
 
 void register_rpc(const std::string& folder, Meter* meter) {
   const std::string real = real_path(folder);

@@ -8,20 +8,24 @@
 
 namespace edgetlm {
 
-// The first bytes of a connection that speaks RPC; no length of a frame's header begins so.
-inline constexpr unsigned char kRpcMagicBytes[4] = {0x71, 0xf2, 0x0f, 0x00};
+// Whether a connection that begins so speaks RPC; no length of a frame's header begins with its magic number.
+bool is_rpc(const std::string& data);
+// Bytes that are missing of a handshake that begins with `data`; 0 when more would be of no use.
+int64_t rpc_missing(const std::string& data);
+// Whether the sender of a whole handshake knows the session's secret.
+bool knows_key(const std::string& data, const std::string& key);
 
-// Answers the rest of a handshake whose magic was read; whether the client may be served.
-//
-// `take` is called for a client that knows the key, and false if another one is served.
-bool accept_rpc(int connection, const std::string& key, const std::function<bool()>& take);
+// The three answers to a handshake: welcome, another client is served, wrong key.
+std::string rpc_welcome();
+std::string rpc_duplicate();
+std::string rpc_mismatch();
 
 // Registers what the runtime's server calls, and "edgetlm.measure".
 //
 // Uploads go to `folder` and modules are loaded from it; no other can be named.
 void register_rpc(const std::string& folder, Meter* meter);
 
-// Serves until the client closes. `set_busy` is told true when a request has come, and false when the server
+// Serves after the handshake until the client closes. `set_busy` is told true when a request has come, and false when the server
 // waits for the next.
 void serve_rpc(int connection, const std::function<void(bool)>& set_busy);
 

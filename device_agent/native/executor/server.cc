@@ -1,10 +1,8 @@
 #include "executor/server.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,45 +17,8 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-constexpr double kHandshakeSeconds = 10.0;
 // A client that has just left may not be noticed yet when the next one comes.
 constexpr double kLeavingSeconds = 3.0;
-// The first request of a stranger is a name and a key.
-constexpr size_t kMaxHelloBytes = 64 << 10;
-constexpr int kBacklog = 8;
-
-Descriptor listen_on_loopback() {
-  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (listener.number() < 0 ||
-      bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      listen(listener.number(), kBacklog) != 0) {
-    throw AgentError("internal", std::string("the executor cannot listen: ") + strerror(errno));
-  }
-  return listener;
-}
-
-int port_of(int listener) {
-  sockaddr_in address{};
-  socklen_t length = sizeof(address);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.sin_port);
-}
-
-// Checks the first request of a connection; AgentError where it speaks another protocol or has the wrong secret.
-void check_hello(const JsonObject& header, const std::string& secret) {
-  const Json command = find(header, "command"), schema = find(header, "schema"), given = find(header, "secret");
-  if (command.as<ffi::String>().value_or("") != "hello" || schema.as<ffi::String>().value_or("") != kSchema) {
-    const auto text = schema.as<ffi::String>();
-    const std::string found = text ? std::string(*text) : schema == nullptr ? "None" : json_text(schema);
-    throw AgentError("bad_request", std::string("protocol ") + kSchema + " expected, got " + found);
-  }
-  if (!equal_secret(std::string(given.as<ffi::String>().value_or("")), secret)) {
-    throw AgentError("denied", "wrong secret");
-  }
-}
 
 }  // namespace
 
@@ -97,18 +58,17 @@ Specification specification_of(const JsonObject& fields) {
 Server::Server(const Specification& specification, Status* status)
     : key_(specification.key),
       status_(status),
-      frame_sensors_(specification.meter),
-      rpc_sensors_(specification.meter),
-      frame_meter_(&frame_sensors_, specification.threads),
-      rpc_meter_(&rpc_sensors_, specification.threads),
-      commands_(&frame_meter_, specification.threads),
-      listener_(listen_on_loopback()) {
-  register_rpc(specification.folder, &rpc_meter_);
+      sensors_(specification.meter),
+      meter_(&sensors_, specification.threads),
+      commands_(&meter_, specification.threads),
+      door_([](const std::string& data) { return is_rpc(data) ? rpc_missing(data) : hello_missing(data); },
+            [this](Descriptor connection, const std::string& data) { admit(std::move(connection), data); }) {
+  register_rpc(specification.folder, &meter_);
 }
 
 void Server::run() {
-  status_->announce(JsonObject{{ffi::String("port"), static_cast<int64_t>(port_of(listener_.number()))}});
-  std::thread([this] { accept_clients(); }).detach();
+  status_->announce(JsonObject{{ffi::String("port"), static_cast<int64_t>(door_.port())}});
+  std::thread([this] { door_.watch(); }).detach();
   while (true) {
     Descriptor connection;
     {
@@ -133,69 +93,66 @@ void Server::run() {
   }
 }
 
-void Server::accept_clients() {
-  while (true) {
-    Descriptor connection(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.number() < 0) {
-      // Out of descriptors, or the client left at once: others must still be heard.
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      continue;
-    }
-    const int yes = 1;
-    setsockopt(connection.number(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    std::thread([this, number = connection.release()] { greet(Descriptor(number)); }).detach();
-  }
-}
-
-void Server::greet(Descriptor connection) {
+void Server::admit(Descriptor connection, const std::string& data) {
+  const bool rpc = is_rpc(data);
   try {
-    set_timeout(connection.number(), kHandshakeSeconds);
-    unsigned char start[4];
-    receive_exact(connection.number(), start, sizeof(start));
-    if (memcmp(start, kRpcMagicBytes, sizeof(start)) == 0) {
-      greet_rpc(connection.number());
-    } else if (greet_frames(connection.number(), start)) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      waiting_.push_back(std::move(connection));
-      arrived_.notify_one();
+    if (rpc && !knows_key(data, key_)) {
+      refuse(std::move(connection), rpc_mismatch());
+      return;
     }
-  } catch (const std::exception&) {
-    // Whoever knocked did not stay.
-  }
-}
-
-bool Server::greet_frames(int connection, const unsigned char* start) {
-  try {
-    check_hello(receive_header(connection, start, kMaxHelloBytes), key_);
-    if (!frame_seat_.take(kLeavingSeconds)) {
-      throw AgentError("busy", "another client is connected to this session");
+    if (!rpc) {
+      const Json secret = find(parse_hello(data), "secret");
+      if (!equal_secret(std::string(secret.as<ffi::String>().value_or("")), key_)) {
+        throw AgentError("denied", "wrong secret");
+      }
     }
   } catch (const AgentError& error) {
-    send_frame(connection, error_reply(error.kind(), error.what()));
-    return false;
+    refuse(std::move(connection), frame(error_reply(error.kind(), error.what())));
+    return;
   }
-  try {
-    send_frame(connection, Reply{JsonObject{{ffi::String("ok"), true}, {ffi::String("schema"), ffi::String(kSchema)}}, {}});
-  } catch (const ClosedError&) {
-    frame_seat_.give();
-    throw;
-  }
-  set_timeout(connection, 0.0);
-  return true;
+  const int number = connection.release(), yes = 1;
+  fcntl(number, F_SETFL, fcntl(number, F_GETFL) & ~O_NONBLOCK);
+  setsockopt(number, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  std::thread([this, rpc, number] {
+    if (rpc) {
+      greet_rpc(Descriptor(number));
+    } else {
+      greet_frames(Descriptor(number));
+    }
+  }).detach();
 }
 
-void Server::greet_rpc(int connection) {
-  bool taken = false;
-  const auto take = [&] { return taken = rpc_seat_.take(kLeavingSeconds); };
-  try {
-    if (accept_rpc(connection, key_, take)) {
-      set_timeout(connection, 0.0);
-      serve_rpc(connection, [this](bool busy) { status_->set("rpc", busy); });
-    }
-  } catch (const ClosedError&) {
-    // It left during the handshake.
+void Server::greet_frames(Descriptor connection) {
+  if (!frame_seat_.take(kLeavingSeconds)) {
+    refuse(std::move(connection), frame(error_reply("busy", "another client is connected to this session")));
+    return;
   }
-  if (taken) rpc_seat_.give();
+  try {
+    const JsonObject fields{{ffi::String("ok"), true}, {ffi::String("schema"), ffi::String(kSchema)}};
+    send_frame(connection.number(), Reply{fields, {}});
+  } catch (const ClosedError&) {
+    frame_seat_.give();  // whoever knocked did not stay
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  waiting_.push_back(std::move(connection));
+  arrived_.notify_one();
+}
+
+void Server::greet_rpc(Descriptor connection) {
+  if (!rpc_seat_.take(kLeavingSeconds)) {
+    refuse(std::move(connection), rpc_duplicate());
+    return;
+  }
+  try {
+    const std::string welcome = rpc_welcome();
+    send_all(connection.number(), welcome.data(), welcome.size());
+    serve_rpc(connection.number(), [this](bool busy) { status_->set("rpc", busy); });
+  } catch (const ClosedError&) {
+    // Whoever knocked did not stay.
+  }
+  connection = Descriptor();
+  rpc_seat_.give();
 }
 
 void Server::serve_frames(int connection) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "executor/commands.h"
+#include "executor/door.h"
 #include "executor/measure.h"
 #include "executor/status.h"
 #include "executor/wire.h"
@@ -49,21 +50,18 @@ class Server {
   [[noreturn]] void run();
 
  private:
-  void accept_clients();
-  void greet(Descriptor connection);
-  bool greet_frames(int connection, const unsigned char* start);
-  void greet_rpc(int connection);
+  // Checks the key; what may have to wait is done by a thread of its own.
+  void admit(Descriptor connection, const std::string& data);
+  void greet_frames(Descriptor connection);
+  void greet_rpc(Descriptor connection);
   void serve_frames(int connection);
 
   const std::string key_;
   Status* status_;
-  // Kernels are measured by a thread of their own, beside the model's; each asks a sensors' process of its own.
-  MeterProcess frame_sensors_;
-  MeterProcess rpc_sensors_;
-  Meter frame_meter_;
-  Meter rpc_meter_;
+  MeterProcess sensors_;
+  Meter meter_;
   Commands commands_;
-  Descriptor listener_;
+  Door door_;
   Seat frame_seat_;
   Seat rpc_seat_;
   std::mutex mutex_;

@@ -2,10 +2,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +24,36 @@ constexpr ItemSize kItems[] = {
     {"int32", 4},   {"uint32", 4},   {"float32", 4}, {"int64", 8}, {"uint64", 8}, {"float64", 8},
 };
 constexpr int64_t kMaxBlobBytes = int64_t{1} << 40;
+constexpr uint32_t kMaxHeaderBytes = 64 << 20;
+// The first request of a stranger is a name and a key.
+constexpr uint32_t kMaxHelloBytes = 4 << 10;
+
+[[noreturn]] void no_frame(uint32_t length) {
+  throw AgentError("bad_request",
+                   "frame header of " + std::to_string(length) + " bytes is not of protocol " + kSchema);
+}
+
+// The length that begins a frame.
+uint32_t announced(const std::string& data) {
+  uint32_t length = 0;
+  memcpy(&length, data.data(), sizeof(length));
+  return ntohl(length);
+}
+
+JsonObject parse_header(const std::string& text) {
+  Json header;
+  try {
+    header = parse_json(text);
+  } catch (const std::invalid_argument& error) {
+    throw AgentError("bad_request", std::string("frame header is not JSON: ") + error.what());
+  }
+  const auto object = header.as<JsonObject>();
+  const Json bytes = object ? find(*object, "blob_bytes") : Json(nullptr);
+  if (!object || (bytes != nullptr && bytes.type_index() != tvm::ffi::TypeIndex::kTVMFFIInt)) {
+    throw AgentError("bad_request", std::string("frame header is not an object of protocol ") + kSchema);
+  }
+  return *object;
+}
 
 }  // namespace
 
@@ -39,14 +67,6 @@ Descriptor::~Descriptor() {
 }
 
 int Descriptor::release() { return std::exchange(number_, -1); }
-
-void set_timeout(int connection, double seconds) {
-  timeval limit{};
-  limit.tv_sec = static_cast<time_t>(seconds);
-  limit.tv_usec = static_cast<suseconds_t>((seconds - floor(seconds)) * 1e6);
-  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
 
 void send_all(int connection, const void* data, size_t size) {
   const char* next = static_cast<const char*>(data);
@@ -80,45 +100,51 @@ Buffer receive_blob(int connection, int64_t size) {
   return blob;
 }
 
-void send_frame(int connection, const Reply& reply) {
+std::string frame(const Reply& reply) {
   JsonObject complete = reply.fields;
   int64_t total = 0;
   for (const Blob& blob : reply.blobs) total += static_cast<int64_t>(blob.size);
   complete.Set(tvm::ffi::String("blob_bytes"), total);
   const std::string text = json_text(complete);
   const uint32_t length = htonl(static_cast<uint32_t>(text.size()));
-  std::string start(reinterpret_cast<const char*>(&length), sizeof(length));
-  start += text;
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
+}
+
+void send_frame(int connection, const Reply& reply) {
+  const std::string start = frame(reply);
   send_all(connection, start.data(), start.size());
   for (const Blob& blob : reply.blobs) send_all(connection, blob.data, blob.size);
 }
 
-JsonObject receive_header(int connection, const unsigned char* start, size_t limit) {
+JsonObject receive_header(int connection) {
   uint32_t prefix = 0;
-  if (start != nullptr) {
-    memcpy(&prefix, start, sizeof(prefix));
-  } else {
-    receive_exact(connection, &prefix, sizeof(prefix));
-  }
+  receive_exact(connection, &prefix, sizeof(prefix));
   const uint32_t length = ntohl(prefix);
-  if (length > limit) {
-    throw AgentError("bad_request", "frame header of " + std::to_string(length) + " bytes is not of protocol " +
-                                        kSchema);
-  }
+  if (length > kMaxHeaderBytes) no_frame(length);
   std::string text(length, '\0');
   receive_exact(connection, text.data(), text.size());
-  Json header;
-  try {
-    header = parse_json(text);
-  } catch (const std::invalid_argument& error) {
-    throw AgentError("bad_request", std::string("frame header is not JSON: ") + error.what());
+  return parse_header(text);
+}
+
+int64_t hello_missing(const std::string& data) {
+  if (data.size() < sizeof(uint32_t)) return static_cast<int64_t>(sizeof(uint32_t) - data.size());
+  const uint32_t length = announced(data);
+  if (length > kMaxHelloBytes) return 0;
+  return static_cast<int64_t>(sizeof(length)) + length - static_cast<int64_t>(data.size());
+}
+
+JsonObject parse_hello(const std::string& data) {
+  const uint32_t length = announced(data);
+  if (length > kMaxHelloBytes) no_frame(length);
+  const JsonObject header = parse_header(data.substr(sizeof(length)));
+  const Json command = find(header, "command"), schema = find(header, "schema");
+  if (command.as<tvm::ffi::String>().value_or("") == "hello" &&
+      schema.as<tvm::ffi::String>().value_or("") == kSchema) {
+    return header;
   }
-  const auto object = header.as<JsonObject>();
-  const Json bytes = object ? find(*object, "blob_bytes") : Json(nullptr);
-  if (!object || (bytes != nullptr && bytes.type_index() != tvm::ffi::TypeIndex::kTVMFFIInt)) {
-    throw AgentError("bad_request", std::string("frame header is not an object of protocol ") + kSchema);
-  }
-  return *object;
+  const auto text = schema.as<tvm::ffi::String>();
+  const std::string found = text ? std::string(*text) : schema == nullptr ? "None" : json_text(schema);
+  throw AgentError("bad_request", std::string("protocol ") + kSchema + " expected, got " + found);
 }
 
 Reply error_reply(const std::string& kind, const std::string& message) {

@@ -55,22 +55,22 @@ struct TensorView {
   size_t size = 0;
 };
 
-// Longest wait for one read or write of a connection, seconds; 0 waits for ever.
-void set_timeout(int connection, double seconds);
-
 // ClosedError where the peer is gone.
 void send_all(int connection, const void* data, size_t size);
 void receive_exact(int connection, void* data, size_t size);
 Buffer receive_blob(int connection, int64_t size);
 
-// Sends one frame; `blob_bytes` is filled in.
+// Length and header of a frame; `blob_bytes` is filled in.
+std::string frame(const Reply& reply);
 void send_frame(int connection, const Reply& reply);
 
-// Reads a frame's header; its blob is left on the connection.
-//
-// `start` holds the first four bytes where they were read already. AgentError where what comes is no frame, or
-// its header is longer than `limit`.
-JsonObject receive_header(int connection, const unsigned char* start = nullptr, size_t limit = 64u << 20);
+// Reads a frame's header; its blob is left on the connection. AgentError where what comes is no frame.
+JsonObject receive_header(int connection);
+
+// Bytes that are missing of a first request that begins with `data`; 0 when more would be of no use.
+int64_t hello_missing(const std::string& data);
+// The first request of a connection; AgentError where it is no frame, or speaks another protocol.
+JsonObject parse_hello(const std::string& data);
 
 // The reply that tells the host of a failure.
 Reply error_reply(const std::string& kind, const std::string& message);

@@ -1,6 +1,7 @@
 // The executor itself.
 #include "executor/bundle.cc"
 #include "executor/commands.cc"
+#include "executor/door.cc"
 #include "executor/engine.cc"
 #include "executor/json.cc"
 #include "executor/kernels.cc"

@@ -1,0 +1,50 @@
+// The door of the listener: nobody is served before a whole first request has come and let them in. It does the
+// same as device_agent/door.py.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <string>
+
+#include "executor/wire.h"
+
+namespace edgetlm {
+
+class Door {
+ public:
+  // How many bytes are missing of the first request that begins with these; 0 or less when it is complete.
+  using Missing = std::function<int64_t(const std::string&)>;
+  // Takes a connection and its first request; it answers at once, in the door's thread. The connection does not
+  // block then, and nothing that follows the request was read.
+  using Admit = std::function<void(Descriptor, const std::string&)>;
+
+  // Listens on the loopback interface, on any port; AgentError where it cannot.
+  Door(Missing missing, Admit admit);
+
+  int port() const;
+  // Answers for ever.
+  [[noreturn]] void watch();
+
+ private:
+  // A connection that was not let in yet.
+  struct Knock {
+    Descriptor connection;
+    double deadline_s;
+    std::string data;
+  };
+
+  void answer();
+  // Whether it still waits.
+  bool hear(Knock* knock);
+
+  const Missing missing_;
+  const Admit admit_;
+  Descriptor listener_;
+  // In the order in which they came, which is that of their deadlines.
+  std::list<Knock> waiting_;
+};
+
+// Sends a last answer, if it can be sent at once.
+void refuse(Descriptor connection, const std::string& answer);
+
+}  // namespace edgetlm
