@@ -79,24 +79,72 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Es
 
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """The ratio of figures that were taken at different times, by Welch's interval.
-
-    The degrees of freedom are those of the smaller side, which is never too many.
+    """The ratio of figures that were taken at different times; see `ratio_of`.
 
     Raises:
         ValueError: no values, or one that is not positive.
     """
-    a, b = _logs(numerator), _logs(denominator)
-    middle = statistics.fmean(a) - statistics.fmean(b)
-    least = min(len(a), len(b))
-    if least < MIN_TRIALS:
-        return Estimate(math.exp(middle), n=least)
-    error = math.sqrt(statistics.variance(a) / len(a) + statistics.variance(b) / len(b))
-    half = t975(least - 1) * error
-    return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), least)
+    return ratio_of(spread_of(numerator), spread_of(denominator))
 
 
 def _logs(values: Sequence[float]) -> list[float]:
     if not values or min(values) <= 0.0 or not all(math.isfinite(value) for value in values):
         raise ValueError("a ratio needs positive figures")
     return [math.log(value) for value in values]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A positive figure and how well it is known, on the logarithm.
+
+    Attributes:
+        log: logarithm of the figure.
+        variance: of that logarithm, as a mean over repetitions; None with a single repetition.
+        n: repetitions.
+    """
+
+    log: float
+    variance: float | None
+    n: int
+
+    @property
+    def value(self) -> float:
+        """The figure."""
+        return math.exp(self.log)
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """The geometric mean of repetitions with its spread.
+
+    Raises:
+        ValueError: no values, or one that is not positive.
+    """
+    logs = _logs(values)
+    variance = statistics.variance(logs) / len(logs) if len(logs) > 1 else None
+    return Spread(statistics.fmean(logs), variance, len(logs))
+
+
+def spread_from(mean: float, deviation: float | None, n: int) -> Spread:
+    """The same from a mean and the standard deviation of its repetitions, where these were not kept.
+
+    Raises:
+        ValueError: the mean is not positive.
+    """
+    if mean <= 0.0:
+        raise ValueError("a ratio needs positive figures")
+    variance = None if deviation is None or n < 2 else (deviation / mean) ** 2 / n
+    return Spread(math.log(mean), variance, n)
+
+
+def ratio_of(numerator: Spread, denominator: Spread) -> Estimate:
+    """The ratio of two figures that were taken at different times, by Welch's interval.
+
+    The degrees of freedom are those of the smaller side, which is never too many. Without bounds where a side
+    has fewer than `MIN_TRIALS` repetitions.
+    """
+    middle = numerator.log - denominator.log
+    least = min(numerator.n, denominator.n)
+    if numerator.variance is None or denominator.variance is None or least < MIN_TRIALS:
+        return Estimate(math.exp(middle), n=least)
+    half = t975(least - 1) * math.sqrt(numerator.variance + denominator.variance)
+    return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), least)

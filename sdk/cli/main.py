@@ -1,6 +1,7 @@
 """The command `sdk`: parse, call the API, print. One file per group of commands.
 
-Exit codes: 0 done, 1 something failed, 2 the command was wrong, 130 interrupted.
+Exit codes: 0 done, 1 something failed, 2 the command was wrong, 3 `report compare` found a regression,
+130 interrupted.
 Errors are one line on stderr; `--verbose` adds the traceback.
 """
 
@@ -22,7 +23,20 @@ from typer.exceptions import TyperException
 
 from host.devices import notes
 from host.errors import EdgeError
-from sdk.cli import bundles, compile_model, deploy, devices, env, explain, profile, records, run, tlm, tune
+from sdk.cli import (
+    bundles,
+    compile_model,
+    deploy,
+    devices,
+    env,
+    explain,
+    profile,
+    records,
+    report,
+    run,
+    tlm,
+    tune,
+)
 from sdk.cli.console import print_line
 from sdk.cli.options import State
 from targets import BoardFileError
@@ -52,7 +66,8 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for group in (deploy, compile_model, profile, explain, run, bundles, devices, env, records, tlm, tune):
+    groups = (deploy, compile_model, profile, explain, run, bundles, devices, env, records, report, tlm, tune)
+    for group in groups:
         group.register(app)
     return app
 

@@ -1,0 +1,106 @@
+"""`sdk report`: what results say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from host.errors import UserError
+from sdk.cli.options import JsonFile, Verbose
+
+if TYPE_CHECKING:
+    from host.measure.bounds import Estimate
+    from sdk.report.compare import Change, Comparison
+
+# Something got worse beyond noise and tolerance.
+REGRESSION = 3
+_COLOURS = {"better": "green", "worse": "red", "not judged": "yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    group = typer.Typer(help="Results of deployments.", no_args_is_help=True)
+    group.callback()(_only_groups)
+    group.command()(compare)
+    app.add_typer(group, name="report")
+
+
+def _only_groups() -> None:
+    """Results of deployments."""
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(help="Result of sdk deploy --json, bundle, or report.")],
+    after: Annotated[Path, typer.Argument(help="The same of what is judged.")],
+    tolerance: Annotated[
+        float, typer.Option(metavar="PERCENT", help="By how much a figure may get worse beyond noise.")
+    ] = 0.0,
+    json_file: JsonFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say what got better or worse beyond noise.
+
+    Exit code 3: something got worse by more than the tolerance.
+    """
+    if not 0.0 <= tolerance < 1000.0:
+        raise UserError(f"--tolerance {tolerance:g}: give percent from 0, as in --tolerance 5")
+    from sdk.cli.printing import write_json
+    from sdk.report.compare import compare as run_compare
+    from sdk.report.compare import compare_json
+    from sdk.report.sides import read_side
+
+    comparison = run_compare(read_side(before), read_side(after), tolerance / 100.0)
+    if json_file is not None:
+        write_json(json_file, compare_json(comparison))
+    print_comparison(comparison)
+    if comparison.regressions:
+        raise typer.Exit(REGRESSION)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """The table of `sdk report compare`."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # In a log every line has to hold a row: there is no terminal to fit.
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=140)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "before", "after", "after / before", "95% bound", "", ""):
+        table.add_column(name, justify="right" if name in ("before", "after", "after / before") else "left")
+    for change in comparison.changes:
+        colour = _COLOURS.get(change.verdict, "")
+        verdict = f"[{colour}]{change.verdict}[/{colour}]" if colour else change.verdict
+        ratio = "" if change.ratio is None else f"{change.ratio.value:.3f}"
+        table.add_row(
+            change.metric,
+            _figure(change, change.before),
+            _figure(change, change.after),
+            ratio,
+            _bounds(change.ratio),
+            verdict,
+            # The whole of a long reason is in the JSON.
+            change.remark.split(" (")[0],
+        )
+    console.print(f"before  {comparison.before.source}", markup=False, soft_wrap=True)
+    console.print(f"after   {comparison.after.source}", markup=False, soft_wrap=True)
+    console.print(table)
+    for remark in comparison.remarks:
+        console.print(f"note: {remark}", markup=False, soft_wrap=True)
+    worse = ", ".join(change.metric for change in comparison.regressions)
+    limit = "noise" if not comparison.tolerance else f"noise and {100 * comparison.tolerance:g}%"
+    console.print(f"worse beyond {limit}: {worse}" if worse else f"nothing got worse beyond {limit}")
+
+
+def _figure(change: Change, value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    text = f"{value:.1e}" if change.metric == "accuracy error" else f"{value:.4g}"
+    return f"{text} {change.unit}".rstrip()
+
+
+def _bounds(ratio: Estimate | None) -> str:
+    return "" if ratio is None or not ratio.bounded else f"{ratio.low:.3f} to {ratio.high:.3f}"

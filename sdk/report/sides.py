@@ -1,0 +1,263 @@
+"""One side of a comparison, out of a result file, a bundle or a report."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from host import bundle
+from host.errors import UserError
+from host.manifest import Manifest
+from sdk.report.figures import DEPLOY_SCHEMA
+from sdk.report.page import figures_in
+
+_AGAIN = "deploy the model again with this version"
+
+
+@dataclass(frozen=True)
+class EnergySide:
+    """Energy of a run of one side.
+
+    Attributes:
+        kind, boundary, rails: what it is of; see `host.model.Energy`.
+        value_mj: millijoules; None where unavailable.
+        std_mj, trials: spread of the agent's own trials, where it made any.
+        windows_mj: the windows that were kept.
+        reason: why there is none.
+    """
+
+    kind: str
+    boundary: str
+    rails: tuple[str, ...]
+    value_mj: float | None
+    std_mj: float | None
+    trials: int
+    windows_mj: tuple[float, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class EngineSide:
+    """One engine of one side.
+
+    Attributes:
+        rounds_ms: median milliseconds of each round.
+        energy: of a run.
+        error, tolerance: of the outputs, against the golden ones; None where they were not verified.
+        throttled: the device was slowed down.
+    """
+
+    rounds_ms: tuple[float, ...]
+    energy: EnergySide
+    error: float | None = None
+    tolerance: float | None = None
+    throttled: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a result says of the deployed model.
+
+    Attributes:
+        source: the file that it was read from.
+        name, device, backend: as deployed.
+        threads: that it uses.
+        cpu: processor; "" where the source does not say.
+        own: the deployed engine.
+        peers: the others that were measured beside it, by name.
+        bundle_bytes: of what the device runs.
+        default_share: share of the kernels' time on default schedules.
+        versions: by name.
+        instructions: of a run, on an emulated device; None elsewhere.
+    """
+
+    source: str
+    name: str
+    device: str
+    backend: str
+    threads: int
+    cpu: str
+    own: EngineSide
+    peers: Mapping[str, EngineSide] = field(default_factory=dict)
+    bundle_bytes: int | None = None
+    default_share: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    instructions: float | None = None
+
+
+def read_side(path: Path) -> Side:
+    """Read one side.
+
+    Args:
+        path: what `sdk deploy --json` wrote, a bundle's directory or zip, or a report.
+
+    Raises:
+        UserError: there is nothing, it is something else, of another version, or without samples.
+        BundleError: the bundle is damaged.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such file: give a result of sdk deploy --json, a bundle or a report")
+    if path.is_dir() or zipfile.is_zipfile(path):
+        return _from_bundle(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = figures_in(text) if path.suffix in (".html", ".htm") else json.loads(text)
+    except (ValueError, UnicodeDecodeError):
+        content = None
+    if not isinstance(content, dict) or "schema" not in content:
+        raise UserError(f"{path} is no result: give what sdk deploy --json wrote, a bundle or a report")
+    if str(content["schema"]).startswith("edgetlm.tune/"):
+        raise UserError(f"{path} is of a tuning: compare deployments, of sdk deploy --json")
+    if content["schema"] != DEPLOY_SCHEMA:
+        raise UserError(f"{path} is {content['schema']!r}, this program compares {DEPLOY_SCHEMA!r}: {_AGAIN}")
+    return _from_figures(path, content)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Samples(_Part):
+    rounds_ms: tuple[float, ...] = ()
+    windows_mj: tuple[float, ...] = ()
+
+
+class _Energy(_Part):
+    value: float | None = None
+    kind: str = "unavailable"
+    source: str = ""
+    boundary: str = ""
+    rails: tuple[str, ...] = ()
+    std: float | None = None
+    trials: int | None = None
+    reason: str = ""
+
+
+class _Verify(_Part):
+    max_rel_err: float | None = None
+    tolerance: float
+
+
+class _Engine(_Part):
+    energy_mj: _Energy = _Energy()
+    samples: _Samples = _Samples()
+    verify: _Verify | None = None
+    throttled: bool = False
+
+    def side(self) -> EngineSide:
+        """As the comparison takes it."""
+        energy = self.energy_mj
+        return EngineSide(
+            rounds_ms=self.samples.rounds_ms,
+            energy=EnergySide(
+                kind=energy.kind,
+                boundary=energy.boundary,
+                rails=tuple(sorted(energy.rails)),
+                value_mj=energy.value,
+                std_mj=energy.std,
+                trials=energy.trials or 1,
+                windows_mj=self.samples.windows_mj,
+                reason=energy.reason or energy.source,
+            ),
+            error=self.verify.max_rel_err if self.verify is not None else None,
+            tolerance=self.verify.tolerance if self.verify is not None else None,
+            throttled=self.throttled,
+        )
+
+
+class _Machine(_Part):
+    cpu: str = ""
+
+
+class _Result(_Engine):
+    name: str
+    device: str
+    backend: str
+    threads: int
+    machine: _Machine = _Machine()
+    peers: dict[str, _Engine] = Field(default_factory=dict)
+    bundle_bytes: int | None = None
+    default_share: float | None = None
+    tasks: tuple[dict[str, Any], ...] = ()
+    versions: dict[str, str] = Field(default_factory=dict)
+    instructions: float | None = None
+
+
+class _Measured(_Part):
+    device: str
+    threads: int
+    cpu: str = ""
+    contenders: dict[str, _Engine]
+    instructions: float | None = None
+
+
+def _from_figures(path: Path, content: Mapping[str, Any]) -> Side:
+    try:
+        part = _Result.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{path} is damaged ({_first(error)}): {_AGAIN}") from error
+    return Side(
+        source=str(path),
+        name=part.name,
+        device=part.device,
+        backend=part.backend,
+        threads=part.threads,
+        cpu=part.machine.cpu,
+        own=part.side(),
+        peers=_measured_peers(path, part.backend, {**part.peers, part.backend: part}),
+        bundle_bytes=part.bundle_bytes,
+        default_share=part.default_share if part.tasks else None,
+        versions=part.versions,
+        instructions=part.instructions,
+    )
+
+
+def _from_bundle(path: Path) -> Side:
+    manifest = bundle.load(path)
+    try:
+        part = _Measured.model_validate(manifest.measured)
+        own = part.contenders[manifest.backend].side()
+    except (ValidationError, KeyError):
+        raise UserError(f"{path} holds no measured figures: only a deployed bundle has them") from None
+    return Side(
+        source=str(path),
+        name=manifest.name,
+        device=part.device,
+        backend=manifest.backend,
+        threads=part.threads,
+        cpu=part.cpu,
+        own=own,
+        peers=_measured_peers(path, manifest.backend, part.contenders),
+        bundle_bytes=bundle.runnable_bytes(path),
+        default_share=_default_share(manifest),
+        versions=manifest.versions,
+        instructions=part.instructions,
+    )
+
+
+def _measured_peers(path: Path, backend: str, engines: Mapping[str, _Engine]) -> dict[str, EngineSide]:
+    """The other engines that have samples.
+
+    Raises:
+        UserError: the deployed one has none.
+    """
+    if not engines[backend].samples.rounds_ms:
+        raise UserError(f"{path} holds no samples, so noise cannot be told from change: {_AGAIN}")
+    return {name: one.side() for name, one in engines.items() if name != backend and one.samples.rounds_ms}
+
+
+def _default_share(manifest: Manifest) -> float | None:
+    times = [(one.source, one.weight * one.latency_us) for one in manifest.kernels if one.latency_us]
+    total = sum(time for _, time in times)
+    return sum(time for source, time in times if source == "default") / total if total else None
+
+
+def _first(error: ValidationError) -> str:
+    first: Sequence[Any] = error.errors()
+    return f"{'.'.join(str(part) for part in first[0]['loc'])}: {first[0]['msg']}"
