@@ -52,6 +52,7 @@ def deploy(
     device: str = "local",
     example_inputs: Sequence[Any] = (),
     backend: str = "auto",
+    processor: str = "auto",
     objective: str = "latency",
     power_cap_w: float | None = None,
     power_modes: Sequence[str] = (),
@@ -80,6 +81,7 @@ def deploy(
         device: name of the device.
         example_inputs: tensors for a torch module; their shapes are the model's.
         backend: "auto" takes whichever verified engine is faster, else "tvm", "onnxruntime", "litert".
+        processor: "cpu", "gpu" (the board's CUDA GPU), or "auto": whichever is better where both can run it.
         objective: "latency", "energy" (joules of a run) or "edp" (their product): what "auto" and the choice
             among variants of the model go by.
         power_cap_w: greatest mean gross watts within the boundary of the device's sensor; None for no limit.
@@ -119,6 +121,7 @@ def deploy(
             model=path,
             name=name,
             backend=backend,
+            processor=processor,
             shapes=dict(shapes or {}),
             lengths=tuple(lengths),
             threads=threads,
@@ -151,6 +154,8 @@ def compile(
     target: str = "local",
     example_inputs: Sequence[Any] = (),
     backend: str = "auto",
+    processor: str = "auto",
+    cuda: str = "",
     threads: int = 0,
     shapes: Mapping[str, tuple[Size, ...]] | None = None,
     seed: int = 0,
@@ -166,6 +171,8 @@ def compile(
         target: what to compile for: a name of `sdk targets`, or "local" for this machine.
         example_inputs: see `deploy`.
         backend: see `deploy`; "auto" falls back to the original runtime only where ours cannot compile.
+        processor: see `deploy`; "auto" is the CPU.
+        cuda: CUDA version of the board whose GPU is compiled for; that of the usual JetPack if "".
         threads: see `deploy`.
         shapes: see `deploy`.
         seed: see `deploy`.
@@ -186,6 +193,8 @@ def compile(
             model=path,
             name=name,
             backend=backend,
+            processor=processor,
+            cuda=cuda,
             shapes=dict(shapes or {}),
             threads=threads,
             seed=seed,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from host.deployment.clock import StageClock
+from host.deployment.processor import cuda_major
 from host.deployment.result import TaskOutcome
 from host.errors import BuildError, EdgeError, LoweringError, ScheduleError
 from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Task
@@ -140,6 +141,7 @@ def build(
             lambda done, total, _: clock.progress.advance(done, total),
             lanes=profile.hardware.lanes,
             cache=KernelCache(),
+            cuda_major=cuda_major(profile),
         )
     tasks = _outcomes(lowered.tasks, plan, failed, set(stats.defaulted))
     return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, plan=plan)

@@ -16,9 +16,11 @@ from host.deployment.compile import Compiled, one_line
 from host.deployment.contest import Contest, Entrant, Terms, hold
 from host.deployment.diagnose import blame
 from host.deployment.finals import Field, hold_finals, require_sensor, variant_of
+from host.deployment.gpu import GPU, better_of, compiled_for_gpu
 from host.deployment.making import Maker, check_file, kernels_part, let_go, read_model, versions
 from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
-from host.deployment.profiles import profile_for, profile_of
+from host.deployment.processor import gpu_profile
+from host.deployment.profiles import is_emulated, profile_for, profile_of
 from host.deployment.ranged import inputs_to_measure
 from host.deployment.result import Choice, DeployResult, LengthFigures, TaskOutcome
 from host.deployment.staging import Staging
@@ -101,6 +103,8 @@ def compile_bundle(
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
         profile = _target_profile(target, options.threads, clock.progress.note)
+        if options.processor == "gpu":
+            profile = gpu_profile(profile, options.cuda)
         maker = Maker(options, profile, staging.folder, clock)
         model = read_model(options, clock)
         made, fallback = compile_or_fall_back(maker, model)
@@ -161,6 +165,8 @@ class _Deployment:
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
         profile = profile_of(self.device, self.options.threads, self.clock.progress.note)
+        if self.options.processor == "gpu":
+            profile = gpu_profile(profile)
         require_sensor(self.device, self.options)
         folder = self.staging.folder
         others = units_beside(
@@ -169,8 +175,14 @@ class _Deployment:
         maker = Maker(self.options, profile, folder, self.clock, self.device, self._replace_device, others)
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
+        auto = made is not None and self.options.processor == "auto"
+        on_gpu = compiled_for_gpu(maker, model) if auto else None
         model = let_go(model)
         variant, power = self._finals(model, maker, made)
+        if on_gpu is not None:
+            inputs = inputs_to_measure(model.signature, model.golden)[-1]
+            both = (variant, on_gpu)
+            variant = better_of(self.device, model, both, inputs, self.options.objective, self.clock)
         maker = replace(maker, profile=replace(profile, threads=variant.threads))
         entrants = self._entrants(model, variant)
         contest = hold(self._terms(model, maker, variant, made), entrants)
@@ -201,6 +213,7 @@ class _Deployment:
             tuning=made.tuning if made is not None else None,
             power=power,
             bundle_bytes=bundle.runnable_bytes(directory),
+            emulated=is_emulated(self.device.name),
         )
         return result, directory
 
@@ -243,7 +256,7 @@ class _Deployment:
             # A choice by energy needs a bound for it, and one window gives none.
             energy_rounds=self.options.rounds if self.options.objective != "latency" else 1,
             clock=self.clock,
-            blame=find if made is not None else None,
+            blame=find if made is not None and variant.name != GPU else None,
         )
 
     def _entrants(self, model: ImportedModel, variant: Variant) -> list[Entrant]:
@@ -281,6 +294,7 @@ class _Deployment:
         """Write the measured figures into the chosen bundle's manifest."""
         measured: dict[str, Any] = {
             "device": self.options.device,
+            "cpu": self.device.describe().cpu_name,
             "threads": threads,
             "choice": choice.why,
             "contenders": {name: figures.contender(one) for name, one in contest.contenders.items()},
@@ -289,6 +303,7 @@ class _Deployment:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
         if power is not None:
             measured["power"] = figures.power(power)
+        measured["emulated"] = is_emulated(self.device.name)
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 

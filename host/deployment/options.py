@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from host.deployment.processor import PROCESSORS
 from host.errors import UserError
 from host.manifest import BACKENDS
 
@@ -30,6 +31,9 @@ class CompileOptions:
             One dimension may be a range.
         lengths: lengths of the range at which the model is measured; () takes a few spread over it.
         threads: threads that the model may use; 0 takes all cores of the device.
+        processor: "cpu", "gpu" (the board's CUDA GPU), or "auto": whichever verified one is faster where both
+            can be measured, else the CPU.
+        cuda: CUDA version of a board that is compiled for without being there; "" takes the usual JetPack's.
         seed: of every random choice.
         trials: kernels to measure in all; 0 measures only the finished model, unless there is a `budget_s`.
         budget_s: seconds that measuring kernels may take; 0 sets no limit.
@@ -46,6 +50,8 @@ class CompileOptions:
     shapes: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
     threads: int = 0
+    processor: str = "auto"
+    cuda: str = ""
     seed: int = 0
     trials: int = 0
     budget_s: float = 0.0
@@ -81,6 +87,11 @@ class CompileOptions:
         """
         if self.backend not in ("auto", *BACKENDS):
             raise UserError(f"no backend {self.backend!r}: use auto, {', '.join(BACKENDS)}")
+        if self.processor not in PROCESSORS:
+            raise UserError(f"no processor {self.processor!r}: use {', '.join(PROCESSORS)}")
+        if self.processor == "gpu" and (self.ranged or self.tuned):
+            asked = "a range of lengths" if self.ranged else "measuring kernels (--trials, --budget)"
+            raise UserError(f"--processor gpu does not go with {asked}: leave one of them out")
         if self.threads < 0:
             raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
         if self.trials < 0:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sdk.cli.options import Backend, Seed, Shapes, Threads, Verbose, parse_shapes
+from sdk.cli.options import Backend, Processor, Seed, Shapes, Threads, Verbose, parse_shapes
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +20,10 @@ def compile_model(
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory or .zip of the bundle.")],
     target: Annotated[str, typer.Option(help="What to compile for; sdk targets lists them.")] = "local",
     backend: Backend = "auto",
+    processor: Processor = "auto",
+    cuda: Annotated[
+        str, typer.Option(metavar="11", help="CUDA version of the board; the usual JetPack's if not given.")
+    ] = "",
     threads: Threads = 0,
     shape: Shapes = None,
     seed: Seed = 0,
@@ -37,6 +41,8 @@ def compile_model(
             target=target,
             output=output,
             backend=backend,
+            processor=processor,
+            cuda=cuda,
             threads=threads,
             shapes=parse_shapes(shape),
             seed=seed,

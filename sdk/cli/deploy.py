@@ -18,6 +18,7 @@ from sdk.cli.options import (
     Objective,
     PowerCap,
     PowerModes,
+    Processor,
     Reconnect,
     Records,
     Seed,
@@ -48,6 +49,7 @@ def deploy(
     model: Annotated[Path, typer.Argument(help="ONNX, .pt2 or TFLite file.")],
     device: DeviceNames = "local",
     backend: Backend = "auto",
+    processor: Processor = "auto",
     objective: Objective = "latency",
     power_cap: PowerCap = None,
     power_modes: PowerModes = "",
@@ -80,6 +82,7 @@ def deploy(
 
     how: dict[str, Any] = {
         "backend": backend,
+        "processor": processor,
         "objective": objective,
         "power_cap_w": power_cap,
         "power_modes": parse_names(power_modes),

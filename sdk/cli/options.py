@@ -66,6 +66,9 @@ PowerModes = Annotated[
         help="Power modes to measure in as well; the device is left as it was.",
     ),
 ]
+Processor = Annotated[
+    str, typer.Option(help="cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it.")
+]
 Trials = Annotated[int, typer.Option(help="Kernels to measure in all; 0 measures only the finished model.")]
 Budget = Annotated[
     str, typer.Option("--budget", metavar="3m", help="Time for measuring kernels: 90s, 3m, 1h.")

@@ -1,0 +1,54 @@
+"""Which JetPack a Jetson has: its Linux release and the CUDA that the driver loads.
+
+Sources: `/etc/nv_tegra_release` (NVIDIA Jetson Linux Developer Guide, "Flashing Support": the first line is
+`# R35 (release), REVISION: 4.1, GCID: ...`); `/usr/local/cuda/version.json` (CUDA Installation Guide for
+Linux: `{"cuda": {"name": "CUDA SDK", "version": "11.4.19"}, ...}`). A system without the tool kit still has
+the driver; which CUDA that is of follows from the release (release notes of Jetson Linux).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Dict
+
+_RELEASE = re.compile(r"R(\d+) \(release\), REVISION: ([\d.]+)")
+# First Jetson Linux of each CUDA: JetPack 4, 5, 6.0, 6.1 and 7.
+_CUDA = (((38, 0), "13.0"), ((36, 4), "12.6"), ((36, 0), "12.2"), ((34, 0), "11.4"), ((32, 0), "10.2"))
+
+
+def software(root: str = "/") -> Dict[str, str]:
+    """Versions by name: `l4t` of Jetson Linux and `cuda`; empty where there is none.
+
+    Args:
+        root: prefix of all system paths.
+    """
+    found: Dict[str, str] = {}
+    release = _RELEASE.search(_read(os.path.join(root, "etc/nv_tegra_release")))
+    if release:
+        found["l4t"] = "%s.%s" % (release.group(1), release.group(2))
+    cuda = _tool_kit(_read(os.path.join(root, "usr/local/cuda/version.json")))
+    if not cuda and release:
+        version = (int(release.group(1)), int(release.group(2).split(".")[0] or 0))
+        cuda = next((name for first, name in _CUDA if version >= first), "")
+    if cuda:
+        found["cuda"] = cuda
+    return found
+
+
+def _tool_kit(text: str) -> str:
+    """The version in the tool kit's file; "" where there is no such file or it says nothing."""
+    try:
+        version = json.loads(text)["cuda"]["version"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return str(version)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return ""
