@@ -6,6 +6,7 @@ of a frame's header. Wire format of the handshake: tvm/src/runtime/rpc/rpc_socke
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import socket
@@ -13,6 +14,7 @@ import struct
 from typing import Any, Callable
 
 from device_agent import ffi
+from device_agent.files import full_disk
 from device_agent.kernels import KernelMeter
 from device_agent.wire import AgentError
 
@@ -58,7 +60,21 @@ def register(workdir: str, meter: KernelMeter) -> None:
         # Not kept alive: a search loads thousands of kernels, and none of them creates objects.
         return runtime.load_module(work_path(name), keep_module_alive=False)
 
+    def upload(name: str, data: bytes) -> None:
+        # TVM's own leaves a part of the file where the disk is full, and says nothing.
+        path = work_path(name)
+        try:
+            with open(path, "wb", buffering=0) as file:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise full_disk(error, os.path.basename(path)) from error
+
     for name, function in (
+        ("tvm.rpc.server.upload", upload),
         ("tvm.rpc.server.workpath", work_path),
         ("tvm.rpc.server.load_module", load_module),
         ("edgetlm.measure", meter.measure),

@@ -14,10 +14,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from host.transport.wire import Connection
+from host.transport.wire import Connection, pack
 
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
+
+
+class Worker(Connection):
+    """A connection to an executor that runs the small model of these tests."""
+
+    def set(self, golden: dict[str, Any]) -> None:
+        """Sets the model's inputs."""
+        descriptions, blobs = pack([golden["x"], golden["unused"]])
+        self.request({"command": "inputs", "tensors": descriptions}, blobs)
 
 
 class Service:
@@ -26,6 +35,7 @@ class Service:
     def __init__(self, home: Path, code: Path = ROOT) -> None:
         self.home = home
         self.code = code
+        self.system_root = Path("/")
         self._connections: list[Connection] = []
         self.environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
 
@@ -53,6 +63,17 @@ class Service:
         named = type("Named", (Connection,), {"request": request})
         self._connections.append(named(ticket["port"], ticket["token"], "board"))
         return self._connections[-1]
+
+    def dial(self, port: int, secret: str) -> Connection:
+        """A connection by what is known of it; it is closed with the service."""
+        self._connections.append(Connection(port, secret, "board"))
+        return self._connections[-1]
+
+    def session(self, contact: dict[str, Any]) -> Worker:
+        """A connection to a session's executor; it is closed with the service."""
+        worker = Worker(int(contact["port"]), str(contact["key"]), "executor")
+        self._connections.append(worker)
+        return worker
 
     @property
     def pid(self) -> int:
