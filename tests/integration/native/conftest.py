@@ -1,4 +1,4 @@
-"""This machine as a device whose sessions are native executors: agent, protocol and tests are the usual ones."""
+"""This machine as a device whose sessions are native executors: agent, protocol and tests are the same."""
 
 from __future__ import annotations
 
