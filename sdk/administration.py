@@ -32,6 +32,8 @@ class AddRequest:
         board: kind of board, "" to go by what its machine says.
         tags: words for groups of devices.
         identity: private key file, "" for those of the SSH configuration.
+        known_hosts: file of host keys to go by for this board alone, "" for those of the SSH configuration.
+        machine: folder of an emulated machine, which is switched off when it is removed; "" for a board.
         install: put the agent on it.
         system: as a hardened service of the whole system.
     """
@@ -41,6 +43,8 @@ class AddRequest:
     board: str = ""
     tags: tuple[str, ...] = ()
     identity: str = ""
+    known_hosts: str = ""
+    machine: str = ""
     install: bool = True
     system: bool = False
 
@@ -59,7 +63,12 @@ def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed
     from host.transport.ssh import link_to
 
     user, host, port = parse_address(request.address)
-    options = {"identity": request.identity, "board": request.board}
+    options = {
+        "identity": request.identity,
+        "known_hosts": request.known_hosts,
+        "machine": request.machine,
+        "board": request.board,
+    }
     entry = checked(
         DeviceEntry(
             request.name,
@@ -129,7 +138,22 @@ def remove(name: str, purge: bool = False, forget: bool = False) -> list[str]:
                 f"{error}; to forget it all the same: sdk devices remove {name} --forget"
             ) from error
     Registry().remove(name)
-    return removed
+    return [*removed, *_remove_emulated(entry)]
+
+
+def _remove_emulated(entry: DeviceEntry) -> list[str]:
+    """Files of an emulated device, and its machine switched off; nothing for a board."""
+    import shutil
+    from pathlib import Path
+
+    from host.emulation.machine import stop
+
+    folder = entry.options.get("machine") or (entry.kind == "emulated" and entry.options.get("folder"))
+    if not folder:
+        return []
+    stop(Path(folder))
+    shutil.rmtree(folder, ignore_errors=True)
+    return [folder]
 
 
 def doctor(name: str, tell: Callable[[Finding], None]) -> bool:

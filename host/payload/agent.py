@@ -11,8 +11,8 @@ from host.errors import PayloadError
 from host.payload.archive import compressed, content_hash, files_below
 
 _PACKAGE = "device_agent"
-# Sources that are compiled on the host, never on a board.
-_LEFT_OUT = ("native/", "tests/", "__pycache__/")
+# Sources that are compiled on the host, and boards that are none.
+_LEFT_OUT = ("native/", "simulation/", "tests/", "__pycache__/")
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,9 @@ class Endpoint:
         return f"{port}{self.user}@{self.host}"
 
 
-def endpoint_for(host: str, user: str = "", port: int = 0, identity: str = "") -> Endpoint:
+def endpoint_for(
+    host: str, user: str = "", port: int = 0, identity: str = "", known_hosts: str = ""
+) -> Endpoint:
     """Resolve a host by ~/.ssh/config and /etc/ssh/ssh_config; what is given here wins.
 
     Args:
@@ -63,6 +65,7 @@ def endpoint_for(host: str, user: str = "", port: int = 0, identity: str = "") -
         user: "" for the configuration's.
         port: 0 for the configuration's.
         identity: private key file to offer before all others, "" for none.
+        known_hosts: the only file of host keys to go by, "" for the configuration's.
 
     Raises:
         UserError: the configuration, or the key file, cannot be used.
@@ -88,7 +91,9 @@ def endpoint_for(host: str, user: str = "", port: int = 0, identity: str = "") -
         only_identities=str(options.get("identitiesonly", "no")).lower() == "yes",
         proxy_command="" if command.lower() == "none" else command,
         jumps=() if jump.lower() == "none" else tuple(hop.strip() for hop in jump.split(",")),
-        known_hosts=_files(options, "userknownhostsfile", _KNOWN_HOSTS)
+        known_hosts=(Path(known_hosts).expanduser(),)
+        if known_hosts
+        else _files(options, "userknownhostsfile", _KNOWN_HOSTS)
         + _files(options, "globalknownhostsfile", _SYSTEM_KNOWN_HOSTS),
         key_name=alias if number == _DEFAULT_PORT or "hostkeyalias" in options else f"[{alias}]:{number}",
     )

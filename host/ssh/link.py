@@ -82,9 +82,17 @@ class Link:
         threading.Thread(target=self._beat, name="ssh-beat", daemon=True).start()
 
     @classmethod
-    def to(cls, name: str, host: str, user: str = "", port: int = 0, identity: str = "") -> Link:
+    def to(
+        cls,
+        name: str,
+        host: str,
+        user: str = "",
+        port: int = 0,
+        identity: str = "",
+        known_hosts: str = "",
+    ) -> Link:
         """Connect to a host by the user's SSH configuration; see `endpoint_for`."""
-        return cls(name, endpoint_for(host, user, port, identity))
+        return cls(name, endpoint_for(host, user, port, identity, known_hosts))
 
     def _reach(self, through: Link | None) -> Any:
         """A connected socket, or what passes for one with paramiko."""

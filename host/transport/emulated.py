@@ -1,5 +1,4 @@
-"""A device under qemu's user mode: its agent is started emulated, as a child, unless another host has"
-" done so."""
+"""A device under qemu's user mode: its agent is a child of this host, or of another that came first."""
 
 from __future__ import annotations
 

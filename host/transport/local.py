@@ -47,12 +47,15 @@ class LocalAgent(OnThisMachine):
         store: folder of its bundles.
         log: for its messages; a temporary file by default.
         system_root: prefix of /proc and /sys as the agent reads them.
+        python: what starts executors.
 
     Raises:
         DeviceError: it does not start.
     """
 
-    def __init__(self, store: Path, log: Path | None, system_root: Path) -> None:
+    def __init__(
+        self, store: Path, log: Path | None, system_root: Path, python: Path = Path(sys.executable)
+    ) -> None:
         spec = importlib.util.find_spec("device_agent")
         if spec is None or not spec.submodule_search_locations:
             raise DeviceError("local: the package device_agent is not installed; install edgetlm whole")
@@ -68,7 +71,7 @@ class LocalAgent(OnThisMachine):
         (code / "device_agent").symlink_to(Path(next(iter(spec.submodule_search_locations))).resolve())
         command = [sys.executable, "-m", "device_agent", "serve", "--token-file", str(token_file)]
         command += ["--store", str(store.absolute()), "--parent-pid", str(os.getpid())]
-        command += ["--system-root", str(system_root)]
+        command += ["--system-root", str(system_root), "--python", str(python)]
         with self.log.open("ab") as log_file:
             self.process = subprocess.Popen(
                 command,

@@ -66,14 +66,15 @@ class SshAgent:
         Raises:
             DeviceError: none is installed, it does not start, or another host uses one of another version.
         """
-        for installed in (False, True):
-            command = shell(_TICKET, self.home, agent_archive().sha256)
+        command = shell(_TICKET, self.home, agent_archive().sha256)
+        done = self.link.run(command, timeout_s=_TICKET_S)
+        if done.code == _OTHER_VERSION:
+            self.installer().agent()
             done = self.link.run(command, timeout_s=_TICKET_S)
-            if done.code == _OTHER_VERSION and not installed:
-                self.installer().agent()
+            if done.code == 0:
+                # The old one has ended now, and its files are nobody's.
+                self.installer().prune()
                 note(f"{self.entry.name}: its agent was of another version and has been replaced")
-                continue
-            break
         name = self.entry.name
         if done.code == _NOT_INSTALLED:
             raise DeviceError(f"{name}: no agent is installed there; type: sdk devices install-agent {name}")
@@ -158,7 +159,8 @@ def link_to(entry: DeviceEntry) -> Link:
     Raises:
         DeviceError: it does not answer, its host key is unknown, or it refuses the user's keys.
     """
-    return Link.to(entry.name, entry.host, entry.user, entry.port, entry.options.get("identity", ""))
+    identity, known_hosts = (entry.options.get(name, "") for name in ("identity", "known_hosts"))
+    return Link.to(entry.name, entry.host, entry.user, entry.port, identity, known_hosts)
 
 
 def connect_ssh(entry: DeviceEntry, link: Link | None = None) -> Device:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sdk.cli.emulate import emulate
 from sdk.cli.options import Verbose
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
+    _DEVICES.command("emulate")(emulate)
     app.add_typer(_DEVICES)
     app.command()(targets)
 
@@ -61,6 +63,12 @@ def add_device(
     identity: Annotated[
         str, typer.Option("--identity", metavar="FILE", help="Private key; by default those of ~/.ssh.")
     ] = "",
+    known_hosts: Annotated[
+        str,
+        typer.Option(
+            "--known-hosts", metavar="FILE", help="Host keys to go by for this board; by default ~/.ssh's."
+        ),
+    ] = "",
     no_install: Annotated[bool, typer.Option("--no-install", help="Only register it.")] = False,
     system: _System = False,
     verbose: Verbose = False,
@@ -70,7 +78,14 @@ def add_device(
     from sdk.cli.console import ConsoleProgress, print_line
 
     request = administration.AddRequest(
-        name, host, board, tuple(tags or ()), identity, install=not no_install, system=system
+        name,
+        host,
+        board,
+        tuple(tags or ()),
+        identity,
+        known_hosts,
+        install=not no_install,
+        system=system,
     )
     with ConsoleProgress() as progress:
         entry, installed = administration.add(request, progress)

@@ -1,0 +1,200 @@
+"""The executor of a simulated board: `python -m device_agent.simulation.executor SCENARIO`.
+
+A model's outputs are computed, on this machine, once for each set of inputs. Every other run only lets
+simulated time pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from device_agent import engines, executor, kernels, measure, power, sampling
+from device_agent.energy import Readings
+from device_agent.machine import Machine
+from device_agent.measure import Meter
+from device_agent.power import meter as power_meter
+from device_agent.simulation.scenario import load
+from device_agent.simulation.world import World
+from device_agent.wire import AgentError, TensorData, error_reply
+
+_SAMPLES = 5
+
+
+class SimulatedMachine(Machine):
+    """Shows the world's state at each look."""
+
+    def __init__(self, root: str, world: World) -> None:
+        super().__init__(root)
+        self._world = world
+        flags = self.throttle.flags
+
+        def fresh() -> Dict[str, int]:
+            world.publish()
+            return flags()
+
+        self.throttle.flags = fresh  # type: ignore[method-assign]
+
+    def state(self) -> Dict[str, Any]:
+        """See Machine."""
+        self._world.publish()
+        return super().state()
+
+    def hottest_c(self) -> Optional[float]:
+        """See Machine."""
+        self._world.publish()
+        return super().hottest_c()
+
+
+class SimulatedSensor:
+    """The board's own sensor, whose files are written just before each reading."""
+
+    def __init__(self, sensor: Any, world: World) -> None:
+        self._sensor = sensor
+        self._world = world
+
+    def read(self) -> Any:
+        """See the sensor."""
+        self._world.publish()
+        return self._sensor.read()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sensor, name)
+
+
+class SimulatedEngine:
+    """An engine whose runs take simulated time.
+
+    Args:
+        engine: computes outputs.
+        name: of the engine.
+        world: passes the time.
+    """
+
+    def __init__(self, engine: Any, name: str, world: World) -> None:
+        self._engine = engine
+        self._recorded = world.scenario.model_s(name)
+        self._world = world
+        self._computed = False
+        self._seconds = 0.0
+
+    def bind(self, inputs: Sequence[TensorData]) -> None:
+        """See Engine."""
+        self._computed = False
+        self._engine.bind(inputs)
+
+    def invoke(self) -> None:
+        """See Engine."""
+        if not self._computed:
+            self._compute()
+        self._world.work(self._seconds)
+
+    def _compute(self) -> None:
+        seconds = self._recorded
+        for _ in range(1 if seconds is not None else _SAMPLES):
+            begin = time.perf_counter()
+            self._engine.invoke()
+            spent = time.perf_counter() - begin
+            self._seconds = spent if self._seconds == 0.0 else min(self._seconds, spent)
+        self._seconds = seconds if seconds is not None else self._seconds * self._world.scenario.factor
+        self._computed = True
+
+    def __getattr__(self, name: str) -> Any:
+        # Where kernels part is looked at by the engine itself; the times it finds there are this machine's.
+        return getattr(self._engine, name)
+
+
+def _meter_of(world: World) -> Any:
+    class SimulatedKernelMeter(kernels.KernelMeter):
+        """Times kernels by the simulated clock."""
+
+        def _times(self, module: Any, name: str, plan: Dict[str, Any], tensors: List[Any]) -> List[float]:
+            function = module.get_function(name, query_imports=True)
+            function(*tensors)
+            seconds = world.scenario.kernel_s(name)
+            if seconds is None:
+                spent = []
+                for _ in range(_SAMPLES):
+                    begin = time.perf_counter()
+                    function(*tensors)
+                    spent.append(time.perf_counter() - begin)
+                seconds = min(spent) * world.scenario.factor
+            times = []
+            for _ in range(max(1, int(plan.get("repeat", _SAMPLES)))):
+                begin = world.monotonic()
+                world.work(seconds)
+                times.append(world.monotonic() - begin)
+            return times
+
+    return SimulatedKernelMeter
+
+
+def _sampler_of(world: World) -> Any:
+    class SimulatedSampler(sampling.Sampler):
+        """Reads the sensor as simulated time passes, without a thread."""
+
+        def start(self) -> None:
+            """See Sampler."""
+            self._take()
+            self._end: Callable[[], None] = world.watch(self._sensor.period_s, self._take)
+
+        def stop(self, end_s: float) -> Readings:
+            """See Sampler."""
+            while not self._passed(end_s):
+                world.sleep(self._sensor.period_s)
+            self._end()
+            return self._readings
+
+    return SimulatedSampler
+
+
+class SimulatedExecutor(executor.Executor):
+    """An executor whose meter, sensors and clock are the simulation's."""
+
+    def __init__(self, specification: Dict[str, Any], status: executor.Status, scenario: str) -> None:
+        shared = str(specification["system_root"])
+        # Every session has the board for itself, from cold.
+        root = self._root = os.path.join(str(specification["workdir"]), os.pardir, "system")
+        shutil.copytree(shared, root)
+        threads = int(specification["threads"])
+        self._world = World(load(scenario), root, shared, threads)
+        # What measures takes its time from the simulation; nothing else of the process does.
+        for module in (measure, sampling, power_meter, kernels):
+            setattr(module, "time", self._world)  # noqa: B010
+        setattr(sampling, "Sampler", _sampler_of(self._world))  # noqa: B010
+        setattr(kernels, "KernelMeter", _meter_of(self._world))  # noqa: B010
+        super().__init__(dict(specification, system_root=root, meter=None), status)
+        machine = SimulatedMachine(root, self._world)
+        sensor = SimulatedSensor(power.choose(root, {"sensors": ["hwmon"], "boundary": "board"}), self._world)
+        meter = Meter(machine, power_meter.PowerMeter(machine, sensor, self._world.sleep), threads)
+        name = str(specification["engine"])
+        engine = SimulatedEngine(engines.create(name), name, self._world)
+        self._commands = executor.Commands(engine, meter, threads)
+
+    def _register_rpc(self, machine: Machine, threads: int) -> None:
+        super()._register_rpc(SimulatedMachine(self._root, self._world), threads)
+
+
+def main() -> int:
+    """Runs the executor; see the module."""
+    status = executor.Status(os.dup(1))
+    os.dup2(2, 1)
+    specification = json.loads(sys.stdin.readline())
+    executor.die_with_parent(int(specification["parent_pid"]))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        simulated = SimulatedExecutor(specification, status, sys.argv[1])
+    except AgentError as error:
+        status.announce(error_reply(error))
+        return 1
+    simulated.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

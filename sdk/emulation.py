@@ -1,0 +1,124 @@
+"""Making the user's emulated devices."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sdk.administration import AddRequest, Progress, add
+
+if TYPE_CHECKING:
+    from host.devices import DeviceEntry
+    from host.emulation.machine import Machine
+    from host.transport.installing import Installed
+
+
+@dataclass(frozen=True)
+class EmulateRequest:
+    """A device to make.
+
+    Attributes:
+        architecture: "aarch64" or "riscv64".
+        name: that the user gives it, "" for one of the architecture's.
+        board: that it is to be, "" for the architecture's plain one.
+        vector_bits: length of RISC-V vectors.
+        tags: words for groups of devices.
+    """
+
+    architecture: str
+    name: str = ""
+    board: str = ""
+    vector_bits: int = 256
+    tags: tuple[str, ...] = ()
+
+
+def devices_folder() -> Path:
+    """Where the files of emulated devices lie: `edgetlm/emulated` below XDG_DATA_HOME."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share"
+    return root / "edgetlm" / "emulated"
+
+
+def emulate(request: EmulateRequest, progress: Progress) -> DeviceEntry:
+    """Make a device of qemu's user mode and register it; one of this name is brought up to date.
+
+    Raises:
+        UserError: it cannot be emulated, or another device has this name.
+        DeviceError: its files cannot be made.
+    """
+    from host.devices import DeviceEntry, Registry
+    from host.devices.entry import checked
+    from host.emulation.processors import emulated_board
+    from host.emulation.user import create
+    from host.errors import UserError
+
+    board = emulated_board(request.architecture, request.board)
+    name = request.name or f"emulated-{request.architecture}"
+    folder = devices_folder() / name
+    options = {"folder": str(folder), "architecture": request.architecture}
+    entry = checked(DeviceEntry(name, "emulated", board=board.name, tags=request.tags, options=options))
+    known = Registry().entries().get(name)
+    if known is not None and known.kind != "emulated":
+        raise UserError(f"there is a device {name} already; choose another name with --name")
+    progress.stage("system")
+    create(folder, board, request.vector_bits)
+    Registry().add(entry, overwrite=True)
+    return entry
+
+
+def start_machine(name: str, progress: Progress) -> Machine:
+    """Start a whole aarch64 machine, bare, and wait until its SSH server answers.
+
+    Raises:
+        UserError: a program is missing.
+        DeviceError: it does not start.
+    """
+    from host.emulation import machine
+
+    progress.stage("boot")
+    return machine.start(devices_folder() / name)
+
+
+def emulate_machine(
+    request: EmulateRequest, progress: Progress
+) -> tuple[Machine, tuple[DeviceEntry, Installed | None] | None]:
+    """Start a whole machine and add it like a board; one that is registered already is only started.
+
+    Returns:
+        The machine, and what adding it gave; None where it was registered.
+
+    Raises:
+        UserError: only aarch64 can be a whole machine, or the name is taken.
+        DeviceError: the machine does not start, or the agent cannot be installed.
+    """
+    from host.devices import Registry
+    from host.errors import UserError
+
+    if request.architecture != "aarch64":
+        raise UserError(f"--vm is for aarch64; emulate {request.architecture} without it")
+    name = request.name or "emulated-machine"
+    folder = devices_folder() / name
+    known = Registry().entries().get(name)
+    if known is not None and known.options.get("machine") != str(folder):
+        raise UserError(f"there is a device {name} already; choose another name with --name")
+    machine = start_machine(name, progress)
+    address = f"{machine.user}@127.0.0.1:{machine.port}"
+    if known is not None and known.address == address:
+        return machine, None
+    if known is not None:
+        Registry().remove(name)
+    added = add(
+        AddRequest(
+            name,
+            address,
+            request.board,
+            request.tags,
+            str(machine.identity),
+            str(machine.known_hosts),
+            machine=str(folder),
+        ),
+        progress,
+    )
+    return machine, added
