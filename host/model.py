@@ -318,6 +318,7 @@ class Measurement:
         throttle_reasons: what shows it.
         invalid: why it says nothing at all (the supply is too weak), "" where it does.
         conditions: how it was measured: `retries` after throttling, `cooldown_s`, `cooldown_timeouts`.
+        instructions: of one run, where an emulator counted them in place of the time; None elsewhere.
     """
 
     times_s: tuple[float, ...]
@@ -329,6 +330,7 @@ class Measurement:
     throttle_reasons: tuple[str, ...] = ()
     invalid: str = ""
     conditions: dict[str, Any] = field(default_factory=dict)
+    instructions: float | None = None
 
     @property
     def trusted(self) -> bool:

@@ -83,6 +83,7 @@ def contender(one: Contender) -> dict[str, Any]:
         figures["latency_ms"] = latency_ms(one.measurement)
         figures["energy_mj"] = energy_mj(one.measurement.energy)
         figures["throttled"] = not one.measurement.trusted
+        figures["instructions"] = one.measurement.instructions
         figures["samples"] = samples(one.rounds_s, one.windows)
     if one.verification is not None:
         figures["verify"] = verify(one.verification)

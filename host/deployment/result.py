@@ -140,6 +140,7 @@ class DeployResult:
         tuning: what measuring kernels found out; None where none was asked for.
         power: variants of the model beside each other, and in power modes; None where there was no choice.
         bundle_bytes: of the files that the device runs: library and parameters, or the model file.
+        emulated: the device is an emulator, whose times say nothing of a board.
     """
 
     name: str
@@ -161,6 +162,7 @@ class DeployResult:
     tuning: TuneResult | None = None
     power: PowerResult | None = None
     bundle_bytes: int = 0
+    emulated: bool = False
 
     @property
     def measurement(self) -> Measurement:

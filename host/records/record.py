@@ -219,6 +219,7 @@ class _MeasurementPart(_Part):
     throttle_reasons: tuple[str, ...] = ()
     invalid: str = ""
     conditions: dict[str, Any] = {}
+    instructions: float | None = None
 
 
 class _RecordPart(_Part):

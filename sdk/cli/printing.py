@@ -51,7 +51,10 @@ def print_deployment(deployment: Deployment) -> None:
     if result.signature.length is not None:
         length = result.signature.length
         print_line(f"serves    {length.name}={length.low}..{length.high}, any length of it")
-    print_latencies(result)
+    if result.emulated:
+        print_instructions(result)
+    else:
+        print_latencies(result)
     print_line(f"energy    {energy_text(result.measurement.energy)}")
     if result.tasks:
         print_line(f"kernels   {kernels_text(result)}")
@@ -61,6 +64,17 @@ def print_deployment(deployment: Deployment) -> None:
         print_power(result.power)
     print_line(f"bundle    {result.bundle}{' (installed and active)' if result.installed else ''}")
     print_line(f"report    {deployment.report}")
+
+
+def print_instructions(result: DeployResult) -> None:
+    """One line per contender of an emulated device, whose time says nothing."""
+    print_line(f"latency   cannot be known: {result.device} is emulated")
+    for index, name in enumerate([result.choice.backend, *result.peers]):
+        one = result.contenders[name]
+        count = None if one.measurement is None else one.measurement.instructions
+        reason = "not counted" if one.measurement is not None else f"not run: {one.reason}"
+        text = reason if count is None else f"{count / 1e6:.3f} million instructions a run"
+        print_line(f"{'executed' if index == 0 else '':<9} {name:<12} {text}")
 
 
 def print_latencies(result: DeployResult) -> None:

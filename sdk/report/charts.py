@@ -108,6 +108,16 @@ def kernel_chart(result: DeployResult) -> Chart | None:
     return chart
 
 
+def instructions_chart(result: DeployResult) -> Chart | None:
+    """Millions of instructions of a run, where an emulator counted them; None elsewhere."""
+    counted = {
+        name: one.measurement.instructions / 1e6
+        for name, one in result.contenders.items()
+        if one.measurement is not None and one.measurement.instructions is not None
+    }
+    return _bars(counted, "millions of instructions a run") if counted else None
+
+
 def stage_chart(result: DeployResult) -> Chart | None:
     """Where the time of the deployment went."""
     return _bars({name: value for name, value in result.seconds.items() if name != "total"}, "seconds")

@@ -83,8 +83,7 @@ def compare(before: Side, after: Side, tolerance: float = 0.0) -> Comparison:
 def _latency(before: Side, after: Side, tolerance: float) -> Change:
     figures = spread_of(before.own.rounds_ms), spread_of(after.own.rounds_ms)
     whole = ("latency", "ms", figures[0].value, figures[1].value)
-    emulated = [side.source for side in (before, after) if side.instructions is not None]
-    if emulated:
+    if before.emulated or after.emulated:
         return Change(*whole, None, UNJUDGED, "an emulator's time says nothing of a board")
     slowed = _throttled(before, after)
     if slowed:

@@ -32,6 +32,8 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
         "samples": figures.contender(result.contenders[result.choice.backend])["samples"],
         "throttled": not result.measurement.trusted,
         "bundle_bytes": result.bundle_bytes,
+        "emulated": result.emulated,
+        "instructions": result.measurement.instructions,
         "verify": figures.verify(result.verification),
         "peers": {name: figures.contender(one) for name, one in result.peers.items()},
         "ratios": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdk.report.charts import kernel_chart, latency_chart, rounds_chart, stage_chart
+from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
 from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, power_context, throttled
@@ -26,6 +26,7 @@ def render(result: DeployResult) -> str:
     """The report as text."""
     charts = {
         "latency": latency_chart(result),
+        "instructions": instructions_chart(result),
         "rounds": rounds_chart(result),
         "kernels": kernel_chart(result),
         "stages": stage_chart(result),
@@ -41,11 +42,21 @@ def render(result: DeployResult) -> str:
         energies=energy_rows(result),
         any_throttled=bool(throttled(result)),
         throttle_reasons=", ".join(throttled(result)),
+        uncounted=", ".join(_uncounted(result)),
         figures=deploy_json(result),
         stopped=STOPPED,
         **(power_context(result.power) if result.power is not None else {"power": None}),
         shape_text=lambda spec: _shape_text(result, spec),
     )
+
+
+def _uncounted(result: DeployResult) -> list[str]:
+    """Engines whose instructions were not counted."""
+    return [
+        name
+        for name, one in result.contenders.items()
+        if one.measurement is not None and one.measurement.instructions is None
+    ]
 
 
 def _shape_text(result: DeployResult, spec: TensorSpec) -> str:

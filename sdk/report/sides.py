@@ -74,7 +74,8 @@ class Side:
         bundle_bytes: of what the device runs.
         default_share: share of the kernels' time on default schedules.
         versions: by name.
-        instructions: of a run, on an emulated device; None elsewhere.
+        emulated: the device is an emulator.
+        instructions: of a run, where an emulator counted them; None elsewhere.
     """
 
     source: str
@@ -88,6 +89,7 @@ class Side:
     bundle_bytes: int | None = None
     default_share: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    emulated: bool = False
     instructions: float | None = None
 
 
@@ -149,6 +151,7 @@ class _Engine(_Part):
     samples: _Samples = _Samples()
     verify: _Verify | None = None
     throttled: bool = False
+    instructions: float | None = None
 
     def side(self) -> EngineSide:
         """As the comparison takes it."""
@@ -186,7 +189,7 @@ class _Result(_Engine):
     default_share: float | None = None
     tasks: tuple[dict[str, Any], ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
-    instructions: float | None = None
+    emulated: bool = False
 
 
 class _Measured(_Part):
@@ -194,7 +197,7 @@ class _Measured(_Part):
     threads: int
     cpu: str = ""
     contenders: dict[str, _Engine]
-    instructions: float | None = None
+    emulated: bool = False
 
 
 def _from_figures(path: Path, content: Mapping[str, Any]) -> Side:
@@ -214,6 +217,7 @@ def _from_figures(path: Path, content: Mapping[str, Any]) -> Side:
         bundle_bytes=part.bundle_bytes,
         default_share=part.default_share if part.tasks else None,
         versions=part.versions,
+        emulated=part.emulated,
         instructions=part.instructions,
     )
 
@@ -237,7 +241,8 @@ def _from_bundle(path: Path) -> Side:
         bundle_bytes=bundle.runnable_bytes(path),
         default_share=_default_share(manifest),
         versions=manifest.versions,
-        instructions=part.instructions,
+        emulated=part.emulated,
+        instructions=part.contenders[manifest.backend].instructions,
     )
 
 

@@ -171,8 +171,8 @@ def test_what_else_differs_is_said() -> None:
 
 
 def test_an_emulators_time_is_not_judged_but_its_instructions_are() -> None:
-    before = side(engine(2.0, 0.01, 1), instructions=1e6)
-    comparison = compare(before, side(engine(9.0, 0.01, 2), instructions=1.1e6))
+    before = side(engine(2.0, 0.01, 1), emulated=True, instructions=1e6)
+    comparison = compare(before, side(engine(9.0, 0.01, 2), emulated=True, instructions=1.1e6))
     assert change(comparison, "latency").verdict == UNJUDGED
     assert change(comparison, "instructions").verdict == WORSE
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from host.deployment.power import PowerResult
+from sdk.cli.printing import print_deployment
+from sdk.model import Deployment
 from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
 from sdk.report.page import figures_in
@@ -118,3 +120,27 @@ def test_a_page_carries_its_figures() -> None:
     whole = deployment()
     assert figures_in(render(whole)) == json.loads(json.dumps(deploy_json(whole)))
     assert figures_in("<html></html>") is None
+
+
+def test_an_emulated_device_shows_instructions_and_no_latency(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = result()
+    ours = whole.contenders["tvm"]
+    assert ours.measurement is not None
+    counted = replace(ours, measurement=replace(ours.measurement, instructions=12_345_678.0))
+    emulated = replace(whole, emulated=True, contenders={**whole.contenders, "tvm": counted})
+    report = tmp_path / "report.html"
+    write_report(emulated, report)
+    page = page_in_browser(report, tmp_path / "profile")
+    assert drawn(page, "instructions", "bar") == 1
+    assert "<b>cannot be known</b>" in page and "12,345,678" in page
+    assert "latency cannot be known. Instructions are exact" in page
+    assert "(onnxruntime not counted)" in page
+    print_deployment(Deployment(emulated, report))
+    printed = capsys.readouterr().out
+    assert "latency   cannot be known: local is emulated" in printed
+    assert "executed  tvm          12.346 million instructions a run" in printed
+    assert "ms (10%" not in printed
+    figures = deploy_json(emulated)
+    assert (figures["emulated"], figures["instructions"]) == (True, 12_345_678.0)
