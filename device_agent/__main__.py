@@ -54,7 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     unit.add_argument("--user", help="who the system's unit runs as, by default this user")
     unit.add_argument("--power-modes", action="store_true", help="let the agent change power modes")
-    for command in (serve, ticket, start, stop, status, unit):
+    record = commands.add_parser("record-sensors", help="record this board's sensors, to test against")
+    record.add_argument("out", help="archive to write (.tar)")
+    record.add_argument("--seconds", type=float, default=5.0, help="how long to follow the readings")
+    record.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
+    for command in (serve, ticket, start, stop, status, unit, record):
         command.add_argument("--home", default=default_root(), help="the agent's folder (EDGETLM_HOME)")
     for command in (serve, ticket, start, unit):
         command.add_argument("--python", default=sys.executable, help="interpreter of the agent's processes")
@@ -65,6 +69,8 @@ def _run(options: argparse.Namespace) -> int:
     home = Home(options.home)
     if options.command == "serve":
         return _serve(options, home)
+    if options.command == "record-sensors":
+        return _record_sensors(options)
     from device_agent import service
 
     if options.command == "ticket":
@@ -78,6 +84,22 @@ def _run(options: argparse.Namespace) -> int:
         print(_unit(options, home), end="")
     else:
         print("\n".join(service.status_lines(home)))
+    return 0
+
+
+def _record_sensors(options: argparse.Namespace) -> int:
+    from device_agent.power import recording
+
+    about = recording.record(options.system_root, options.out, options.seconds)
+    print(
+        "%s: %d files of %s, %d unreadable"
+        % (
+            options.out,
+            about["files"],
+            about["model"] or "a machine without a device tree",
+            about["unreadable"],
+        )
+    )
     return 0
 
 

@@ -12,16 +12,18 @@ import ctypes
 import json
 import os
 import queue
+import resource
 import signal
 import socket
 import sys
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from device_agent import engines, power, wire
+from device_agent import engines, wire
 from device_agent.door import Door, refuse
 from device_agent.machine import Machine
 from device_agent.measure import Meter, plan_of
+from device_agent.power.client import meter_for
 from device_agent.tickets import SharedToken
 from device_agent.wire import AgentError, Header, TensorData
 
@@ -169,7 +171,8 @@ class Executor:
         root = str(specification["system_root"])
         machine = Machine(root)
         engine = engines.create(str(specification["engine"]))
-        self._commands = Commands(engine, Meter(machine, power.choose(root), threads), threads)
+        meter = Meter(machine, meter_for(specification.get("meter"), machine, root), threads)
+        self._commands = Commands(engine, meter, threads)
         if self._rpc:
             self._register_rpc(machine, threads)
         self._door = Door(self._missing, self._admit)
@@ -290,6 +293,8 @@ def main() -> int:
     os.dup2(2, 1)
     specification = json.loads(sys.stdin.readline())
     die_with_parent(int(specification["parent_pid"]))
+    # A model that crashes says why; its memory would fill the board's card.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         executor = Executor(specification, status)
     except AgentError as error:

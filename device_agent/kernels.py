@@ -8,13 +8,18 @@ import math
 import random
 import struct
 import time
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from device_agent import ffi
 from device_agent.machine import Machine
+from device_agent.power.meter import PowerMeter
+from device_agent.power.none import NoSensor
 from device_agent.wire import tensor_bytes
 
 _KERNEL = "edgetlm.kernel"
+# Measuring once more and waiting so long for it costs a search less than a wrong time.
+_RETRIES = 1
+_COOL_S = 30.0
 _PATTERN_ELEMENTS = 4096
 _FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
 
@@ -49,7 +54,7 @@ class KernelMeter:
     """
 
     def __init__(self, machine: Machine, threads: int) -> None:
-        self._machine = machine
+        self._meter = PowerMeter(machine, NoSensor("not asked for"))
         self._threads = threads
         self._runtime = ffi.load_runtime()
         self._evaluator = self._runtime.get_global_func("runtime.RPCTimeEvaluator")
@@ -63,11 +68,13 @@ class KernelMeter:
             specification: JSON of `repeat` (samples), `number` (calls in a sample, at least),
                 `min_repeat_ms` (length of a sample, at least), `max_s` (stop early; one sample is
                 always taken), `flush_bytes` (cache to clear before each sample, which is one call then),
-                `seed`, and `arguments` ([shape, dtype] each) where no tensors are given.
+                `retries` (measure so often again, after cooling for `cool_s` at most, where the device
+                throttled), `seed`, and `arguments` ([shape, dtype] each) where no tensors are given.
             arguments: tensors to call it with.
 
         Returns:
-            JSON of `times_s` (seconds of one call, a sample each), `state_before`, `state_after`, `threads`.
+            JSON of `times_s` (seconds of one call, a sample each), `state_before`, `state_after`, `threads`,
+            `throttled`, `throttle_reasons`, `invalid`, `conditions`.
         """
         plan: Dict[str, Any] = json.loads(specification)
         seed = int(plan.get("seed", 0))
@@ -75,15 +82,21 @@ class KernelMeter:
             random_tensor(shape, dtype, seed + index)
             for index, (shape, dtype) in enumerate(plan["arguments"])
         ]
-        before = self._machine.state()
-        times = self._times(module, name, plan, tensors)
-        result = {
-            "times_s": times,
-            "state_before": before,
-            "state_after": self._machine.state(),
-            "threads": self._threads,
+        terms: Optional[Dict[str, Any]] = {
+            "energy": False,
+            "retries": int(plan.get("retries", _RETRIES)),
+            "cool_s": float(plan.get("cool_s", _COOL_S)),
         }
-        return json.dumps(result)
+        again = True
+        while again:
+            self._meter.begin(terms)
+            terms = None
+            start_s = time.monotonic()
+            times = self._times(module, name, plan, tensors)
+            answer = self._meter.end(start_s, time.monotonic(), len(times))
+            again = answer.pop("again")
+        told = {key: value for key, value in answer.items() if key not in ("keep", "energy")}
+        return json.dumps(dict(told, times_s=times, threads=self._threads))
 
     def _times(self, module: Any, name: str, plan: Dict[str, Any], tensors: List[Any]) -> List[float]:
         # Kernels of a whole model lie in a module that its library imports.

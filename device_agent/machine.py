@@ -8,6 +8,10 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
+from device_agent import jetson
+from device_agent.power import sysfs
+from device_agent.throttle import CORES, Throttle
+
 # Packages whose version decides what a session can do or how fast it is.
 _PACKAGES = {
     "apache_tvm": "tvm",
@@ -32,6 +36,10 @@ class Machine:
 
     def __init__(self, root: str = "/") -> None:
         self._root = root
+        self.throttle = Throttle(root)
+        # Zones and fans do not come and go: they are looked for once.
+        self._zones: Optional[Dict[str, sysfs.Attribute]] = None
+        self._fans: Optional[Dict[str, sysfs.Attribute]] = None
 
     def describe(self) -> Dict[str, Any]:
         """The fields of the host's MachineDescription."""
@@ -44,11 +52,15 @@ class Machine:
             "frequency_hz": self._frequency_hz(),
             "memory_bytes": self._memory_bytes(),
             "device_tree_model": (self._read("proc/device-tree/model") or "").strip("\0 \n"),
-            "software": software(),
+            "software": dict(software(), **jetson.software(self._root)),
         }
 
     def state(self) -> Dict[str, Any]:
-        """Clocks, load, temperatures and throttling at this moment; what cannot be read is left out."""
+        """Clocks, load, temperatures, fans and throttling at this moment; what cannot be read is left out.
+
+        `throttle` has the raw flags of `device_agent.throttle`, `temperatures_c` degrees Celsius by zone,
+        `fans_rpm` turns a minute.
+        """
         load = (self._read("proc/loadavg") or "").split()
         state: Dict[str, Any] = {"time_s": time.time(), "clocks_hz": self._clocks_hz()}
         if load:
@@ -56,13 +68,19 @@ class Machine:
         governors = {name: text for name, text in self._policies("scaling_governor").items() if text}
         if governors:
             state["governors"] = governors
-        temperatures = self._temperatures_c()
-        if temperatures:
-            state["temperatures_c"] = temperatures
-        throttled = self._throttle_counts()
-        if throttled is not None:
-            state["throttle_count"] = throttled
+        for name, values in (("temperatures_c", self.temperatures_c()), ("fans_rpm", self._fans_rpm())):
+            if values:
+                state[name] = values
+        flags = self.throttle.flags()
+        if flags:
+            state["throttle"] = flags
+        if CORES in flags:
+            state["throttle_count"] = flags[CORES]
         return state
+
+    def hottest_c(self) -> Optional[float]:
+        """Temperature of the hottest zone, degrees Celsius; None where no zone can be read."""
+        return max(self.temperatures_c().values(), default=None)
 
     def memory_limit_bytes(self, wanted: Optional[int]) -> int:
         """A session's memory limit: what is wanted, or by default a share that leaves the device usable."""
@@ -125,20 +143,33 @@ class Machine:
         match = re.search(r"^MemTotal:\s*(\d+) kB", self._read("proc/meminfo") or "", re.MULTILINE)
         return int(match.group(1)) * 1024 if match else 0
 
-    def _temperatures_c(self) -> Dict[str, float]:
-        result = {}
-        for zone in self._list("sys/class/thermal", r"thermal_zone\d+$"):
-            text = self._read("%s/temp" % zone)
-            if text and re.match(r"-?\d+$", text):
-                name = self._read("%s/type" % zone) or "zone"
-                result["%s.%s" % (os.path.basename(zone), name)] = int(text) / 1000.0
-        return result
+    def temperatures_c(self) -> Dict[str, float]:
+        """Degrees Celsius by zone."""
+        if self._zones is None:
+            self._zones = {}
+            for zone in self._list("sys/class/thermal", r"thermal_zone\d+$"):
+                name = "%s.%s" % (os.path.basename(zone), self._read("%s/type" % zone) or "zone")
+                self._zones[name] = sysfs.Attribute(os.path.join(self._root, zone, "temp"))
+        return {name: value / 1000.0 for name, value in _numbers(self._zones).items()}
 
-    def _throttle_counts(self) -> Optional[int]:
-        folders = self._list("sys/devices/system/cpu", r"cpu\d+$")
-        texts = [self._read("%s/thermal_throttle/core_throttle_count" % folder) for folder in folders]
-        counts = [int(text) for text in texts if text and text.isdigit()]
-        return sum(counts) if counts else None
+    def _fans_rpm(self) -> Dict[str, float]:
+        if self._fans is None:
+            self._fans = {}
+            for folder, chip in sysfs.hwmon_chips(self._root):
+                for path in sysfs.children(folder, "fan"):
+                    if path.endswith("_input"):
+                        self._fans["%s.%s" % (chip, os.path.basename(path)[:-6])] = sysfs.Attribute(path)
+        return {name: float(value) for name, value in _numbers(self._fans).items()}
+
+
+def _numbers(attributes: Dict[str, sysfs.Attribute]) -> Dict[str, int]:
+    numbers = {}
+    for name, attribute in attributes.items():
+        try:
+            numbers[name] = attribute.number()
+        except (OSError, ValueError):
+            continue  # a zone that is powered down: it comes back
+    return numbers
 
 
 def software() -> Dict[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 
 class NoSensor:
     """Never available; carries the reason."""
 
+    quantity = "none"
     period_s = 1.0
 
     def __init__(self, reason: str) -> None:
@@ -17,7 +18,7 @@ class NoSensor:
         """Why there is nothing to read."""
         return self._reason
 
-    def read(self) -> List[int]:
+    def read(self) -> float:
         """Never gives a value.
 
         Raises:
@@ -27,4 +28,14 @@ class NoSensor:
 
     def describe(self) -> Dict[str, Any]:
         """Nothing to describe."""
-        return {"source": "none", "quantity": "none", "rails": [], "boundary": ""}
+        return {
+            "kind": "unavailable",
+            "source": "none",
+            "quantity": self.quantity,
+            "rails": [],
+            "boundary": "",
+            "period_s": None,
+        }
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -2,13 +2,16 @@
 
 Layout and units: Documentation/power/powercap in the Linux sources. `energy_uj` counts microjoules and
 wraps at `max_energy_range_uj`. It is readable by root only since CVE-2020-8694. Only packages are summed:
-core, uncore and dram zones are parts, and psys covers more than the packages.
+core, uncore and dram zones are parts, and psys covers more than the packages. AMD processors have the same.
 """
 
 from __future__ import annotations
 
 import os
 from typing import Any, Dict, List, Optional
+
+from device_agent.power import sysfs
+from device_agent.power.sysfs import Attribute
 
 _CLASS = "sys/class/powercap"
 
@@ -18,45 +21,53 @@ class Rapl:
 
     Args:
         root: prefix of all system paths.
+        board: facts of the board; the domains need none.
     """
 
-    # Well below the wrap time: 2^32 microjoules last 4 s at 1 kW at the very least, commonly minutes.
-    period_s = 0.5
+    quantity = "energy"
+    # Far below the wrap time (2^32 microjoules last 4 s at 1 kW at the very least, commonly minutes), and
+    # fine enough to see power over time.
+    period_s = 0.1
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
         self._base = os.path.join(root, _CLASS)
-        self._zones: List[str] = []
+        self._names: List[str] = []
+        self._parts: List[str] = []
+        self._counters: List[Attribute] = []
+        self._ranges: List[int] = []
 
     def probe(self) -> Optional[str]:
         """None where the counters can be read, else why not and what to do."""
-        try:
-            names = sorted(os.listdir(self._base))
-        except OSError:
+        folders = sysfs.children(self._base, "intel-rapl:")
+        if not os.path.isdir(self._base):
             return (
                 "no RAPL: %s does not exist (not an x86 machine with powercap, or a virtual one)" % self._base
             )
+        names = {folder: sysfs.text_or_none(os.path.join(folder, "name")) or "" for folder in folders}
         # Zones of packages have one number, their parts two; MMIO zones repeat the packages.
-        zones = [name for name in names if name.startswith("intel-rapl:") and name.count(":") == 1]
-        self._zones = [os.path.join(self._base, z) for z in zones if self._name(z).startswith("package")]
-        if not self._zones:
+        zones = [
+            folder
+            for folder in folders
+            if os.path.basename(folder).count(":") == 1 and names[folder].startswith("package")
+        ]
+        if not zones:
             return "no RAPL: %s has no package domain" % self._base
+        self._names = [names[zone] for zone in zones]
+        self._parts = sorted({names[folder] for folder in folders if folder not in zones and names[folder]})
+        self._counters = [Attribute(os.path.join(zone, "energy_uj")) for zone in zones]
         try:
-            self.ranges()
+            self._ranges = [int(sysfs.text(os.path.join(zone, "max_energy_range_uj"))) for zone in zones]
             self.read()
         except PermissionError as error:
             return (
-                "RAPL cannot be read: no permission for %s; run the agent as root or with CAP_DAC_READ_SEARCH"
-                % (error.filename)
+                "RAPL cannot be read: no permission for %s; run the agent as root or with "
+                "CAP_DAC_READ_SEARCH (install it with --system), or type "
+                "`sudo chmod a+r %s/intel-rapl:*/energy_uj` (until the next start; any program can "
+                "then watch the power: CVE-2020-8694)" % (error.filename, self._base)
             )
         except (OSError, ValueError) as error:
             return "RAPL cannot be read: %s" % error
         return None
-
-    def _name(self, zone: str) -> str:
-        try:
-            return _text(os.path.join(self._base, zone, "name"))
-        except OSError:
-            return ""
 
     def read(self) -> List[int]:
         """The counters of all packages, microjoules.
@@ -64,29 +75,28 @@ class Rapl:
         Raises:
             OSError: a counter cannot be read.
         """
-        return [int(_text(os.path.join(zone, "energy_uj"))) for zone in self._zones]
+        return [counter.number() for counter in self._counters]
 
-    def ranges(self) -> List[int]:
-        """Where each counter wraps, microjoules.
-
-        Raises:
-            OSError: a range cannot be read.
-        """
-        return [int(_text(os.path.join(zone, "max_energy_range_uj"))) for zone in self._zones]
-
-    def joules(self, before: List[int], after: List[int]) -> float:
+    def joules(self, before: List[int], after: List[int]) -> Optional[float]:
         """Energy between two readings less than one wrap apart, joules."""
         total = 0
-        for old, new, limit in zip(before, after, self.ranges()):
+        for old, new, limit in zip(before, after, self._ranges):
             total += new - old if new >= old else new - old + limit
         return total * 1e-6
 
     def describe(self) -> Dict[str, Any]:
         """Energy counters of processor packages: the board around them is not seen."""
-        rails = [_text(os.path.join(zone, "name")) for zone in self._zones]
-        return {"source": "rapl", "quantity": "energy", "rails": rails, "boundary": "package"}
+        return {
+            "kind": "measured",
+            "source": "rapl",
+            "quantity": self.quantity,
+            "rails": list(self._names),
+            "parts": list(self._parts),
+            "boundary": "package",
+            "period_s": self.period_s,
+        }
 
-
-def _text(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read().strip()
+    def close(self) -> None:
+        """Lets the files go."""
+        for counter in self._counters:
+            counter.close()

@@ -231,7 +231,8 @@ class Race:
 
     def measure_energy(self, name: str) -> None:
         """An energy window of one contender; immediate where the device has no sensor."""
-        plan = dict(energy=True, warmup_s=0.0, min_time_s=0.0, min_repeats=1)
+        # The rounds are the trials: interleaved, so that drift cancels.
+        plan = dict(energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1)
         self._turn(name, plan, self.windows[name])
 
     def _turn(self, name: str, plan: dict[str, Any], results: list[Measurement]) -> None:

@@ -71,6 +71,7 @@ class Session:
         self._contact = dict(contact)
         self._connection: Connection | None = None
         self._closed = False
+        self._sensed: bool | None = None
 
     @property
     def pid(self) -> int:
@@ -141,7 +142,9 @@ class Session:
         Args:
             inputs: in the model's order; those of `set_inputs` if None.
             plan: `warmup_s`, `warmup_runs`, `min_repeats`, `max_repeats`, `min_time_s`, `max_time_s`,
-                `min_sample_s` (shorter runs are repeated within a sample), `energy`, `energy_s`, `idle_s`.
+                `min_sample_s` (shorter runs are repeated within a sample); `retries` after throttling; where
+                the device has a sensor, `energy` (False for none), `idle_s`, `energy_s` and `energy_updates`
+                (length of a window), `trials` (windows), `cool_c` and `cool_s` (between them), `start_c`.
 
         Raises:
             EngineError: the engine fails on it.
@@ -150,8 +153,17 @@ class Session:
         """
         if inputs is not None:
             self.set_inputs(inputs)
-        reply, _ = self._command({"command": "measure", "plan": plan})
+        header: dict[str, Any] = {"command": "measure", "plan": plan}
+        if plan.get("energy", True) and self._has_sensor():
+            header["time_limit_s"] = _longest_s(plan)
+        reply, _ = self._command(header)
         return measurement_of(reply)
+
+    def _has_sensor(self) -> bool:
+        """Whether the device has a power sensor: measuring takes its time then."""
+        if self._sensed is None:
+            self._sensed = self._device.sensor().get("unavailable") is None
+        return self._sensed
 
     def profile(self, inputs: Sequence[np.ndarray] | None = None, runs: int = 10) -> dict[str, KernelTime]:
         """Time of each kernel in place, by name; engine tvm only.
@@ -263,6 +275,15 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _longest_s(plan: Mapping[str, float | int | bool]) -> float:
+    """How long measuring energy may take: every window cooled for and repeated as often as is allowed."""
+    windows = plan.get("trials", 3) + plan.get("retries", 2)
+    # Fifty readings of a slow meter, once a second, and the warm-up.
+    window_s = max(plan.get("energy_s", 10.0), plan.get("energy_updates", 50), plan.get("max_time_s", 60.0))
+    spent_s = 5 * plan.get("warmup_s", 0.5) + window_s + plan.get("cool_s", 120.0)
+    return 60.0 + plan.get("idle_s", 10.0) + windows * spent_s
 
 
 def measurement_of(reply: Mapping[str, Any]) -> Measurement:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -13,32 +16,36 @@ from host.transport.local import connect_local
 RANGE_UJ = 1_000_000_000
 
 
+WATTS = 20.0
+
+
 @pytest.fixture
 def tree(tmp_path):
-    """A machine with one package that draws some power all the time and wraps its counter once."""
+    """A machine with one package that draws 20 W all the time and wraps its counter once."""
     zone = tmp_path / "root/sys/class/powercap/intel-rapl:0"
     zone.mkdir(parents=True)
     (zone / "name").write_text("package-0\n")
     (zone / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-    (zone / "energy_uj").write_text("0\n")
     stop = threading.Event()
+    # Written in one piece over what is there, as the kernel answers: the sensor keeps the file open.
+    counter = os.open(zone / "energy_uj", os.O_WRONLY | os.O_CREAT)
 
     def turn():
-        value = RANGE_UJ - 3_000_000
-        while not stop.wait(0.01):
-            value = (value + 200_000) % RANGE_UJ
-            # Replaced whole: a reader must not meet an empty file.
-            (zone / "next").write_text(f"{value}\n")
-            (zone / "next").replace(zone / "energy_uj")
+        started = time.monotonic()
+        while not stop.wait(0.005):
+            microjoules = RANGE_UJ - 60_000_000 + (time.monotonic() - started) * WATTS * 1e6
+            os.pwrite(counter, b"%020d\n" % (int(microjoules) % RANGE_UJ), 0)
 
+    os.pwrite(counter, b"%020d\n" % (RANGE_UJ - 60_000_000), 0)
     thread = threading.Thread(target=turn)
     thread.start()
     yield tmp_path / "root"
     stop.set()
     thread.join()
+    os.close(counter)
 
 
-QUICK = {"min_time_s": 0.05, "min_repeats": 3, "warmup_s": 0.0, "energy_s": 0.4}
+QUICK = {"min_time_s": 0.05, "min_repeats": 3, "warmup_s": 0.0, "energy_s": 1.0, "energy_updates": 5}
 
 
 def test_a_sensor_gives_joules_of_a_run(store_dir, tree, bundle, golden):
@@ -47,9 +54,19 @@ def test_a_sensor_gives_joules_of_a_run(store_dir, tree, bundle, golden):
         with device.open_session("tvm") as session:
             session.load(bundle)
             inputs = [golden["x"], golden["unused"]]
-            energy = session.measure(inputs, idle_s=0.2, **QUICK).energy
+            measured = session.measure(inputs, idle_s=1.0, trials=3, **QUICK)
+            energy = measured.energy
             assert energy.kind == "measured" and energy.source == "rapl (package-0)"
-            assert energy.boundary == "package" and energy.gross_j > 0
+            assert energy.boundary == "package" and energy.rails == ("package-0",)
+            # Over the wrap of the counter, on a machine that is busy with other things.
+            assert energy.mean_w == pytest.approx(WATTS, rel=0.02)
+            assert energy.gross_j * energy.n_inferences == pytest.approx(WATTS * energy.duration_s, rel=0.02)
+            assert (energy.trials, energy.n_dropped) == (3, 0) and energy.std_j is not None
+            assert energy.idle_w == pytest.approx(WATTS, rel=0.05)
+            assert energy.above_idle_j is None and energy.reason == "not distinguishable from idle"
+            assert len(energy.trace) >= 15 and not measured.throttled
+            assert measured.conditions["windows"] == 3
+            assert len(helpers(session.pid)) == 1
             # Not asked for is not the same as zero.
             silent = session.measure(energy=False, **QUICK).energy
             assert silent.kind == "unavailable" and silent.gross_j is None
@@ -71,10 +88,28 @@ def test_energies_are_compared_in_interleaved_windows(store_dir, tree, bundle, g
         assert result.measurements["one"].energy.gross_j > 0
 
 
+def helpers(pid):
+    """Processes that a process has started and that live."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_the_meter_ends_with_its_session(store_dir, tree, bundle, golden):
+    with connect_local(store_dir, system_root=tree) as device:
+        with device.open_session("tvm") as session:
+            session.load(bundle)
+            session.measure([golden["x"], golden["unused"]], idle_s=0.0, trials=1, **QUICK)
+            children = helpers(session.pid)
+        assert len(children) == 1
+        until = time.monotonic() + 10
+        while Path(f"/proc/{children[0]}").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{children[0]}").exists()
+
+
 def shorten(session, monkeypatch):
     """Energy windows of a test's length."""
     real = session.measure
-    quick = {"energy_s": 0.3, "idle_s": 0.1}
+    quick = {"energy_s": 0.5, "energy_updates": 3, "idle_s": 0.5}
     monkeypatch.setattr(session, "measure", lambda *given, **plan: real(*given, **{**plan, **quick}))
 
 

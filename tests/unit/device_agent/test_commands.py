@@ -8,6 +8,7 @@ from device_agent import wire
 from device_agent.executor import Commands, answer
 from device_agent.machine import Machine
 from device_agent.measure import Meter
+from device_agent.power.meter import PowerMeter
 from device_agent.power.none import NoSensor
 from device_agent.tickets import SharedToken
 from device_agent.wire import AgentError, TensorData
@@ -42,7 +43,8 @@ def engine():
 
 @pytest.fixture
 def commands(engine, tmp_path):
-    return Commands(engine, Meter(Machine(str(tmp_path)), NoSensor("none"), 3), 3)
+    machine = Machine(str(tmp_path))
+    return Commands(engine, Meter(machine, PowerMeter(machine, NoSensor("none")), 3), 3)
 
 
 def ask(commands, command, blob=b"", **fields):

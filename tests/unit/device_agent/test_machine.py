@@ -37,7 +37,8 @@ def board(root):
 
 def test_a_description_has_the_fields_of_the_host(tmp_path):
     described = board(tmp_path).describe()
-    assert set(described) == {field.name for field in fields(MachineDescription)}
+    # Which board it is, the host decides.
+    assert set(described) == {field.name for field in fields(MachineDescription)} - {"board"}
     assert described["cpu_name"] == "Some CPU @ 2GHz"
     assert described["features"] == ["fpu", "avx2", "fma"]
     assert described["cache_bytes"] == {"L1": 32 << 10, "L2": 1 << 20}
@@ -76,7 +77,8 @@ def test_a_state_holds_temperatures_and_throttling_where_there_are_any(tmp_path)
     write(tmp_path, "sys/class/thermal/thermal_zone1/temp", "not a number")
     write(tmp_path, "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "3")
     write(tmp_path, "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "4")
-    state = machine.state()
+    # Zones do not come and go: they are looked for once.
+    state = Machine(str(tmp_path)).state()
     assert state["temperatures_c"] == {"thermal_zone0.x86_pkg_temp": 45.5}
     assert state["throttle_count"] == 7
     assert state["load_1min"] == 0.25

@@ -7,6 +7,8 @@ import pytest
 from device_agent import measure
 from device_agent.machine import Machine
 from device_agent.measure import Meter, Plan, plan_of
+from device_agent.power.client import MeterLost
+from device_agent.power.meter import PowerMeter
 from device_agent.power.none import NoSensor
 from device_agent.wire import AgentError
 
@@ -17,6 +19,7 @@ class Clock:
     def __init__(self, monkeypatch):
         self.now = 0.0
         monkeypatch.setattr(measure.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(measure.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -26,7 +29,8 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def meter(tmp_path):
-    return Meter(Machine(str(tmp_path)), NoSensor("no sensor here"), threads=2)
+    machine = Machine(str(tmp_path))
+    return Meter(machine, PowerMeter(machine, NoSensor("no sensor here")), threads=2)
 
 
 def worker(clock, seconds):
@@ -82,35 +86,115 @@ def test_energy_not_asked_for_is_unavailable(clock, meter):
     assert result["energy"]["source"] == "not asked for"
 
 
-class Counter:
-    """An energy counter that follows the test's clock at 10 W."""
+class Power:
+    """A meter of the test's own: what it was asked, and answers as the plan of its windows says."""
 
-    period_s = 3600.0
+    def __init__(self, *answers, window_s=0.0, fails=""):
+        self.answers = list(answers)
+        self.window_s = window_s
+        self.fails = fails
+        self.asked = []
 
-    def __init__(self, clock):
-        self.clock = clock
+    def ask(self, name, *values):
+        self.asked.append((name, *values))
+        if name == self.fails:
+            raise MeterLost("the power meter ended with code 1")
 
     def probe(self):
-        return None
+        self.ask("probe")
+        return {"unavailable": None}
 
-    def describe(self):
-        return {"source": "fake", "quantity": "energy", "rails": ["all"], "boundary": "board"}
+    def idle(self, seconds):
+        self.ask("idle", seconds)
+        return {"mean_w": 2.0, "std_w": 0.1}
 
-    def read(self):
-        return self.clock.now * 10.0
+    def begin(self, plan=None):
+        self.ask("begin", plan)
+        return {"time_s": 0.0, "window_s": self.window_s}
 
-    def joules(self, before, after):
-        return after - before
+    def end(self, start_s, end_s, runs):
+        self.ask("end", start_s, end_s, runs)
+        keep, again = self.answers.pop(0)
+        return {"energy": {"kind": "measured"}, "keep": keep, "again": again, "throttled": not keep}
+
+    def close(self):
+        self.asked.append(("close",))
 
 
-def test_energy_is_measured_over_a_window_of_its_own_length(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(measure.energy.time, "monotonic", lambda: clock.now)
-    meter = Meter(Machine(str(tmp_path)), Counter(clock), threads=1)
-    result = meter.measure(worker(clock, 0.5), Plan(min_time_s=1.0, min_repeats=1, energy_s=6.0, idle_s=0.0))
-    assert len(result["times_s"]) == 12
-    assert result["energy"]["kind"] == "measured"
-    assert result["energy"]["gross_j"] == pytest.approx(5.0)
-    assert result["energy"]["boundary"] == "board"
+def test_a_window_of_energy_has_its_own_length(clock, tmp_path):
+    power = Power((True, False), window_s=6.0)
+    meter = Meter(Machine(str(tmp_path)), power, threads=1)
+    plan = Plan(min_time_s=1.0, min_repeats=1, max_repeats=3, max_time_s=2.0, warmup_s=1.0)
+    result = meter.measure(worker(clock, 0.5), plan)
+    assert len(result["times_s"]) == 12 and result["energy"] == {"kind": "measured"}
+    assert [request[0] for request in power.asked] == ["probe", "idle", "begin", "end"]
+    assert power.asked[1] == ("idle", 10.0) and power.asked[2][1] == plan._asdict()
+    # The window begins behind the warm-up, which is sampled already.
+    _, start_s, end_s, runs = power.asked[3]
+    assert (start_s, end_s, runs) == (2.5, 8.5, 12)
+
+
+def test_windows_go_on_until_the_meter_has_enough_and_only_kept_ones_count(clock, tmp_path):
+    power = Power((False, True), (True, True), (True, False), window_s=2.0)
+    meter = Meter(Machine(str(tmp_path)), power, threads=1)
+    result = meter.measure(worker(clock, 0.5), Plan(min_time_s=0.0, min_repeats=1, idle_s=0.0))
+    assert len(result["times_s"]) == 8
+    plans = [request[1] for request in power.asked if request[0] == "begin"]
+    assert plans[0] is not None and plans[1:] == [None, None]
+    # A session probes and idles once.
+    power.answers = [(True, False)]
+    meter.measure(worker(clock, 0.5), Plan(min_time_s=0.0, min_repeats=1, idle_s=0.0))
+    assert [request[0] for request in power.asked].count("probe") == 1
+
+
+@pytest.mark.parametrize("moment", ["probe", "idle", "begin", "end"])
+def test_without_its_meter_a_measurement_has_times_and_a_reason(clock, tmp_path, moment):
+    meter = Meter(Machine(str(tmp_path)), Power((True, False), fails=moment), threads=1)
+    for _ in range(2):
+        result = meter.measure(worker(clock, 0.1), Plan(min_time_s=0.5))
+        assert len(result["times_s"]) >= 20
+        assert result["energy"]["kind"] == "unavailable" and result["energy"]["gross_j"] is None
+        assert result["energy"]["source"] == "the power meter ended with code 1"
+
+
+def test_warm_up_goes_on_while_the_runs_get_faster(clock, meter):
+    def work():
+        work.calls += 1
+        clock.now += max(0.01, 0.1 * 0.8**work.calls)
+
+    work.calls = 0
+    result = meter.measure(work, Plan(warmup_s=0.3, min_repeats=5, min_time_s=0.0))
+    assert max(result["times_s"]) < 0.02
+
+
+def throttling(root, count):
+    """The counter of a core (Linux, thermal_throttle)."""
+    file = root / "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{count}\n")
+
+
+def test_a_throttled_measurement_is_repeated_and_marked_if_it_stays_so(clock, tmp_path):
+    throttling(tmp_path, 0)
+    machine = Machine(str(tmp_path))
+    meter = Meter(machine, PowerMeter(machine, NoSensor("none")), threads=1)
+
+    def work():
+        work.calls += 1
+        clock.now += 0.1
+        if work.calls in work.hot:
+            throttling(tmp_path, work.calls)
+
+    plan = Plan(min_repeats=5, max_repeats=5, min_time_s=0.0, warmup_s=0.0, warmup_runs=1, energy=False)
+    work.calls, work.hot = 0, {3}
+    result = meter.measure(work, plan)
+    assert len(result["times_s"]) == 5 and work.calls == 12
+    assert not result["throttled"] and result["conditions"]["retries"] == 1
+    work.calls, work.hot = 0, range(1000)
+    result = meter.measure(work, plan)
+    assert result["throttled"] and "cores throttled" in result["throttle_reasons"][0]
+    assert result["conditions"]["retries"] == result["conditions"]["retry_limit"] == 2
+    assert len(result["times_s"]) == 5
 
 
 def test_requests_become_plans():
