@@ -110,8 +110,8 @@ class Sshd:
     def cut(self) -> None:
         """End every connection at once, without a word."""
         for process in self.logins():
-            for one in [process, *process.children(recursive=True)]:
-                with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended by itself meanwhile
+                for one in [process, *process.children(recursive=True)]:
                     if one.name().startswith("sshd"):
                         one.kill()
 
