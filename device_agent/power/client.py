@@ -27,6 +27,11 @@ class MeterProcess:
         self._command = list(command)
         self._process: Optional["subprocess.Popen[bytes]"] = None
 
+    @property
+    def pid(self) -> int:
+        """Its process id, 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
+
     def probe(self) -> Dict[str, Any]:
         """See PowerMeter."""
         return self._ask({"do": "probe"})

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from host.errors import MeasureError
+from host.measure.kernels import measure_kernel
 from host.measure.paired import MIN_ROUNDS, compare
 from host.transport.local import connect_local
 
@@ -124,3 +125,37 @@ def test_without_a_sensor_there_is_a_reason(store_dir, tmp_path, bundle, golden)
             assert energy.gross_j is None and energy.above_idle_j is None
             with pytest.raises(MeasureError, match="no RAPL"):
                 result.energy_ratio("one", "one")
+
+
+def test_a_kernel_measured_by_a_throttled_device_is_marked(store_dir, tmp_path, faults):
+    counter = tmp_path / "root/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count"
+    counter.parent.mkdir(parents=True)
+    counter.write_text(f"{0:020d}\n")
+    stop = threading.Event()
+
+    def heat():
+        descriptor = os.open(counter, os.O_WRONLY)
+        count = 0
+        while not stop.wait(0.001):
+            count += 1
+            os.pwrite(descriptor, b"%020d\n" % count, 0)
+        os.close(descriptor)
+
+    with (
+        connect_local(store_dir, system_root=tmp_path / "root") as device,
+        device.open_session("tvm") as session,
+    ):
+        arguments = [((4,), "float32")]
+        cool = measure_kernel(session, faults, "fine", arguments, min_repeat_ms=1.0)
+        assert cool.trusted and cool.conditions["retries"] == 0
+        thread = threading.Thread(target=heat)
+        thread.start()
+        try:
+            hot = measure_kernel(session, faults, "fine", arguments, min_repeat_ms=50.0)
+        finally:
+            stop.set()
+            thread.join()
+        # Measured once more, and still it throttled.
+        assert hot.throttled and not hot.trusted and hot.conditions["retries"] == 1
+        assert "cores throttled" in hot.throttle_reasons[0] and hot.times_s
+        assert hot.state_after["throttle"]["core_throttle_count"] > 0
