@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from host.deployment.modes import ModeSwitch, PowerMode, Setting, home_of, list_modes, settings_of
+from host.deployment.modes import ModeSwitch, PowerMode, home_of, list_modes, settings_of
 from host.deployment.options import DeployOptions
 from host.deployment.power import PowerPoint, PowerResult, gain, take
+from host.deployment.sweep import Effort, Sweep
 from host.deployment.variants import UNTUNED, Variant
 from host.deployment.verify import verify
 from host.errors import DeviceError, EngineError, MeasureError, SessionLost, UserError
-from host.measure.paired import Race
 from host.model import GoldenCase, Signature
 
 if TYPE_CHECKING:
@@ -23,23 +24,6 @@ if TYPE_CHECKING:
     from host.transport import Device, Session
 
 _TIME_LIMIT_S = 300.0
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is measured of each variant in each mode.
-
-    Attributes:
-        passes: times that all modes are gone through, so that drift meets all of them alike.
-        rounds: rounds of latency in a pass.
-        round_s: seconds of a round, at least.
-        windows: energy windows in a pass; 0 for none.
-    """
-
-    passes: int = 3
-    rounds: int = 3
-    round_s: float = 0.3
-    windows: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +79,9 @@ def hold_finals(field: Field, variants: Sequence[Variant], options: DeployOption
     with field.clock.stage("finals"), ExitStack() as stack:
         sessions, points = _enter(field, variants, stack)
         switch = stack.enter_context(ModeSwitch(field.device, modes, field.clock.progress.note))
-        sweep = Sweep(sessions, field.inputs, settings, effort)
+        fresh = partial(_fresh, field, next(one for one in variants if _key(one) in sessions))
+        start_c = hottest_c(field.device.state())
+        sweep = Sweep(sessions, field.inputs, settings, effort, fresh, start_c)
         sweep.run(switch, field.clock)
         points += sweep.points({_key(variant): variant for variant in variants})
     remarks += [f"{setting}: {reason}" for setting, reason in sweep.refused.items()]
@@ -207,98 +193,18 @@ def _enter(
     return sessions, out
 
 
-class Sweep:
-    """Variants measured in turn, in one mode after the other, several times over.
+@contextmanager
+def _fresh(field: Field, variant: Variant) -> Iterator[Session]:
+    """A session that has measured nothing yet, with a variant loaded."""
+    with field.device.open_session(variant.engine, variant.threads, _TIME_LIMIT_S) as session:
+        session.load(variant.path)
+        yield session
 
-    Args:
-        sessions: by key of the variant, each with its model loaded.
-        inputs: to measure with.
-        settings: states of the device, its own first.
-        effort: how much.
-        seed: of the order within a round.
 
-    Attributes:
-        refused: why settings could not be measured in, by name.
-    """
-
-    def __init__(
-        self,
-        sessions: Mapping[str, Session],
-        inputs: Sequence[np.ndarray],
-        settings: Sequence[Setting],
-        effort: Effort,
-        seed: int = 0,
-    ) -> None:
-        self.refused: dict[str, str] = {}
-        self._sessions = sessions
-        self._inputs = inputs
-        self._settings = tuple(settings)
-        self._effort = effort
-        self._order = np.random.default_rng(seed)
-        self._races = {setting.name: Race(sessions) for setting in settings}
-
-    def run(self, switch: ModeSwitch, clock: StageClock) -> None:
-        """Measure everything.
-
-        Raises:
-            DeviceError: the device went away.
-        """
-        first = self._races[self._settings[0].name]
-        first.line_up(self._inputs)
-        done, total = 0, self._effort.passes * len(self._settings)
-        try:
-            for number in range(self._effort.passes):
-                # There and back again: a board that warms up slows every mode down alike.
-                for setting in self._settings if number % 2 == 0 else reversed(self._settings):
-                    if setting.name not in self.refused:
-                        self._measure(setting, switch, warm=number == 0)
-                    done += 1
-                    clock.progress.advance(done, total)
-        finally:
-            first.release()
-
-    def _measure(self, setting: Setting, switch: ModeSwitch, warm: bool) -> None:
-        try:
-            switch.set(setting)
-        except MeasureError as error:
-            self.refused[setting.name] = str(error)
-            return
-        race, effort = self._races[setting.name], self._effort
-        for number in range(effort.rounds):
-            for name in self._drawn(race):
-                # Clocks take a moment to follow a new mode.
-                race.measure(name, 0.5 if warm or number == 0 else 0.05, effort.round_s, 3)
-        for _ in range(effort.windows):
-            for name in self._drawn(race):
-                race.measure_energy(name)
-
-    def _drawn(self, race: Race) -> list[str]:
-        return [str(name) for name in self._order.permutation(sorted(race.running))]
-
-    def points(self, variants: Mapping[str, Variant]) -> list[PowerPoint]:
-        """What came of it: a point for every variant in every setting that could be set."""
-        found = []
-        for setting in self._settings:
-            if setting.name in self.refused:
-                continue
-            race = self._races[setting.name]
-            rounds = self._effort.passes * self._effort.rounds
-            paired = race.result(rounds) if race.running else None
-            for key in self._sessions:
-                variant = variants[key]
-                measurement = paired.measurements.get(key) if paired is not None else None
-                point = PowerPoint(
-                    variant=variant.name,
-                    threads=variant.threads,
-                    mode=setting.name,
-                    candidate=variant.candidate,
-                    measurement=measurement,
-                    rounds_s=paired.rounds_s[key] if paired is not None and measurement else (),
-                    windows=paired.windows[key] if paired is not None and measurement else (),
-                    reason=race.failed.get(key, ""),
-                )
-                found.append(point)
-        return found
+def hottest_c(state: Mapping[str, Any]) -> float:
+    """The hottest zone of a device's state; 0 where it has none that can be read."""
+    zones = state.get("temperatures_c") or {}
+    return max((float(value) for value in zones.values()), default=0.0)
 
 
 def variant_of(point: PowerPoint, variants: Sequence[Variant]) -> Variant:

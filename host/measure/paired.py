@@ -192,6 +192,7 @@ class Race:
 
     Args:
         contenders: sessions by name, each with its model loaded.
+        start_c: temperature of the hottest zone that energy windows wait for before they begin; 0 for none.
 
     Attributes:
         running: those that have not failed.
@@ -200,8 +201,9 @@ class Race:
         windows: the energy windows of each.
     """
 
-    def __init__(self, contenders: Mapping[str, Session]) -> None:
+    def __init__(self, contenders: Mapping[str, Session], start_c: float = 0.0) -> None:
         self.running = dict(contenders)
+        self._start_c = start_c
         self.failed: dict[str, str] = {}
         self.parts: dict[str, list[Measurement]] = {name: [] for name in contenders}
         self.windows: dict[str, list[Measurement]] = {name: [] for name in contenders}
@@ -232,7 +234,7 @@ class Race:
     def measure_energy(self, name: str) -> None:
         """An energy window of one contender; immediate where the device has no sensor."""
         # The rounds are the trials: interleaved, so that drift cancels.
-        plan = dict(energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1)
+        plan = dict(energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1, start_c=self._start_c)
         self._turn(name, plan, self.windows[name])
 
     def _turn(self, name: str, plan: dict[str, Any], results: list[Measurement]) -> None:

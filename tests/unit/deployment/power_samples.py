@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ def window(
             idle_w=watts / 2,
             trials=1,
             duration_s=5.0,
+            n_inferences=round(5.0 / seconds),
+            idle_std_w=0.0,
             trace=trace,
         )
     return Measurement((seconds,) * 3, energy, {}, {}, 1, throttled=throttled)
@@ -115,6 +117,7 @@ class Session:
     seconds: float
     watts: float = 1.0
     energy_known: bool = True
+    idle_w: float = 0.0
     asked: list[tuple[str, bool]] = field(default_factory=list)
 
     def set_inputs(self, inputs: Any) -> None:
@@ -131,4 +134,11 @@ class Session:
         slower, watts = self.board.truth[self.board.mode]
         milliseconds = self.seconds * slower * 1e3
         joules = milliseconds * watts * self.watts if energy and self.energy_known else None
-        return window(milliseconds, joules)
+        measured = window(milliseconds, joules)
+        if joules is None:
+            return measured
+        # As the agent: idle power is taken once a session, before its first window.
+        self.idle_w = self.idle_w or watts / 4
+        seconds = measured.median_s
+        above = joules * 1e-3 - self.idle_w * seconds
+        return replace(measured, energy=replace(measured.energy, idle_w=self.idle_w, above_idle_j=above))

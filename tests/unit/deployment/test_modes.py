@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from host.deployment.clock import StageClock
-from host.deployment.finals import Effort, Sweep
 from host.deployment.modes import ModeSwitch, home_of, list_modes, settings_of
 from host.deployment.options import Silence
 from host.deployment.power import PowerPoint, pareto
+from host.deployment.sweep import Effort, Idle, Sweep
 from host.deployment.variants import Variant
 from host.errors import DeviceError, MeasureError, UserError
-from tests.unit.deployment.power_samples import Board, Session
+from tests.unit.deployment.power_samples import NO_SENSOR, Board, Session, window
 
 # Time and watts: twice the time at a third of the power, and a mode that gains nothing.
 TRUTH = {"schedutil": (1.0, 6.0), "performance": (0.8, 9.0), "powersave": (2.0, 2.0), "odd": (2.5, 3.0)}
@@ -35,7 +37,8 @@ def swept(device: Board, asked: tuple[str, ...] = ("all",)) -> tuple[list[PowerP
     modes = list_modes(device)
     sessions = {"fast/2": Session(device, 0.010), "fast/1": Session(device, 0.015, watts=0.6)}
     variants = {key: Variant("fast", "tvm", None, int(key[-1])) for key in sessions}  # type: ignore[arg-type]
-    sweep = Sweep(sessions, [], settings_of(modes, asked, "board"), EFFORT)  # type: ignore[arg-type]
+    settings = settings_of(modes, asked, "board")
+    sweep = Sweep(sessions, [], settings, EFFORT, lambda: nullcontext(Session(device, 0.01)))  # type: ignore[arg-type, return-value]
     with ModeSwitch(device, modes, notes.note) as switch:
         sweep.run(switch, StageClock(notes))
     return sweep.points(variants), sweep, notes
@@ -157,3 +160,25 @@ def test_a_device_that_goes_away_ends_the_sweep() -> None:
         ModeSwitch(device, modes, lambda text: None).set(setting)
     with pytest.raises(DeviceError):
         list_modes(device)
+
+
+def test_power_without_work_is_the_modes_own() -> None:
+    # The board's idle power in a mode is a quarter of its watts there; a session takes that of its first.
+    points, _, _ = swept(board())
+    for point in points:
+        assert point.gross_j is not None and point.net_j is not None and point.energy is not None
+        idle_w = TRUTH[point.mode][1] / 4
+        assert point.energy.idle_w == pytest.approx(idle_w)
+        assert point.latency_s is not None
+        expected = point.gross_j.value - idle_w * point.latency_s.value
+        assert point.net_j.value == pytest.approx(expected, rel=0.01)
+
+
+def test_net_energy_within_the_spread_of_idle_is_not_told_apart() -> None:
+    energy = window(10.0, 20.0).energy
+    assert Idle(1.0, 0.01).applied(energy).above_idle_j == pytest.approx(0.010)
+    lost = Idle(1.9, 0.05).applied(energy)
+    assert (lost.above_idle_j, lost.reason) == (None, "not distinguishable from idle")
+    none = Idle(None, None, "the sensor fails").applied(energy)
+    assert (none.above_idle_j, none.idle_w, none.reason) == (None, None, "the sensor fails")
+    assert Idle(1.0, 0.1).applied(NO_SENSOR) is NO_SENSOR
