@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from device_agent.usage import usage
 from device_agent.wire import AgentError
 
 _STDERR_TAIL_BYTES = 4096
@@ -20,7 +21,6 @@ _START_S = 120.0
 _STOPPING_S = 1.0
 # Names the session in the environment of its processes.
 _MARK = "EDGETLM_SESSION"
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Terms(NamedTuple):
@@ -159,7 +159,7 @@ class ExecutorProcess:
     def offence(self) -> Optional[str]:
         """Which of its terms it breaks at this moment."""
         limit = self._terms.memory_limit_bytes
-        used = resident_bytes(self.pid)
+        used = usage(self.pid).resident_bytes
         if limit and used > limit:
             return "was killed: it used %.0f MB, its limit is %.0f MB" % (used / 1e6, limit / 1e6)
         now = time.monotonic()
@@ -265,12 +265,3 @@ def _last_line(path: str) -> str:
     except OSError:
         return ""
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process, 0 if it is gone."""
-    try:
-        with open("/proc/%d/statm" % pid, encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0

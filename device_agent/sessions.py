@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from device_agent.lease import Client, Lease
 from device_agent.process import ExecutorProcess, Terms
+from device_agent.usage import Usage, usage
 from device_agent.wire import AgentError
 
 _POLL_S = 0.05
@@ -99,7 +100,7 @@ class Sessions:
         return self._start(session)
 
     def status(self, name: str, wait_s: float = 0.0) -> Dict[str, Any]:
-        """Whether the executor lives, and the reason if not.
+        """Whether the executor lives, with what it uses, and the reason if not.
 
         Args:
             name: of the session.
@@ -110,7 +111,13 @@ class Sessions:
         while executor is not None and executor.reason is None and time.monotonic() < until:
             time.sleep(_POLL_S / 5)
         reason = executor.reason if executor else "is not started"
-        return {"alive": reason is None, "reason": reason}
+        used = usage(executor.pid) if executor is not None and reason is None else Usage(0, 0.0)
+        return {
+            "alive": reason is None,
+            "reason": reason,
+            "resident_bytes": used.resident_bytes,
+            "cpu_s": used.cpu_s,
+        }
 
     def pause(self, name: str, paused: bool) -> None:
         """Stops or continues the executor; time while stopped does not count as work.

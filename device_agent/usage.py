@@ -1,0 +1,65 @@
+"""What a process uses: psutil's answer where that is installed, else the kernel's own files.
+
+Linux, proc(5): `/proc/PID/statm` counts pages, the second number those resident; `/proc/PID/stat` counts
+clock ticks in user and kernel mode (fields 14 and 15; the name before them may hold anything).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from typing import Any, NamedTuple, Optional
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    """Of one process; all 0 when it is gone.
+
+    Attributes:
+        resident_bytes: memory that it has in RAM.
+        cpu_s: processor seconds since its start, in user and kernel mode.
+    """
+
+    resident_bytes: int
+    cpu_s: float
+
+
+def usage(pid: int) -> Usage:
+    """What a process uses now."""
+    psutil = _psutil()
+    return from_proc(pid) if psutil is None else from_psutil(psutil, pid)
+
+
+@functools.lru_cache(maxsize=None)
+def _psutil() -> Optional[Any]:
+    # Not before somebody asks: an agent without sessions needs neither it nor its memory.
+    try:
+        return importlib.import_module("psutil")
+    except ImportError:
+        return None
+
+
+def from_psutil(psutil: Any, pid: int) -> Usage:
+    """The answer of psutil."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            times = process.cpu_times()
+            return Usage(int(process.memory_info().rss), float(times.user + times.system))
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return Usage(0, 0.0)
+
+
+def from_proc(pid: int) -> Usage:
+    """The answer of /proc."""
+    try:
+        with open("/proc/%d/statm" % pid, encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return Usage(pages * _PAGE_BYTES, (int(fields[11]) + int(fields[12])) / _TICKS_PER_S)
+    except (OSError, IndexError):
+        return Usage(0, 0.0)

@@ -1,0 +1,57 @@
+"""What a process uses, asked of psutil and of /proc."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from device_agent import usage
+
+# A name that would mislead whoever counts words of /proc/PID/stat.
+BUSY = """
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(15, b"a) R 1 2 (b", 0, 0, 0)
+memory = bytearray(64 << 20)
+memory[::4096] = b"x" * len(memory[::4096])
+end = time.process_time() + 0.3
+while time.process_time() < end:
+    pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def busy():
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+
+
+def test_psutil_and_the_kernels_files_say_the_same(busy):
+    from_files, from_psutil = usage.from_proc(busy.pid), usage.from_psutil(psutil, busy.pid)
+    assert from_files == from_psutil
+    assert from_files.resident_bytes > 64 << 20 and from_files.cpu_s >= 0.28
+
+
+def test_psutil_is_used_where_it_is_and_not_needed(busy, monkeypatch):
+    asked = []
+    monkeypatch.setattr(usage, "from_psutil", lambda module, pid: asked.append(module) or usage.Usage(1, 2.0))
+    assert usage.usage(busy.pid) == usage.Usage(1, 2.0) and asked == [psutil]
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    usage._psutil.cache_clear()
+    try:
+        assert usage.usage(busy.pid).resident_bytes > 64 << 20
+    finally:
+        usage._psutil.cache_clear()
+
+
+def test_a_process_that_is_gone_uses_nothing():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert usage.from_proc(process.pid) == usage.from_psutil(psutil, process.pid) == usage.Usage(0, 0.0)
