@@ -113,6 +113,9 @@ def test_the_wheel_holds_the_four_packages_and_their_data(wheel: Path) -> None:
     data_files = ("sdk/py.typed", "host/py.typed", "sdk/report/report.html.j2", "host/tlm/weights_card.md.j2")
     for data in (*data_files, *WEIGHTS):
         assert data in names
+    # An installed host builds the native executor out of these.
+    sources = [path for path in (ROOT / "device_agent" / "native").rglob("*") if path.is_file()]
+    assert sources and {path.relative_to(ROOT).as_posix() for path in sources} <= set(names)
     assert "sdk = sdk.cli.entry:main" in entry_points
     assert "device-agent = device_agent.__main__:main" in entry_points
 

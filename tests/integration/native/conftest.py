@@ -14,7 +14,7 @@ import device_agent
 from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection
 from tests.integration.agent.conftest import bundle, faults, golden
-from tests.native_cache import executor_for
+from tests.shared_cache import executor_for
 
 __all__ = ["bundle", "faults", "golden"]
 

@@ -20,7 +20,10 @@ from host.payload import native
 from host.payload.native import native_executor
 from tests.integration.agent.conftest import link, resident_mb
 from tests.integration.native.process import KEY, Executor
-from tests.native_cache import FOLDER
+from tests.shared_cache import FOLDER
+
+# The first test may wait for the build.
+pytestmark = pytest.mark.timeout(900)
 
 METER = """
 import json, sys, time

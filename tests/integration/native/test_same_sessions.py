@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.agent.test_sessions import (
     session,
     test_a_closed_session_says_so,
@@ -47,3 +49,6 @@ __all__ = [
     "test_kernels_are_timed_in_place",
     "test_rpc_cannot_leave_its_folder",
 ]
+
+# The first test may wait for the build.
+pytestmark = pytest.mark.timeout(900)
