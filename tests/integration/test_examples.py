@@ -1,0 +1,266 @@
+"""The examples as their README says them, on a bundle of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import sdk
+from host.errors import BundleError, DeviceError, ModelFileError, ShapeError
+from tests.integration.small_models import convnet, floats, save
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="module")
+def image_bundle(folder: Path) -> Path:
+    """A network for images."""
+    sdk.compile(convnet(folder / "net.onnx"), output=folder / "net", backend="tvm", threads=1)
+    return folder / "net"
+
+
+@pytest.fixture(scope="module")
+def pair_bundle(folder: Path) -> Path:
+    """Two inputs and two outputs, with weights."""
+    weights = {"a": np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("Add", ["h", "b"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["positive"]),
+    ]
+    inputs, outputs = [floats("x", 4, 16), floats("b", 4, 8)], [floats("sum", 4, 8), floats("positive", 4, 8)]
+    model = save(folder / "pair.onnx", nodes, inputs, outputs, weights)
+    sdk.compile(model, output=folder / "pair", backend="tvm", threads=1)
+    return folder / "pair"
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Path:
+    """The C++ program, built as the README says, with the compiler that every host has."""
+    # Not "CXX": pytest's own environment must not choose another.
+    command = ["make", "-s", "-C", str(EXAMPLES / "cpp"), f"PYTHON={sys.executable}", f"OUT={folder}"]
+    built = subprocess.run(
+        [*command, f"CXX={sys.executable} -m ziglang c++"], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr
+    return folder / "run_bundle"
+
+
+def draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=shape).astype(np.float32)
+
+
+def pair() -> dict[str, np.ndarray]:
+    return {"x": draw(4, 16), "b": draw(4, 8)}
+
+
+def example(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+
+
+# -- C++
+
+
+def test_a_cpp_program_computes_what_python_does(program: Path, pair_bundle: Path, tmp_path: Path) -> None:
+    inputs = pair()
+    for name, value in inputs.items():
+        value.tofile(tmp_path / f"{name}.bin")
+    command = [program, pair_bundle, "--runs", "3", "--output", tmp_path / "out"]
+    files = [tmp_path / "x.bin", tmp_path / "b.bin"]
+    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "input  x float32[4, 16]" in done.stdout
+    assert "3 runs" in done.stdout
+    with sdk.connect() as device:
+        expected = device.run(pair_bundle, inputs)
+    for index, value in enumerate(expected.values()):
+        found = np.fromfile(tmp_path / f"out{index}.bin", np.float32).reshape(value.shape)
+        # The same library on the same machine: the same bits.
+        np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda bundle: (bundle / "manifest.json").write_text("{"), "Expecting property name"),
+        (lambda bundle: (bundle / "manifest.json").unlink(), "is no bundle: it has no manifest.json"),
+        (lambda bundle: (bundle / "params.bin").write_bytes(b"x" * 64), "does not fit its manifest"),
+        (lambda bundle: (bundle / "params.bin").unlink(), "params.bin is missing"),
+        (lambda bundle: (bundle / "lib.so").write_bytes(b"no library"), "lib.so"),
+    ],
+)
+def test_a_cpp_program_says_what_is_wrong_with_a_bundle(
+    program: Path, pair_bundle: Path, tmp_path: Path, damage: object, message: str
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in pair_bundle.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    damage(copy)  # type: ignore[operator]
+    done = subprocess.run([program, copy], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+
+
+def test_a_cpp_program_refuses_inputs_of_another_size(
+    program: Path, pair_bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "short.bin").write_bytes(b"1234")
+    for files, message in (
+        ([tmp_path / "short.bin"], "takes 2 input files"),
+        ([tmp_path / "short.bin"] * 2, "256"),
+    ):
+        done = subprocess.run([program, pair_bundle, *files], capture_output=True, text=True, check=False)
+        assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+
+
+# -- Python on the device
+
+
+def test_the_camera_loop_classifies_frames_and_reports_percentiles(image_bundle: Path) -> None:
+    done = example("camera.py", image_bundle, "--frames", 8)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-4].startswith("8 frames in ")
+    assert [line.split()[0] for line in lines[-3:]] == ["preprocess", "inference", "frame"]
+    assert all("p99" in line for line in lines[-3:])
+
+
+def test_the_camera_loop_ends_in_order_when_told_to(image_bundle: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "camera.py"), str(image_bundle)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as loop:
+        assert loop.stdout is not None
+        assert loop.stdout.readline().startswith("class ")
+        loop.send_signal(signal.SIGTERM)
+        rest = loop.stdout.read()
+    assert loop.returncode == 0
+    assert "frames in" in rest
+    assert "inference" in rest
+
+
+def test_the_camera_loop_takes_an_installed_model_by_its_name(image_bundle: Path, tmp_path: Path) -> None:
+    from host.transport.local import connect_local
+
+    home = tmp_path / "agent-home"
+    with connect_local(home / "device") as device:
+        device.activate("net", device.install(image_bundle, "net"))
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "camera.py"), "net", "--frames", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(), "EDGETLM_HOME": str(home)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-4].startswith("2 frames in ")
+
+
+# -- Python on the host
+
+
+def test_deploying_and_running_from_the_host(folder: Path, image_bundle: Path) -> None:
+    done = example("deploy.py", folder / "net.onnx", "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    assert "net runs on local in" in done.stdout
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("bundle ")]
+    assert (Path(line.split()[1]) / "manifest.json").is_file()
+    done = example("run_from_host.py", image_bundle, "--runs", 2)
+    assert done.returncode == 0, done.stderr
+    assert "call 2: " in done.stdout
+
+
+@pytest.fixture
+def device() -> Iterator[sdk.api.Device]:
+    with sdk.connect() as connected:
+        yield connected
+
+
+def test_run_takes_a_dict_a_list_or_the_only_array(
+    device: sdk.api.Device, pair_bundle: Path, image_bundle: Path
+) -> None:
+    inputs = pair()
+    by_name = device.run(pair_bundle, inputs)
+    assert list(by_name) == ["sum", "positive"]
+    in_order = device.run(str(pair_bundle), [inputs["x"], inputs["b"]])
+    for name, value in by_name.items():
+        np.testing.assert_array_equal(value, in_order[name])
+    np.testing.assert_array_equal(by_name["positive"], np.maximum(by_name["sum"], 0))
+    [info] = json.loads((image_bundle / "manifest.json").read_text())["signature"]["inputs"]
+    [(_, scores)] = device.run(image_bundle, draw(*info["shape"])).items()
+    assert np.isfinite(scores).all()
+
+
+def test_run_keeps_the_session_of_a_bundle_until_it_changes(
+    device: sdk.api.Device, pair_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in pair_bundle.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    opened: list[str] = []
+    transport = device._transport
+    open_session = transport.open_session
+
+    def counting(engine: str, *arguments: object, **others: object) -> object:
+        opened.append(engine)
+        return open_session(engine, *arguments, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transport, "open_session", counting)
+    for _ in range(3):
+        device.run(copy, pair())
+    assert opened == ["tvm"]
+    os.utime(copy / "lib.so")
+    device.run(copy, pair())
+    assert opened == ["tvm"] * 2
+    (copy / "lib.so").write_bytes(b"damaged")
+    with pytest.raises(BundleError):
+        device.run(copy, pair())
+
+
+def test_run_says_what_does_not_fit(device: sdk.api.Device, pair_bundle: Path, tmp_path: Path) -> None:
+    inputs = pair()
+    with pytest.raises(ModelFileError, match="no such bundle"):
+        device.run(tmp_path / "none", inputs)
+    with pytest.raises(ShapeError, match="inputs given: 1, the model takes 2: x, b"):
+        device.run(pair_bundle, inputs["x"])
+    with pytest.raises(ShapeError, match="'b' is missing"):
+        device.run(pair_bundle, {"x": inputs["x"]})
+    with pytest.raises(ShapeError, match="no input 'y'"):
+        device.run(pair_bundle, {**inputs, "y": inputs["x"]})
+    with pytest.raises(ShapeError, match="'x' is a list: give a numpy array"):
+        device.run(pair_bundle, {**inputs, "x": [1.0]})
+    with pytest.raises(ShapeError, match="float64"):
+        device.run(pair_bundle, {**inputs, "x": inputs["x"].astype(np.float64)})
+    # Nothing of it cost the session.
+    assert device.run(pair_bundle, inputs)["sum"].shape == (4, 8)
+
+
+def test_run_goes_on_after_its_session_died(device: sdk.api.Device, pair_bundle: Path) -> None:
+    expected = device.run(pair_bundle, pair())
+    [model] = device._loaded.values()
+    os.kill(model._session.pid, signal.SIGKILL)
+    with pytest.raises(DeviceError):
+        device.run(pair_bundle, pair())
+    np.testing.assert_array_equal(device.run(pair_bundle, pair())["sum"], expected["sum"])
