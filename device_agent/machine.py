@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from device_agent import jetson
+from device_agent.commands import CommandError, Commands
 from device_agent.power import sysfs
 from device_agent.throttle import CORES, Throttle
 
@@ -36,6 +37,7 @@ class Machine:
 
     def __init__(self, root: str = "/") -> None:
         self._root = root
+        self._commands = Commands(root)
         self.throttle = Throttle(root)
         # Zones and fans do not come and go: they are looked for once.
         self._zones: Optional[Dict[str, sysfs.Attribute]] = None
@@ -59,7 +61,8 @@ class Machine:
         """Clocks, load, temperatures, fans and throttling at this moment; what cannot be read is left out.
 
         `throttle` has the raw flags of `device_agent.throttle`, `temperatures_c` degrees Celsius by zone,
-        `fans_rpm` turns a minute.
+        `fans_rpm` turns a minute, `limits_hz` the least and the greatest clock that is allowed by policy,
+        `devfreq` clock and governor of GPUs and the like.
         """
         load = (self._read("proc/loadavg") or "").split()
         state: Dict[str, Any] = {"time_s": time.time(), "clocks_hz": self._clocks_hz()}
@@ -68,15 +71,30 @@ class Machine:
         governors = {name: text for name, text in self._policies("scaling_governor").items() if text}
         if governors:
             state["governors"] = governors
-        for name, values in (("temperatures_c", self.temperatures_c()), ("fans_rpm", self._fans_rpm())):
-            if values:
-                state[name] = values
+        parts: Dict[str, Any] = {
+            "limits_hz": self._limits_hz(),
+            "devfreq": self._devfreq(),
+            "temperatures_c": self.temperatures_c(),
+            "fans_rpm": self._fans_rpm(),
+        }
+        state.update({name: values for name, values in parts.items() if values})
         flags = self.throttle.flags()
         if flags:
             state["throttle"] = flags
         if CORES in flags:
             state["throttle_count"] = flags[CORES]
         return state
+
+    def power_mode(self) -> Optional[str]:
+        """Name of the power mode of a Jetson, None elsewhere; starts a program."""
+        if self._commands.path("nvpmodel") is None:
+            return None
+        try:
+            text = self._commands.output("nvpmodel", "-q")
+        except CommandError:
+            return None
+        match = re.search(r"NV Power Mode:\s*(\S+)", text)
+        return match.group(1) if match else None
 
     def hottest_c(self) -> Optional[float]:
         """Temperature of the hottest zone, degrees Celsius; None where no zone can be read."""
@@ -134,6 +152,19 @@ class Machine:
             return clocks
         found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", self._read("proc/cpuinfo") or "", re.MULTILINE)
         return [float(text) * 1e6 for text in found]
+
+    def _limits_hz(self) -> Dict[str, List[float]]:
+        least, greatest = (self._policies("scaling_%s_freq" % end) for end in ("min", "max"))
+        pairs = {name: (least[name], greatest.get(name)) for name in least}
+        return {name: [float(a) * 1e3, float(b) * 1e3] for name, (a, b) in pairs.items() if a and b}
+
+    def _devfreq(self) -> Dict[str, Dict[str, Any]]:
+        found = {}
+        for folder in self._list("sys/class/devfreq", r"."):
+            clock, governor = (self._read("%s/%s" % (folder, name)) for name in ("cur_freq", "governor"))
+            if clock and clock.isdigit():
+                found[os.path.basename(folder)] = {"clock_hz": float(clock), "governor": governor}
+        return found
 
     def _frequency_hz(self) -> float:
         limits = [float(text) * 1e3 for text in self._policies("cpuinfo_max_freq").values() if text]

@@ -2,8 +2,9 @@
 
 Raw flags by name, read before, during and after a measurement, and a verdict on what they show:
 
-- `get_throttled`: the firmware of a Raspberry Pi (documentation of vcgencmd). Bits 0 to 3 say under-voltage,
-  frequency capped, throttled, soft temperature limit at this moment, bits 16 to 19 that it happened since the
+- `get_throttled`: the firmware of a Raspberry Pi (documentation of vcgencmd), asked without that program
+  where this user may. Bits 0 to 3 say under-voltage, frequency capped, throttled, soft temperature limit at this
+  moment, bits 16 to 19 that it happened since the
   start: these stay set, so that only a change says something.
 - `core_throttle_count`: x86 (Linux, Documentation/admin-guide/pm and arch/x86/.../therm_throt.c), since the
   start.
@@ -20,6 +21,7 @@ import os
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.commands import CommandError, Commands
+from device_agent.mailbox import Mailbox
 from device_agent.power import sysfs
 
 FIRMWARE = "get_throttled"
@@ -58,6 +60,7 @@ class Throttle:
     def __init__(self, root: str = "/") -> None:
         self._root = root
         self._commands = Commands(root)
+        self._mailbox = Mailbox(root)
         self._files: Optional[List[Tuple[str, sysfs.Attribute]]] = None
         # None until the firmware was asked for the first time.
         self._firmware: Optional[bool] = None
@@ -83,6 +86,9 @@ class Throttle:
         # Who has not answered once will not: each attempt starts a program.
         if self._firmware is False:
             return None
+        direct = self._mailbox.throttled()
+        if direct is not None:
+            return direct
         try:
             flags = int(self._commands.output("vcgencmd", FIRMWARE).partition("=")[2], 16)
         except (CommandError, ValueError):

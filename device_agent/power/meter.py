@@ -62,6 +62,7 @@ class _Series:
         self.cooldown_timeouts = 0
         self.before: Dict[str, Any] = {}
         self.first_before: Dict[str, Any] = {}
+        self.power_mode: Optional[str] = None
 
     @property
     def conditions(self) -> Dict[str, Any]:
@@ -74,6 +75,7 @@ class _Series:
             "cooldown_timeouts": self.cooldown_timeouts,
             "cooldown_limit_s": self.terms.cool_s,
             "start_c": self.start_c,
+            **({"power_mode": self.power_mode} if self.power_mode else {}),
         }
 
 
@@ -146,6 +148,7 @@ class PowerMeter:
         series.first_before = series.first_before or series.before
         window_s = 0.0
         if self._measures(series):
+            series.power_mode = self._machine.power_mode()
             self._sampler = sampling.Sampler(self._sensor, self._poll)
             self._sampler.start()
             window_s = max(series.terms.energy_s, series.terms.energy_updates * self._sensor.period_s)

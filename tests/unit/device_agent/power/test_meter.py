@@ -64,6 +64,9 @@ class Board:
     def flags(self):
         return dict(self.flags_now)
 
+    def power_mode(self):
+        return "MODE_15W"
+
     def state(self):
         return {"temperatures_c": {"zone": self.hottest}, "throttle": self.flags()}
 
@@ -100,6 +103,7 @@ def test_one_window_is_measured_and_above_idle():
         "",
     )
     assert record["trace"][0][2] == 40.0
+    assert answer["conditions"]["power_mode"] == "MODE_15W"
     power.close()
     assert sensor.closed
 

@@ -140,3 +140,27 @@ def test_the_state_has_flags_fans_and_zones(tmp_path):
     # A zone of a part that is powered down cannot be read; the others can.
     trees.write(tmp_path, "sys/class/thermal/thermal_zone1/temp", "")
     assert machine.hottest_c() == 48.25
+
+
+def test_the_state_says_how_the_board_is_set(tmp_path):
+    """Jetson Linux Developer Guide: cpufreq and devfreq nodes of an Orin; `nvpmodel -q`."""
+    policy = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
+    for file, content in {
+        "scaling_governor": "schedutil",
+        "scaling_min_freq": 729_600,
+        "scaling_max_freq": 1_510_400,
+        "scaling_cur_freq": 1_190_400,
+    }.items():
+        trees.write(policy, file, content)
+    for file, content in {"cur_freq": 306_000_000, "governor": "nvhost_podgov"}.items():
+        trees.write(tmp_path, f"sys/class/devfreq/17000000.gpu/{file}", content)
+    trees.program(tmp_path, "nvpmodel", "echo 'NV Power Mode: 15W'; echo 0")
+    machine = Machine(str(tmp_path))
+    state = machine.state()
+    assert state["governors"] == {"policy0": "schedutil"} and state["clocks_hz"] == [1_190_400_000.0]
+    assert state["limits_hz"] == {"policy0": [729_600_000.0, 1_510_400_000.0]}
+    assert state["devfreq"] == {"17000000.gpu": {"clock_hz": 306e6, "governor": "nvhost_podgov"}}
+    assert machine.power_mode() == "15W"
+    trees.program(tmp_path, "nvpmodel", "echo 'NVPM ERROR: no permission'; exit 1")
+    assert Machine(str(tmp_path)).power_mode() is None
+    assert Machine(str(tmp_path / "elsewhere")).power_mode() is None
