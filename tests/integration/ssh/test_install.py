@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
+import sdk
 from host.devices import DeviceEntry, Registry, board_shell, install
 from host.devices.install import Installer, board_status, remove_from_board
 from host.errors import DeviceError, DeviceFull
@@ -25,8 +26,10 @@ from host.payload import Payload, agent_archive
 from host.payload.agent import AgentArchive
 from host.payload.archive import content_hash, files_below
 from host.transport import connect
+from host.transport.installing import install_agent
 from host.transport.ssh import link_to
 from targets import board_for, declared
+from tests.integration.small_models import convnet
 from tests.integration.ssh.sshd import cutting
 
 _WAIT_S = 30.0
@@ -177,6 +180,22 @@ def test_another_users_folder_is_refused(entry, board):
     os.chown(board.root, 65534, 65534)
     with link_to(entry) as link, pytest.raises(DeviceError, match="belongs to another user"):
         board_status(link)
+
+
+def test_from_a_bare_board_to_a_verified_model(entry, board, tmp_path):
+    installed = install_agent(entry)
+    assert installed.board.name == "x86_64"
+    assert installed.sent_bytes > 0
+    assert install_agent(entry).sent_bytes == 0
+    model = convnet(tmp_path / "net.onnx")
+    deployed = sdk.deploy(model, device="bench", peers=(), threads=1, backend="tvm")
+    assert deployed.result.verification.passed
+    with connect("bench") as device:
+        (only,) = device.bundles()
+        assert only["active"]
+        assert only["path"].startswith(str(board.root))
+        # The installed bundle is read where it lies: nothing of the model is on this host's paths.
+        assert not device.shares_files
 
 
 def test_removed_from_the_board(entry, board):
