@@ -3,9 +3,9 @@
 Raw flags by name, read before, during and after a measurement, and a verdict on what they show:
 
 - `get_throttled`: the firmware of a Raspberry Pi (documentation of vcgencmd), asked without that program
-  where this user may. Bits 0 to 3 say under-voltage, frequency capped, throttled, soft temperature limit at this
-  moment, bits 16 to 19 that it happened since the
-  start: these stay set, so that only a change says something.
+  where this user may. Bits 0 to 3 say under-voltage, frequency capped, throttled, soft temperature limit at
+  this moment, bits 16 to 19 that it happened since the start: these stay set, so that only a change says
+  something.
 - `core_throttle_count`: x86 (Linux, Documentation/admin-guide/pm and arch/x86/.../therm_throt.c), since the
   start.
 - `oc*_event_cnt`: over-current events of a Jetson Orin or Thor (Jetson Linux Developer Guide, "Electrical
