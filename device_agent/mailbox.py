@@ -1,8 +1,8 @@
 """The firmware of a Raspberry Pi, asked through the kernel, without starting vcgencmd for it.
 
 Property interface of the mailbox (github.com/raspberrypi/firmware, wiki "Mailbox property interface"): a
-buffer of 32-bit words with its length, 0 for a request, and tags: id, bytes of the value, 0, the value; then 0.
-The kernel passes it on by an ioctl of /dev/vcio, which is open to the group video. Tag 0x30046 is what
+buffer of 32-bit words with its length, 0 for a request, and tags: id, bytes of the value, 0, the value; then
+0. The kernel passes it on by an ioctl of /dev/vcio, which is open to the group video. Tag 0x30046 is what
 `vcgencmd get_throttled` prints.
 """
 
