@@ -306,6 +306,24 @@ def test_an_agent_that_nobody_uses_ends(tmp_path):
         assert agent.wait(30) == 0
 
 
+def test_an_idle_agent_does_not_wake_up(service):
+    """So that it costs nothing, whatever the board: what waits, waits for something to happen."""
+    connection = service.connect()
+
+    def switches():
+        tasks = Path(f"/proc/{service.pid}/task").glob("*/status")
+        return sum(
+            int(task.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for task in tasks
+        )
+
+    connection.request({"command": "state"})
+    time.sleep(0.5)
+    before = switches()
+    time.sleep(2.0)
+    assert switches() == before
+    connection.close()
+
+
 def test_a_second_agent_of_one_home_is_refused(service):
     service.ticket()
     done = service.command("serve")
