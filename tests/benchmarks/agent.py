@@ -2,8 +2,8 @@
 
 An agent is started as on a board, by a ticket. Its processor time over the window is read from the kernel,
 with nobody connected and again with a host connected and an idle session; resident memory after the session
-has run a model is the daemon's and the Python executor's. The overhead of a measurement is what the host waits
-for it, less the runs themselves: the median of many. One JSON object on stdout.
+has run a model is the daemon's and the Python executor's. The overhead of a measurement is what the host
+waits for it, less the runs themselves: the median of many. One JSON object on stdout.
 """
 
 from __future__ import annotations
