@@ -80,8 +80,17 @@ class _Bench:
         self.device = self._remote.cpu(0)
 
     def time(self, name: str, *arguments: Any) -> list[float]:
-        """Seconds of one call of a program, a sample each."""
+        """Seconds of one call of a program, a sample each.
+
+        Raises:
+            MeasureError: the device throttled, and again after it had cooled down.
+        """
         reply = json.loads(self._measure(self._module, name, json.dumps(_PLAN), *arguments))
+        if reply.get("throttled"):
+            raise MeasureError(
+                f"the device throttles ({', '.join(reply['throttle_reasons'])}), its figures would be wrong;"
+                " cool it or give it a stronger supply, and calibrate again"
+            )
         return [float(value) for value in reply["times_s"]]
 
     def call(self, name: str, *arguments: Any) -> None:
