@@ -81,7 +81,8 @@ def hold_finals(field: Field, variants: Sequence[Variant], options: DeployOption
         switch = stack.enter_context(ModeSwitch(field.device, modes, field.clock.progress.note))
         fresh = partial(_fresh, field, next(one for one in variants if _key(one) in sessions))
         start_c = hottest_c(field.device.state())
-        sweep = Sweep(sessions, field.inputs, settings, effort, fresh, start_c)
+        beside = [_key(variant) for variant in variants if not variant.candidate]
+        sweep = Sweep(sessions, field.inputs, settings, effort, fresh, start_c, beside)
         sweep.run(switch, field.clock)
         points += sweep.points({_key(variant): variant for variant in variants})
     remarks += [f"{setting}: {reason}" for setting, reason in sweep.refused.items()]

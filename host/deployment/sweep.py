@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -76,6 +76,7 @@ class Sweep:
         fresh: opens a session that has measured nothing yet: the first thing that it does is to take the
             power without work, which is another in each mode.
         start_c: hottest zone that energy windows wait for; 0 for none.
+        home_only: variants, by key, that are measured in the device's own state alone.
         seed: of the order within a round.
 
     Attributes:
@@ -90,17 +91,21 @@ class Sweep:
         effort: Effort,
         fresh: Callable[[], AbstractContextManager[Session]],
         start_c: float = 0.0,
+        home_only: Collection[str] = (),
         seed: int = 0,
     ) -> None:
         self.refused: dict[str, str] = {}
-        self._sessions = sessions
         self._inputs = inputs
         self._settings = tuple(settings)
         self._effort = effort
         self._order = np.random.default_rng(seed)
         self._fresh = fresh
         self._idle: dict[str, Idle] = {}
-        self._races = {setting.name: Race(sessions, start_c) for setting in settings}
+        everywhere = {key: session for key, session in sessions.items() if key not in home_only}
+        self._races = {
+            setting.name: Race(sessions if setting.mode is None else everywhere, start_c)
+            for setting in settings
+        }
 
     def run(self, switch: ModeSwitch, clock: StageClock) -> None:
         """Measure everything.
@@ -165,7 +170,7 @@ class Sweep:
                 race.windows[key] = [self._net(setting, window) for window in windows]
             rounds = self._effort.passes * self._effort.rounds
             paired = race.result(rounds) if race.running else None
-            for key in self._sessions:
+            for key in race.parts:
                 variant = variants[key]
                 measurement = paired.measurements.get(key) if paired is not None else None
                 point = PowerPoint(

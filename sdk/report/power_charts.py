@@ -45,31 +45,20 @@ def front_chart(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> Chart |
     if not front.front:
         return None
     modes = list(dict.fromkeys(point.mode for point in known))
-    variants = list(dict.fromkeys((point.variant, point.threads) for point in known))
+    symbols = _symbols(known)
     traces: list[Chart] = []
     if len(front.front) > 1:
         x, y = zip(*map(_milli, front.front), strict=True)
         traces.append(_line("front", x, y, {"color": INK, "dash": "dot"}))
-    for point in known:
-        hollow = point.name in front.dominated or not point.candidate
-        symbol = _SYMBOLS[variants.index((point.variant, point.threads)) % len(_SYMBOLS)]
-        colour = COLOURS[modes.index(point.mode) % len(COLOURS)]
-        marker = {
-            "symbol": f"{symbol}-open" if hollow else symbol,
-            "size": 15 if point is power.taken else 10,
-            "color": colour if point.trusted else _BAD,
-        }
+    for index, mode in enumerate(modes):
+        mine = [point for point in known if point.mode == mode]
+        traces.append(_mode_trace(mine, power, symbols, COLOURS[index % len(COLOURS)]))
+    for (variant, threads), symbol in symbols.items():
+        # Only in the legend: a variant has the same symbol in every mode.
+        name = f"{variant}, {threads} thread{'s' if threads > 1 else ''}"
+        marker = {"symbol": symbol, "size": 9, "color": INK}
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": _labelled(point, power),
-                "x": [_milli(point)[0]],
-                "y": [_milli(point)[1]],
-                "error_x": _bars(point.latency_s, 1e3),
-                "error_y": _bars(point.gross_j, 1e3),
-                "marker": marker,
-            }
+            {"type": "scatter", "mode": "markers", "name": name, "x": [None], "y": [None], "marker": marker}
         )
     if power.cap_w is not None:
         # Mean power is energy over time: a cap is a line through the origin, and what is above it too much.
@@ -77,10 +66,39 @@ def front_chart(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> Chart |
         edge = min(right, top / power.cap_w)
         name = f"cap of {power.cap_w:g} W"
         traces.append(_line(name, (0.0, edge), (0.0, power.cap_w * edge), {"color": _BAD, "width": 1.5}))
-    chart = make_chart(traces, "milliseconds a run", "millijoules a run", height=480, legend=True)
+    chart = make_chart(traces, "milliseconds a run", "millijoules a run", height=500, legend=True)
     chart["layout"]["yaxis"]["rangemode"] = "tozero"
-    chart["layout"]["legend"] = {"orientation": "h", "y": -0.18, "yanchor": "top"}
     return chart
+
+
+def _symbols(points: Sequence[PowerPoint]) -> dict[tuple[str, int], str]:
+    variants = dict.fromkeys((point.variant, point.threads) for point in points)
+    return {variant: _SYMBOLS[index % len(_SYMBOLS)] for index, variant in enumerate(variants)}
+
+
+def _mode_trace(
+    points: Sequence[PowerPoint], power: PowerResult, symbols: Mapping[tuple[str, int], str], colour: str
+) -> Chart:
+    """The points of one mode."""
+    hollow = [point.name in power.front.dominated or not point.candidate for point in points]
+    marks = [symbols[point.variant, point.threads] for point in points]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": points[0].mode or "measured",
+        "x": [_milli(point)[0] for point in points],
+        "y": [_milli(point)[1] for point in points],
+        "text": [_labelled(point, power) for point in points],
+        "error_x": _bars([point.latency_s for point in points]),
+        "error_y": _bars([point.gross_j for point in points]),
+        "marker": {
+            "symbol": [f"{mark}-open" if open_ else mark for mark, open_ in zip(marks, hollow, strict=True)],
+            "size": [16 if point is power.taken else 10 for point in points],
+            "color": [colour if point.trusted else _BAD for point in points],
+            # Another colour per point would leave the legend without the mode's.
+            "line": {"width": 1.5},
+        },
+    }
 
 
 def _labelled(point: PowerPoint, power: PowerResult) -> str:
@@ -102,15 +120,19 @@ def _milli(point: PowerPoint) -> tuple[float, float]:
     return point.latency_s.value * 1e3, point.gross_j.value * 1e3
 
 
-def _bars(estimate: Estimate | None, factor: float) -> Chart:
-    """Error bars between the bounds; none where there are no bounds."""
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return {"visible": False}
+def _bars(estimates: Sequence[Estimate | None]) -> Chart:
+    """Error bars between the bounds in thousandths; of no length where there are no bounds."""
+    known = [
+        (one.value, one.low, one.high)
+        if one is not None and one.low is not None and one.high is not None
+        else (0.0, 0.0, 0.0)
+        for one in estimates
+    ]
     return {
         "type": "data",
         "symmetric": False,
-        "array": [(estimate.high - estimate.value) * factor],
-        "arrayminus": [(estimate.value - estimate.low) * factor],
+        "array": [(high - value) * 1e3 for value, _, high in known],
+        "arrayminus": [(value - low) * 1e3 for value, low, _ in known],
         "color": INK,
         "thickness": 1.2,
         "width": 4,
@@ -131,7 +153,7 @@ def joules_chart(estimates: Mapping[str, Estimate | None]) -> Chart | None:
             "text": [f"{one.value * 1e3:.3g}"],
             "textposition": "inside",
             "insidetextanchor": "start",
-            "error_x": _bars(one, 1e3),
+            "error_x": _bars([one]),
             "marker": {"color": COLOURS[0]},
             "showlegend": False,
         }

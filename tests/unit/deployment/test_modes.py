@@ -182,3 +182,16 @@ def test_net_energy_within_the_spread_of_idle_is_not_told_apart() -> None:
     none = Idle(None, None, "the sensor fails").applied(energy)
     assert (none.above_idle_j, none.idle_w, none.reason) == (None, None, "the sensor fails")
     assert Idle(1.0, 0.1).applied(NO_SENSOR) is NO_SENSOR
+
+
+def test_what_is_only_compared_is_measured_in_the_boards_own_mode_alone() -> None:
+    device = board()
+    modes = list_modes(device)
+    sessions = {"fast/1": Session(device, 0.01), "untuned/1": Session(device, 0.02)}
+    settings = settings_of(modes, ("all",), "board")
+    fresh = lambda: nullcontext(Session(device, 0.01))  # noqa: E731
+    sweep = Sweep(sessions, [], settings, EFFORT, fresh, home_only=["untuned/1"])  # type: ignore[arg-type, return-value]
+    with ModeSwitch(device, modes, lambda text: None) as switch:
+        sweep.run(switch, StageClock(Silence()))
+    assert {mode for mode, _ in sessions["untuned/1"].asked} == {"schedutil"}
+    assert {mode for mode, _ in sessions["fast/1"].asked} == set(TRUTH)

@@ -22,7 +22,7 @@ def test_the_charts_are_drawn_in_a_browser(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     write_report(deployment(sweep(cap_w=7.0)), report)
     page = page_in_browser(report, tmp_path / "profile")
-    # Seven variants and a peer; the lines are the front and the cap.
+    # Seven points and a peer; the lines are the front and the cap.
     assert drawn(page, "front", "point") == 8
     assert drawn(page, "front", "line") == 2
     assert drawn(page, "joules", "bar") == 8
@@ -55,23 +55,28 @@ def test_a_cap_is_the_line_of_its_watts() -> None:
     assert chart is not None
     [cap] = [trace for trace in chart["data"] if trace["name"] == "cap of 5 W"]
     assert cap["y"][1] / cap["x"][1] == pytest.approx(5.0)
-    names = {trace["name"] for trace in chart["data"]}
-    assert "fastest, 2 threads, 15W (above the cap)" in names
-    assert "least traffic, 2 threads, 15W (deployed)" in names
-    assert "fastest, 2 threads, MAXN (throttled, above the cap)" in names
-    hollow = {trace["name"]: trace["marker"]["symbol"] for trace in chart["data"] if "marker" in trace}
-    assert hollow["fastest, 1 thread, 7W (dominated)"].endswith("-open")
-    assert not hollow["fastest, 2 threads, 7W"].endswith("-open")
+    symbols = {
+        text: symbol
+        for trace in chart["data"]
+        for text, symbol in zip(
+            trace.get("text", ()), trace.get("marker", {}).get("symbol", ()), strict=False
+        )
+    }
+    assert "fastest, 2 threads, 15W (above the cap)" in symbols
+    assert "least traffic, 2 threads, 15W (deployed)" in symbols
+    assert "fastest, 2 threads, MAXN (throttled, above the cap)" in symbols
+    assert symbols["fastest, 1 thread, 7W (dominated)"] == "square-open"
+    assert symbols["fastest, 2 threads, 7W"] == "circle"
 
 
 def test_bars_span_the_bounds() -> None:
     chart = front_chart(sweep())
     assert chart is not None
-    point = next(trace for trace in chart["data"] if trace["name"] == "fastest, 2 threads, 15W")
+    mode = next(trace for trace in chart["data"] if trace["name"] == "15W")
     source = sweep().points[0].gross_j
     assert source is not None and source.low is not None and source.high is not None
-    assert point["error_y"]["array"] == [pytest.approx((source.high - source.value) * 1e3)]
-    assert point["error_y"]["arrayminus"] == [pytest.approx((source.value - source.low) * 1e3)]
+    assert mode["error_y"]["array"][0] == pytest.approx((source.high - source.value) * 1e3)
+    assert mode["error_y"]["arrayminus"][0] == pytest.approx((source.value - source.low) * 1e3)
 
 
 def test_without_energy_there_is_no_front_and_the_reason_is_given() -> None:
