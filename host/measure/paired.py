@@ -192,7 +192,8 @@ class Race:
 
     Args:
         contenders: sessions by name, each with its model loaded.
-        start_c: temperature of the hottest zone that energy windows wait for before they begin; 0 for none.
+        start_c: temperature of the hottest zone that energy windows wait for before they begin; 0 for that
+            of the coolest window so far.
 
     Attributes:
         running: those that have not failed.
@@ -234,8 +235,15 @@ class Race:
     def measure_energy(self, name: str) -> None:
         """An energy window of one contender; immediate where the device has no sensor."""
         # The rounds are the trials: interleaved, so that drift cancels.
-        plan = dict(energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1, start_c=self._start_c)
+        start_c = self._start_c or self._coolest_c()
+        plan = dict(energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1, start_c=start_c)
         self._turn(name, plan, self.windows[name])
+
+    def _coolest_c(self) -> float:
+        """The hottest zone at the coolest begin of a window so far: others wait for it; 0 where unknown."""
+        windows = (window.state_before for windows in self.windows.values() for window in windows)
+        zones = (state.get("temperatures_c", {}).values() for state in windows)
+        return min((max(values) for values in zones if values), default=0.0)
 
     def _turn(self, name: str, plan: dict[str, Any], results: list[Measurement]) -> None:
         session = self._all[name]
