@@ -195,7 +195,6 @@ class Daemon:
 
     def _serve(self, connection: socket.socket, client: Client) -> None:
         try:
-            self._replace(client)
             wire.send(connection, {"ok": True, "schema": wire.SCHEMA})
             while True:
                 self._answer(connection, client, wire.receive_header(connection))
@@ -213,10 +212,10 @@ class Daemon:
             self._quiet_since_s = time.monotonic()
             self._sessions.wake()
 
-    def _replace(self, client: Client) -> None:
-        """Ends a connection of the same client that was cut without this side having noticed."""
-        holder = self._lease.holder()
-        if not client.identity or holder is None or holder.client.identity != client.identity:
+    def _replace(self, header: Header, client: Client) -> None:
+        """Ends the holder's connection, which was cut without this side having noticed."""
+        holder, identity = self._lease.holder(), str(header["identity"])
+        if holder is None or not identity or holder.client.identity != identity:
             return
         cut = self._clients.get(holder.client.number)
         if cut is not None:
@@ -270,6 +269,7 @@ class Daemon:
             "device.holder": lambda h, c: self._lease.describe(),
             "device.hold": self._hold,
             "device.release": lambda h, c: self._lease.give_back(c),
+            "device.replace": self._replace,
             "retire": self._retire,
             "shutdown": lambda h, c: self.stop(),
         }

@@ -18,7 +18,7 @@ class Client(NamedTuple):
     Attributes:
         number: of the connection, unique while the daemon runs.
         name: what it calls itself, as user@host.
-        identity: what it calls itself when it comes back after a cut; "" where it never does.
+        identity: a random word by which its host, coming back after a cut, names this connection.
     """
 
     number: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import json
 import math
+import secrets
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -83,6 +84,9 @@ def dial_loopback(port: int) -> Stream:
 class Connection:
     """One authenticated connection: a request, then its reply.
 
+    Attributes:
+        identity: by which another connection names this one after it was cut (`device.replace`).
+
     Args:
         port: on the device's loopback interface.
         secret: the agent's token or the session's key.
@@ -95,12 +99,14 @@ class Connection:
 
     def __init__(self, port: int, secret: str, peer: str, dial: Dial = dial_loopback) -> None:
         self.peer = peer
+        self.identity = secrets.token_hex(16)
         try:
             self._socket = dial(port)
         except OSError as error:
             raise DeviceError(f"{peer} does not answer on port {port} ({error}); connect again") from error
         try:
-            self.request({"command": "hello", "schema": SCHEMA, "secret": secret, "client": _client()})
+            hello = {"command": "hello", "schema": SCHEMA, "secret": secret, "client": _client()}
+            self.request({**hello, "identity": self.identity})
         except (DisconnectedError, OSError) as error:
             self.close()
             raise DeviceError(f"{peer} does not speak {SCHEMA} on port {port} ({error})") from error

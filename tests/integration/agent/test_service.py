@@ -240,13 +240,16 @@ def test_a_client_that_was_cut_off_replaces_itself(service):
     """Its old connection still looks alive: the tunnel has not noticed."""
     cut = service.connect(client="ada@attic", identity="7f")
     old = cut.request(OPEN)[0]
-    back = service.connect(client="ada@attic", identity="7f")
+    back = service.connect(client="ada@attic", identity="80")
+    for nobody in ("", "81"):
+        back.request({"command": "device.replace", "identity": nobody})
+        with pytest.raises(DeviceError, match="in use by ada@attic"):
+            back.request(OPEN)
+    back.request({"command": "device.replace", "identity": "7f"})
     assert back.request(OPEN)[0]["session"] != old["session"]
     assert old["pid"] not in service.processes()
     with pytest.raises(DisconnectedError):
         cut.request({"command": "describe"})
-    with pytest.raises(DeviceError, match="in use by ada@attic"):
-        service.connect(client="ada@attic", identity="80").request(OPEN)
     back.close()
 
 
