@@ -67,6 +67,7 @@ _UNITS = (
     _Unit("vm", "well"),
     _Unit("contrib", "little"),
     _Unit("rpc", "little"),
+    _Unit("cuda", "little", own=True),
     _Unit("executor", "little", own=True),
 )
 
@@ -88,7 +89,8 @@ class _Sources:
             self.tvm / "include",
             self.ffi / "include",
         ]
-        folders += [self.native / "executor"] if own else [self.tvm / "src" / "runtime", self.ffi / "src"]
+        own_folders = [self.native / "executor", self.native / "cuda"]
+        folders += own_folders if own else [self.tvm / "src" / "runtime", self.ffi / "src"]
         for folder in folders:
             for path in sorted(folder.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:

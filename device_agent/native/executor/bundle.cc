@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/dtype.h>
+#include <tvm/runtime/device_api.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <iterator>
 #include <utility>
 
+#include "cuda/driver.h"
 #include "executor/errors.h"
 
 namespace edgetlm {
@@ -80,6 +82,24 @@ Signature signature_of(const JsonObject& manifest, const std::string& directory)
   }
 }
 
+// The device that a bundle is for: the GPU where its target says so.
+DLDevice device_of(const JsonObject& manifest) {
+  const Json target = find(manifest, "target");
+  const auto fields = target.as<JsonObject>();
+  const Json kind = fields ? find(*fields, "kind") : Json(nullptr);
+  if (kind.as<ffi::String>().value_or("") != "cuda") return kCpu;
+  const DLDevice device{kDLCUDA, 0};
+  ffi::Any there = 0;
+  tvm::runtime::DeviceAPI* api = tvm::runtime::DeviceAPI::Get(device, true);
+  if (api != nullptr) api->GetAttr(device, tvm::runtime::kExist, &there);
+  if (there.cast<int>() == 0) {
+    const std::string reason = CudaDriver::missing();
+    throw AgentError("engine", (reason.empty() ? "the driver finds no CUDA GPU" : reason) +
+                                   "; deploy with --processor cpu");
+  }
+  return device;
+}
+
 // Memory that somebody else owns, as a tensor's.
 struct Borrowed {
   char* address;
@@ -126,8 +146,9 @@ Model::Model(const std::string& directory, int threads) {
   }
   // Read by TVM when its thread pool starts, at the first parallel loop.
   setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
+  device_ = device_of(manifest);
   map_parameters(manifest, directory + "/params.bin");
-  for (const TensorInfo& info : signature_.inputs) inputs_.push_back(empty_tensor(info.shape, info.dtype));
+  for (const TensorInfo& info : signature_.inputs) inputs_.push_back(empty_input(info.shape, info.dtype));
   library_ = ffi::Module::LoadFromFile(file);
   machine_ = machine();
   invoke_ = bound(*machine_);
@@ -151,16 +172,29 @@ void Model::map_parameters(const JsonObject& manifest, const std::string& path) 
     }
     parameters_.push_back(tvm::runtime::Tensor(ffi::Tensor::FromNDAlloc(
         Borrowed{mapping_->address + start}, ffi::Shape(shape), ffi::StringToDLDataType(dtype), kCpu)));
+    if (device_.device_type != kDLCPU) {
+      const tvm::runtime::Tensor host = parameters_.back();
+      parameters_.back() = tvm::runtime::Tensor::Empty(ffi::Shape(shape), host->dtype, device_);
+      parameters_.back().CopyFrom(host);
+      synchronise();
+    }
     ++index;
   }
+  // A GPU has its own copies by now.
+  if (device_.device_type != kDLCPU) mapping_.reset();
 }
 
 ffi::Module Model::machine() const {
   ffi::Optional<ffi::Function> load = (*library_)->GetFunction("vm_load_executable", true);
   if (!load) throw AgentError("engine", "the library holds no program of the virtual machine");
   const ffi::Module machine = (*load)().cast<ffi::Module>();
-  // Allocator 2 is the pooled one.
-  machine->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, 2);
+  // Allocator 2 is the pooled one; the CPU is always the last device.
+  const ffi::Function initialise = machine->GetFunction("vm_initialization").value();
+  if (device_.device_type == kDLCPU) {
+    initialise(static_cast<int>(kDLCPU), 0, 2);
+  } else {
+    initialise(static_cast<int>(device_.device_type), device_.device_id, 2, static_cast<int>(kDLCPU), 0, 2);
+  }
   return machine;
 }
 
@@ -178,10 +212,19 @@ void Model::set_length(int64_t length) {
   if (length == length_) return;
   inputs_.clear();
   for (const TensorInfo& info : signature_.inputs) {
-    inputs_.push_back(empty_tensor(info.shape_at(length), info.dtype));
+    inputs_.push_back(empty_input(info.shape_at(length), info.dtype));
   }
   invoke_ = bound(*machine_);
   length_ = length;
+}
+
+tvm::runtime::Tensor Model::empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const {
+  tensor_bytes(shape, dtype);
+  return tvm::runtime::Tensor::Empty(ffi::Shape(shape), ffi::StringToDLDataType(dtype), device_);
+}
+
+void Model::synchronise() const {
+  if (device_.device_type != kDLCPU) tvm::runtime::DeviceAPI::Get(device_)->StreamSync(device_, nullptr);
 }
 
 ffi::Function Model::instrumented(const ffi::Function& callback) const {

@@ -60,7 +60,13 @@ class Model {
   // Makes the inputs of one length; what they held is lost.
   void set_length(int64_t length);
   // One inference.
-  tvm::ffi::Any invoke() const { return invoke_(); }
+  tvm::ffi::Any invoke() const {
+    tvm::ffi::Any result = invoke_();
+    synchronise();
+    return result;
+  }
+  // Waits until a GPU has done what it was asked to do; the CPU never has work outstanding.
+  void synchronise() const;
   // The model as a function that reports each call of the machine to `callback`.
   tvm::ffi::Function instrumented(const tvm::ffi::Function& callback) const;
 
@@ -70,7 +76,10 @@ class Model {
   void map_parameters(const JsonObject& manifest, const std::string& path);
   tvm::ffi::Module machine() const;
   tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
+  tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
 
+  // Where it computes.
+  DLDevice device_{kDLCPU, 0};
   // In the order in which they may be freed, last first.
   tvm::ffi::Optional<tvm::ffi::Module> library_;
   std::shared_ptr<Mapping> mapping_;

@@ -150,6 +150,7 @@ JsonArray Engine::profile(int64_t runs) {
   std::vector<std::string> order;
   double started = 0.0;
   const auto callback = [&](ffi::PackedArgs arguments, ffi::Any*) {
+    model_->synchronise();
     if (arguments[2].cast<bool>()) {
       started = seconds_now();
       return;

@@ -39,6 +39,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
   }
   return 0;
 }
+int cuDriverGetVersion(int* version) { *version = 12060; return 0; }
 int cuDeviceTotalMem_v2(size_t* size, int device) { *size = 1ull << 30; return device; }
 int cuDevicePrimaryCtxRetain(void** context, int device) { *context = (void*)(intptr_t)(device + 1); return 0; }
 static __thread void* current;

@@ -1,0 +1,4 @@
+// CUDA GPUs, through the driver alone.
+#include "cuda/device_api.cc"
+#include "cuda/driver.cc"
+#include "cuda/module.cc"
