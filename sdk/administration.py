@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ class AddRequest:
         tags: words for groups of devices.
         identity: private key file, "" for those of the SSH configuration.
         known_hosts: file of host keys to go by for this board alone, "" for those of the SSH configuration.
-        machine: folder of an emulated machine, which is switched off when it is removed; "" for a board.
         install: put the agent on it.
         system: as a hardened service of the whole system.
     """
@@ -44,7 +45,6 @@ class AddRequest:
     tags: tuple[str, ...] = ()
     identity: str = ""
     known_hosts: str = ""
-    machine: str = ""
     install: bool = True
     system: bool = False
 
@@ -66,7 +66,7 @@ def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed
     options = {
         "identity": request.identity,
         "known_hosts": request.known_hosts,
-        "machine": request.machine,
+        "machine": _machine_of(request.name, host, port),
         "board": request.board,
     }
     entry = checked(
@@ -141,10 +141,25 @@ def remove(name: str, purge: bool = False, forget: bool = False) -> list[str]:
     return [*removed, *_remove_emulated(entry)]
 
 
+def devices_folder() -> Path:
+    """Where the files of emulated devices lie: `edgetlm/emulated` below XDG_DATA_HOME."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share"
+    return root / "edgetlm" / "emulated"
+
+
+def _machine_of(name: str, host: str, port: int) -> str:
+    """Folder of the emulated machine that answers at an address, "" for a board."""
+    from host.emulation.machine import ADDRESS, running
+
+    folder = devices_folder() / name
+    machine = running(folder)
+    return str(folder) if machine and (host, port) == (ADDRESS, machine.port) else ""
+
+
 def _remove_emulated(entry: DeviceEntry) -> list[str]:
     """Files of an emulated device, and its machine switched off; nothing for a board."""
     import shutil
-    from pathlib import Path
 
     from host.emulation.machine import stop
 

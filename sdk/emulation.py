@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdk.administration import AddRequest, Progress, add
+from sdk.administration import AddRequest, Progress, add, devices_folder
 
 if TYPE_CHECKING:
     from host.devices import DeviceEntry
@@ -32,13 +30,6 @@ class EmulateRequest:
     board: str = ""
     vector_bits: int = 256
     tags: tuple[str, ...] = ()
-
-
-def devices_folder() -> Path:
-    """Where the files of emulated devices lie: `edgetlm/emulated` below XDG_DATA_HOME."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share"
-    return root / "edgetlm" / "emulated"
 
 
 def emulate(request: EmulateRequest, progress: Progress) -> DeviceEntry:
@@ -117,7 +108,6 @@ def emulate_machine(
             request.tags,
             str(machine.identity),
             str(machine.known_hosts),
-            machine=str(folder),
         ),
         progress,
     )

@@ -242,6 +242,8 @@ class _Deployment:
         self.device = device
 
     def _terms(self, model: ImportedModel, maker: Maker, variant: Variant, made: Compiled | None) -> Terms:
+        from host.measure.paired import MIN_ROUNDS
+
         def find(session: Session, case: GoldenCase) -> str:
             assert made is not None
             return blame(self.device, session, variant.path, made, maker.profile, case)
@@ -252,7 +254,7 @@ class _Deployment:
             golden=model.golden,
             inputs=inputs_to_measure(model.signature, model.golden),
             threads=maker.profile.threads,
-            rounds=self.options.rounds,
+            rounds=MIN_ROUNDS if self.device.emulated else self.options.rounds,
             # A choice by energy needs a bound for it, and one window gives none.
             energy_rounds=self.options.rounds if self.options.objective != "latency" else 1,
             clock=self.clock,
@@ -264,7 +266,9 @@ class _Deployment:
         compiled = variant.engine == "tvm"
         entrants = [Entrant("tvm", variant.path, installable=True)] if compiled else []
         original = engine_for_format(model.format).name
-        asked = [original] if self.options.peers is None else list(self.options.peers)
+        # There is nothing to compare on an emulator, whose times say nothing.
+        usual = [] if self.device.emulated and compiled else [original]
+        asked = usual if self.options.peers is None else list(self.options.peers)
         needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
         if needed not in asked and (not compiled or needed != original):
             asked.append(needed)

@@ -38,7 +38,7 @@ def profile_of(device: Device, threads: int, note: Callable[[str], None] | None 
 def is_emulated(device: str) -> bool:
     """Whether a device of this name is an emulator."""
     entry = Registry().entries().get(device)
-    return entry is not None and entry.kind == "emulated"
+    return entry is not None and entry.emulated
 
 
 def profile_for(description: MachineDescription, name: str, threads: int) -> DeviceProfile:

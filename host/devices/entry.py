@@ -44,6 +44,11 @@ class DeviceEntry:
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def emulated(self) -> bool:
+        """Whether an emulator runs its programs, so that times say nothing of a board."""
+        return self.kind == "emulated" or "machine" in self.options
+
+    @property
     def address(self) -> str:
         """Where it is, as a person writes it; "" where the kind has no address."""
         user = f"{self.user}@" if self.user else ""

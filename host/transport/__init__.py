@@ -44,6 +44,12 @@ def connect_entry(entry: DeviceEntry) -> Device:
     Raises:
         DeviceError: it does not answer.
     """
+    device = _connected(entry)
+    device.emulated = entry.emulated
+    return device
+
+
+def _connected(entry: DeviceEntry) -> Device:
     if entry.kind == "ssh":
         from host.transport.ssh import connect_ssh
 

@@ -84,6 +84,8 @@ class Device:
         self.agent = agent
         self.wait_s = 0.0
         self._board = board
+        # An emulator runs it: how long anything takes says nothing of a board.
+        self.emulated = False
         self._lock = threading.Lock()
         self._sessions: list[Session] = []
         self._installed: dict[str, str] = {}
