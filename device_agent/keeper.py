@@ -69,7 +69,11 @@ class ModeKeeper:
                 raise AgentError("busy", "power modes are set by %s" % self._user.client.name)
             elif not session:
                 self._user = _User(client, "")
-            self._modes.set(name)
+            try:
+                self._modes.set(name)
+            finally:
+                if not self._modes.changed:  # it is as it was found, or nothing was done
+                    self._forget()
             return self._modes.list()
 
     def restore(self, client: Client) -> None:

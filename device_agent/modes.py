@@ -90,6 +90,8 @@ class PowerModes:
             kinds = [kind for kind, original in journal["names"].items() if original == name]
             if kinds:
                 self._undo(journal, kinds[0])
+                if journal["names"] == self._current():
+                    self.restore()
                 return
         if not found:
             raise AgentError("bad_request", "this device has no power mode %s" % name[:100])
@@ -142,7 +144,7 @@ class PowerModes:
                 "boot_id": self._boot_id(),
                 "nvpmodel": list(self._nvpmodel.current()) if self._nvpmodel.present else None,
                 "policies": self._frequency.snapshot(),
-                "names": {mode.kind: mode.name for mode in self._found() if mode.current},
+                "names": self._current(),
             },
         )
 
@@ -157,6 +159,9 @@ class PowerModes:
         # Another boot has governors and limits of its own; nvpmodel's mode lasts.
         if journal["boot_id"] == self._boot_id():
             self._frequency.put(journal["policies"], _ATTRIBUTES[kind])
+
+    def _current(self) -> Dict[str, str]:
+        return {mode.kind: mode.name for mode in self._found() if mode.current}
 
     def _found(self) -> List[Found]:
         modes: List[Found] = []

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from device_agent import cpufreq
+from device_agent.keeper import ModeKeeper
+from device_agent.lease import Client, Lease
 from device_agent.modes import PowerModes
 from device_agent.wire import AgentError
 from tests.unit.device_agent.mode_trees import STEPS, contents, make_cpufreq, make_nvpmodel
@@ -98,6 +100,17 @@ def test_policies_that_differ_are_restored_each_as_it_was(board):
     }
     modes.restore()
     assert contents(board) == before
+
+
+def test_nothing_is_left_to_restore_when_every_kind_is_back(board):
+    before = contents(board)
+    modes = modes_of(board)
+    modes.set("performance")
+    modes.set("cpu-50%")
+    modes.set("schedutil")
+    assert modes.changed
+    modes.set("cpu-100%")
+    assert not modes.changed and contents(board) == before
 
 
 def test_a_mode_of_the_board_and_a_governor_are_undone_together(board):
@@ -243,3 +256,38 @@ def test_nvpmodel_runs_through_sudo_where_that_is_allowed(board, tmp_path):
     assert (board / "asked").read_text() == "1\n"
     modes.restore()
     assert (board / "asked").read_text() == "1\n0\n"
+
+
+def test_who_has_modes_set_has_the_device(board):
+    modes, lease, notes = modes_of(board), Lease(), []
+    keeper = ModeKeeper(modes, lease, lambda: None, notes.append)
+    ada, bob = Client(1, "ada@attic"), Client(2, "bob@bench")
+    keeper.set(ada, "performance")
+    assert lease.holder().client == ada
+    keeper.set(ada, "schedutil")
+    assert lease.holder() is None
+    with pytest.raises(AgentError, match="no power mode nothing"):
+        keeper.set(bob, "nothing")
+    assert lease.holder() is None
+    keeper.set(bob, "powersave", session="s1")
+    keeper.session_ended("s2")
+    assert modes.changed
+    keeper.session_ended("s1")
+    assert not modes.changed and lease.holder() is None and notes == []
+
+
+def test_modes_that_could_not_be_restored_are_tried_again(board, monkeypatch):
+    before = contents(board)
+    modes, lease, notes = modes_of(board), Lease(), []
+    keeper = ModeKeeper(modes, lease, lambda: None, notes.append)
+    keeper.set(Client(1, "ada@attic"), "performance")
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            cpufreq.CpuFrequency, "put", lambda *_: (_ for _ in ()).throw(AgentError("modes", "no"))
+        )
+        keeper.client_ended(Client(1, "ada@attic"))
+    assert notes == ["power modes are not restored: no; the next start tries again"]
+    assert keeper.unrestored and lease.holder() is None
+    keeper.set(Client(2, "bob@bench"), "cpu-50%")
+    keeper.restore(Client(2, "bob@bench"))
+    assert contents(board) == before
