@@ -300,6 +300,8 @@ def main() -> int:
     except AgentError as error:
         status.announce(wire.error_reply(error))
         return 1
+    # TVM's own handler looks up names for a backtrace that nobody reads, which takes longer than most runs.
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
     executor.run()
     return 0
 
