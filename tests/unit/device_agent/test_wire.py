@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent import wire
-from host.errors import BundleError, DeviceError, DeviceFull, EngineError, MeasureError, SessionLost
+from host.errors import BundleError, DeviceBusy, DeviceError, DeviceFull, EngineError, MeasureError, SessionLost
 from host.transport import wire as host_wire
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_dtype_is_refused():
         ("measure", MeasureError),
         ("session_lost", SessionLost),
         ("no_session", SessionLost),
-        ("busy", DeviceError),
+        ("busy", DeviceBusy),
         ("denied", DeviceError),
         ("something new", DeviceError),
     ],
