@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent import wire
-from host.errors import BundleError, DeviceBusy, DeviceError, DeviceFull, EngineError, MeasureError, SessionLost
+from host.errors import (
+    BundleError,
+    DeviceBusy,
+    DeviceError,
+    DeviceFull,
+    EngineError,
+    MeasureError,
+    SessionLost,
+)
 from host.transport import wire as host_wire
 
 
