@@ -178,6 +178,33 @@ def test_what_an_executor_started_does_not_outlive_it(tmp_path, end, monkeypatch
         assert wait_for(lambda: stray not in service.processes())
 
 
+@pytest.mark.parametrize("end", ["executor", "agent"])
+def test_the_meter_ends_with_its_executor(board, bundle, golden, end):
+    zone = board.system_root / "sys/class/powercap/intel-rapl:0"
+    zone.mkdir(parents=True)
+    for name, content in (("name", "package-0"), ("max_energy_range_uj", "1000000"), ("energy_uj", "5")):
+        (zone / name).write_text(content + "\n")
+    agent = start_on(board)
+    connection = board.connect()
+    session = connection.request(OPEN)[0]
+    worker = board.session(session)
+    worker.request({"command": "load", "path": str(bundle)})
+    worker.set(golden)
+    plan = {"min_time_s": 60.0, "max_time_s": 60.0, "idle_s": 0.0, "warmup_s": 0.0}
+    worker._send({"command": "measure", "plan": plan})
+
+    def meters():
+        return [pid for pid, words in board.processes().items() if "power.meter" in words]
+
+    assert wait_for(meters)
+    os.kill(session["pid"] if end == "executor" else agent.pid, signal.SIGKILL)
+    assert wait_for(lambda: not meters() and session["pid"] not in board.processes())
+    if end == "executor":
+        assert connection.request({"command": "state"})[0]["ok"]
+        agent.terminate()
+    agent.wait()
+
+
 # -- power modes
 
 
