@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -243,6 +245,23 @@ def test_a_sensor_that_fails_too_often_gives_no_energy():
     assert answer["energy"]["gross_j"] is None and answer["keep"] and not answer["again"]
 
 
+def test_readings_that_fail_now_and_then_are_counted():
+    sensor = Steady()
+    reads = []
+
+    def now_and_then():
+        reads.append(1)
+        if len(reads) == 20:
+            raise OSError(11, "Resource temporarily unavailable")
+        return WATTS
+
+    sensor.read = now_and_then
+    _, answer = window(PowerMeter(Board(), sensor), PLAN, seconds=0.8)
+    record = answer["energy"]
+    assert record["kind"] == "measured" and record["mean_w"] == pytest.approx(WATTS)
+    assert record["n_dropped"] == 1 and record["n_samples"] > 20
+
+
 @pytest.mark.parametrize(
     ("sensor", "plan", "reason"),
     [(NoSensor("none here"), PLAN, "none here"), (Steady(), dict(PLAN, energy=False), "not asked for")],
@@ -331,6 +350,43 @@ def test_a_process_of_its_own_measures_the_same(turning):
     finally:
         power.close()
     power.close()
+
+
+def test_a_load_that_swings_is_measured_within_two_percent(tmp_path):
+    """The rail of an Orin Nano, its current turned by the test, which keeps what it wrote and when."""
+    folder = trees.orin_nano(tmp_path)
+    volts = 4.912
+    stop, written = threading.Event(), []
+    descriptor = os.open(folder / "curr1_input", os.O_WRONLY)
+
+    def turn():
+        while not stop.wait(0.002):
+            now = time.monotonic()
+            # Between 0.6 and 1.8 A, twice a second.
+            milliamperes = int(1200 + 600 * math.sin(2 * math.pi * 2.0 * now))
+            os.pwrite(descriptor, b"%020d\n" % milliamperes, 0)
+            written.append((now, milliamperes))
+
+    os.pwrite(descriptor, b"%020d\n" % 1200, 0)
+    thread = threading.Thread(target=turn)
+    thread.start()
+    power = MeterProcess(command(tmp_path))
+    try:
+        power.begin(dict(PLAN, energy_s=2.0))
+        start = time.monotonic()
+        time.sleep(2.1)
+        end = time.monotonic()
+        record = power.end(start, end, 7)["energy"]
+    finally:
+        stop.set()
+        thread.join()
+        power.close()
+        os.close(descriptor)
+    steps = [(max(a, start), min(b, end), current) for (a, current), (b, _) in itertools.pairwise(written)]
+    truth = sum((b - a) * volts * current * 1e-3 for a, b, current in steps if b > a)
+    assert record["rails"] == ["VDD_IN"] and record["n_dropped"] == 0
+    assert record["gross_j"] * 7 == pytest.approx(truth, rel=0.02)
+    assert record["peak_w"] == pytest.approx(volts * 1.8, rel=0.05)
 
 
 def test_the_process_reads_the_boards_facts(tmp_path):
