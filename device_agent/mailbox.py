@@ -3,7 +3,10 @@
 Property interface of the mailbox (github.com/raspberrypi/firmware, wiki "Mailbox property interface"): a
 buffer of 32-bit words with its length, 0 for a request, and tags: id, bytes of the value, 0, the value; then
 0. The kernel passes it on by an ioctl of /dev/vcio, which is open to the group video. Tag 0x30046 is what
-`vcgencmd get_throttled` prints.
+`vcgencmd get_throttled` prints; tag 0x30080 is how vcgencmd itself asks (github.com/raspberrypi/utils): the
+value is a word for an error and the command's text, in whose place the answer comes.
+
+Nobody has to trust this: who uses it compares its first answer with that of the program.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ _DEVICE = "dev/vcio"
 # _IOWR(100, 0, char *) of Linux on machines with 64-bit pointers.
 _PROPERTY = 0xC0086400
 _GET_THROTTLED = 0x00030046
-_SUCCESS = 0x80000000
+_COMMAND = 0x00030080
+_COMMAND_BYTES = 1024
 _ANSWERED = 0x80000000
-# Place of the value, and of what tells an answer from the request.
+# Places of the code, of the length of the answer, and of the value.
 _CODE, _LENGTH, _VALUE = 1, 4, 5
 
 
@@ -40,11 +44,31 @@ class Mailbox:
 
     def throttled(self) -> Optional[int]:
         """The flags of `vcgencmd get_throttled`; None where this machine or this user has no mailbox."""
+        words = self._asked(_GET_THROTTLED, array.array("I", [0]))
+        return None if words is None else int(words[_VALUE])
+
+    def output(self, command: str) -> Optional[str]:
+        """What `vcgencmd` prints of a command; None where this machine or this user has no mailbox."""
+        value = array.array("I", bytes(4) + command.encode().ljust(_COMMAND_BYTES, b"\0"))
+        words = self._asked(_COMMAND, value)
+        # Its first word says whether the firmware knows the command.
+        if words is None or words[_VALUE] != 0:
+            return None
+        text = words[_VALUE + 1 :].tobytes().partition(b"\0")[0]
+        return text.decode("utf-8", "replace")
+
+    def refuse(self) -> None:
+        """Do not ask again: what came was wrong."""
+        self._usable = False
+
+    def _asked(self, tag: int, value: "array.array[int]") -> Optional["array.array[int]"]:
         if self._usable is None:
             self._usable = self._is_device()
         if not self._usable:
             return None
-        words = array.array("I", [7 * 4, 0, _GET_THROTTLED, 4, 0, 0, 0])
+        # vcgencmd does not count the word for the error.
+        length = _COMMAND_BYTES if tag == _COMMAND else 4 * len(value)
+        words = array.array("I", [4 * (len(value) + 6), 0, tag, length, 0, *value, 0])
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -52,12 +76,13 @@ class Mailbox:
             finally:
                 os.close(descriptor)
         except OSError:
-            self._usable = False
+            self.refuse()
             return None
-        # A firmware that does not know the tag leaves it as it was.
-        answered = words[_CODE] == _SUCCESS and words[_LENGTH] & _ANSWERED
-        self._usable = bool(answered)
-        return int(words[_VALUE]) if answered else None
+        # A firmware that does not know the tag leaves its length as it was.
+        if words[_CODE] != _ANSWERED or not words[_LENGTH] & _ANSWERED:
+            self.refuse()
+            return None
+        return words
 
     def _is_device(self) -> bool:
         try:

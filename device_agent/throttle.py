@@ -87,13 +87,16 @@ class Throttle:
         if self._firmware is False:
             return None
         direct = self._mailbox.throttled()
-        if direct is not None:
+        if direct is not None and (self._firmware or self._commands.path("vcgencmd") is None):
             return direct
         try:
             flags = int(self._commands.output("vcgencmd", FIRMWARE).partition("=")[2], 16)
         except (CommandError, ValueError):
             self._firmware = bool(self._firmware)
             return None
+        if direct is not None and self._firmware is None and direct != flags:
+            # Once the two are compared: the program is who knows.
+            self._mailbox.refuse()
         self._firmware = True
         return flags
 

@@ -1,6 +1,7 @@
 """Raspberry Pi 5: voltages and currents of its power chip, through the firmware.
 
-`vcgencmd pmic_read_adc` (Raspberry Pi documentation, "vcgencmd") prints a line for each value:
+`vcgencmd pmic_read_adc` (Raspberry Pi documentation, "vcgencmd") prints a line for each value; the
+firmware gives the same listing without the program:
 
     VDD_CORE_A current(7)=10.87674000A
     VDD_CORE_V volt(15)=0.89745940V
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from device_agent.commands import CommandError, Commands
+from device_agent.mailbox import Mailbox
 
 # Power at the wall from the sum of the rails: a linear fit to a USB-C meter on one board, 50 samples of 1 s
 # at each point (github.com/jfikar/RPi5-power).
@@ -65,11 +67,14 @@ class Rpi5Pmic:
     """
 
     quantity = "power"
-    # Each reading starts a program and asks the firmware: faster costs the board what is to be measured.
+    # Each reading asks the firmware, which renews its values slowly, and may start a program for it: faster
+    # costs the board what is to be measured.
     period_s = 0.2
 
     def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
         self._commands = Commands(root)
+        self._mailbox = Mailbox(root)
+        self._direct = False
         self._rails: List[str] = []
         self._supply_v: Optional[float] = None
 
@@ -91,7 +96,20 @@ class Rpi5Pmic:
         except ValueError as error:
             return "the power chip cannot be read: %s" % error
         self._rails, self._supply_v = sorted(adc.watts), adc.supply_v
+        self._direct = self._mailbox_agrees()
         return None
+
+    def _mailbox_agrees(self) -> bool:
+        """Whether the firmware lists the same rails without the program: then it need not be started."""
+        text = self._mailbox.output(_COMMAND[1])
+        try:
+            return text is not None and sorted(parse(text).watts) == self._rails
+        except ValueError:
+            return False
+
+    def _listing(self) -> str:
+        text = self._mailbox.output(_COMMAND[1]) if self._direct else None
+        return self._commands.output(*_COMMAND) if text is None else text
 
     def read(self) -> float:
         """Watts of all rails.
@@ -101,7 +119,7 @@ class Rpi5Pmic:
             ValueError: it answered with something else.
         """
         try:
-            adc = parse(self._commands.output(*_COMMAND))
+            adc = parse(self._listing())
         except CommandError as error:
             raise OSError(str(error)) from error
         if len(adc.watts) != len(self._rails):
