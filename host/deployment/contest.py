@@ -151,6 +151,9 @@ def hold(terms: Terms, entrants: Sequence[Entrant]) -> Contest:
             if ours is not None and not terms.device.emulated:
                 times = _kernel_times(left, terms.inputs[-1], ours.median_s)
     for name, measurement in paired.measurements.items():
+        if not measurement.trusted:
+            reason = ", ".join(measurement.throttle_reasons) or measurement.invalid or "it throttled"
+            terms.clock.progress.note(f"{terms.device.name} was slowed down under {name}: {reason}")
         contenders[name] = replace(
             contenders[name],
             measurement=measurement,

@@ -284,15 +284,32 @@ class Race:
         )
 
     def _merged(self, name: str, parts: Sequence[Measurement]) -> Measurement:
+        whole = (*parts, *self.windows[name])
+        reasons = dict.fromkeys(why for part in whole for why in part.throttle_reasons)
+        between = _throttled_between(whole)
         return replace(
             parts[0],
             times_s=tuple(time for part in parts for time in part.times_s),
             state_after=parts[-1].state_after,
             energy=mean_energy([one.energy for one in self.windows[name]]) or parts[0].energy,
-            throttled=any(part.throttled for part in parts),
-            throttle_reasons=tuple(dict.fromkeys(why for part in parts for why in part.throttle_reasons)),
-            invalid=next((part.invalid for part in parts if part.invalid), ""),
+            throttled=any(part.throttled for part in whole) or bool(between),
+            throttle_reasons=(*reasons, *([between] if between and not reasons else [])),
+            invalid=next((part.invalid for part in whole if part.invalid), ""),
         )
+
+
+def _throttled_between(parts: Sequence[Measurement]) -> str:
+    """What shows that the device was slowed down between two measurements, "" where nothing does.
+
+    Each part by itself sees only what begins within it; a clock that is held down all along does not.
+    """
+    counts = [
+        state.get("throttle_count") for part in parts for state in (part.state_before, part.state_after)
+    ]
+    known = [int(count) for count in counts if count is not None]
+    if not known or max(known) == min(known):
+        return ""
+    return f"the throttle count rose from {min(known)} to {max(known)}"
 
 
 def _joules(windows: Sequence[Energy]) -> tuple[float, ...]:

@@ -122,7 +122,8 @@ def energy_text(energy: Energy) -> str:
     """Millijoules of one run, or why there are none."""
     if energy.gross_j is None:
         return f"unavailable: {energy.source}"
-    return f"{energy.gross_j * 1e3:.2f} mJ a run ({energy.kind} by {energy.source}, {energy.boundary})"
+    watts = "" if energy.mean_w is None else f", {energy.mean_w:.2f} W"
+    return f"{energy.gross_j * 1e3:.4g} mJ a run{watts} ({energy.kind} by {energy.source}, {energy.boundary})"
 
 
 def kernels_text(result: DeployResult) -> str:

@@ -230,3 +230,16 @@ def test_windows_of_energy_begin_as_cool_as_the_first_one():
     assert [plan["start_c"] for plan in warm.plans] == [0.0, 40.0, 40.0, 40.0]
     # The rounds are the trials.
     assert {plan["trials"] for plan in warm.plans} == {1}
+
+
+def test_a_device_that_is_slowed_down_between_rounds_is_marked():
+    sessions = race([], a=lambda r: 1.0, b=lambda r: 1.0)
+    plain = sessions["a"].measure
+
+    def measure(energy, **plan):
+        return replace(plain(energy, **plan), state_before={"throttle_count": sessions["a"].rounds // 4})
+
+    sessions["a"].measure = measure
+    result = compare(sessions, [], rounds=6)
+    assert result.measurements["a"].throttle_reasons == ("the throttle count rose from 0 to 1",)
+    assert not result.measurements["a"].trusted and result.measurements["b"].trusted
