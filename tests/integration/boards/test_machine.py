@@ -1,0 +1,69 @@
+"""A whole emulated aarch64 machine, from bare to a verified MobileNetV2, over SSH."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from host.devices import Registry
+from host.emulation import machine
+from host.transport import connect
+from host.transport.ssh import link_to
+from sdk.administration import devices_folder
+from tests.integration.boards.cli import deployed, sdk
+from tests.integration.small_models import convnet
+
+# It boots and emulates, beside other tests, on a small machine.
+pytestmark = pytest.mark.timeout(1200)
+
+
+def test_from_a_bare_machine_to_a_verified_model(
+    mobilenetv2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = devices_folder() / "vm"
+    try:
+        said = sdk(capsys, "devices emulate aarch64 --vm --bare --name vm")
+        typed = next(line for line in said.splitlines() if line.startswith("sdk devices add"))
+        assert "board     aarch64" in sdk(capsys, " ".join(shlex.split(typed)[1:]))
+        _only_ssh_is_open()
+        result = deployed(capsys, mobilenetv2, "vm", tmp_path)
+        assert result["emulated"] is True
+        assert result["backend"] == "tvm"
+        page = (tmp_path / "report.html").read_text()
+        assert "cannot be known" in page
+        _roll_back(tmp_path, capsys)
+        assert "vm is forgotten" in sdk(capsys, "devices remove vm")
+        assert machine.running(folder) is None and not folder.exists()
+    finally:
+        machine.stop(folder)
+
+
+def _only_ssh_is_open() -> None:
+    """Nothing but SSH listens on an address that another machine could reach."""
+    with link_to(Registry().get("vm")) as link:
+        listening = link.run("ss -Hltn", timeout_s=60.0).stdout.decode()
+    addresses = [line.split()[3] for line in listening.splitlines()]
+    assert any(address.startswith("127.0.0.1:") for address in addresses)
+    outside = [address for address in addresses if not address.startswith("127.")]
+    assert outside and all(address.rpartition(":")[2] == "22" for address in outside)
+
+
+def _roll_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two versions of a model: the first one serves again after going back to it."""
+    active = []
+    for seed in (0, 1):
+        own = folder / f"version{seed}"
+        own.mkdir()
+        deployed(capsys, convnet(own / "net.onnx", seed), "vm", own)
+        active.append(_active())
+    assert active[0] != active[1]
+    sdk(capsys, "rollback net --device vm")
+    assert _active() == active[0]
+
+
+def _active() -> str:
+    with connect("vm") as device:
+        [found] = [one["version"] for one in device.bundles() if one["name"] == "net" and one["active"]]
+    return str(found)
