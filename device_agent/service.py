@@ -25,7 +25,7 @@ IDLE_LIMIT_S = 3600.0
 _START_S = 60.0
 _STOP_S = 90.0
 # systemd waits a little before it starts an agent again that has ended.
-_RESTART_S = 15.0
+_RESTART_S = 30.0
 
 
 def ticket(home: Home, python: str) -> Dict[str, Any]:

@@ -171,7 +171,8 @@ _DEVICES = (
 
 def _grant(user: str, files: str, mode: str) -> str:
     # "+": as root whatever the unit says; "-": a board without these files is as good.
-    script = "for file in %s; do chown %s $$file && chmod %s $$file; done" % (files, user, mode)
+    change = "[ ! -e $$file ] || { chown %s $$file && chmod %s $$file; }" % (user, mode)
+    script = "for file in %s; do %s; done" % (files, change)
     return "ExecStartPre=+-/bin/sh -c %s" % _word(script, keep_dollars=True)
 
 
