@@ -4,7 +4,7 @@
     lib.so          compiled model (backend tvm)
     params.bin      its parameters, each at a 64-byte boundary (backend tvm)
     model.*         the model file itself (backends onnxruntime and litert)
-    golden.npz      golden cases: `caseN_inputI` and `caseN_outputI`
+    golden.npz      golden cases: `caseN_inputI` and `caseN_outputI`, `caseN_spread` where the model has one
     tasks.json      the kernels' unscheduled functions and what they were made for (backend tvm)
 
 The device agent reads the same files; the JSON schema below is all that the two sides share.
@@ -185,10 +185,19 @@ def runnable(directory: Path, manifest: Manifest) -> Path:
     return directory if manifest.backend == "tvm" else directory / manifest.model
 
 
-def runnable_bytes(directory: Path) -> int:
-    """Bytes of what a device needs to run a bundle: not the golden cases, not the explanations."""
-    manifest = _read_manifest(directory, _directory_bytes(directory, "manifest.json"))
-    return sum((directory / name).stat().st_size for name in manifest.files if name not in _BESIDE)
+def runnable_bytes(path: Path) -> int:
+    """Bytes of what a device needs to run a bundle, directory or zip: no golden cases, no explanations.
+
+    Raises:
+        ModelFileError, BundleError: see `load`.
+    """
+    if path.is_dir():
+        manifest = _read_manifest(path, _directory_bytes(path, "manifest.json"))
+        sizes = {name: (path / name).stat().st_size for name in manifest.files}
+    else:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {one.filename: one.file_size for one in archive.infolist()}
+    return sum(size for name, size in sizes.items() if name not in {"manifest.json", *_BESIDE})
 
 
 def pack(directory: Path, archive: Path) -> None:
@@ -215,6 +224,7 @@ def golden_cases(directory: Path, manifest: Manifest) -> tuple[GoldenCase, ...]:
                 GoldenCase(
                     tuple(arrays[f"case{case}_input{i}"] for i in range(inputs)),
                     tuple(arrays[f"case{case}_output{i}"] for i in range(outputs)),
+                    float(arrays[f"case{case}_spread"]) if f"case{case}_spread" in arrays else 0.0,
                 )
             )
     return tuple(cases)
@@ -240,6 +250,8 @@ def _write_golden(path: Path, golden: Sequence[GoldenCase]) -> None:
     for index, case in enumerate(golden):
         arrays |= {f"case{index}_input{i}": value for i, value in enumerate(case.inputs)}
         arrays |= {f"case{index}_output{i}": value for i, value in enumerate(case.outputs)}
+        if case.spread > 0.0:
+            arrays[f"case{index}_spread"] = np.asarray(case.spread)
     np.savez(path, allow_pickle=False, **arrays)
 
 

@@ -189,3 +189,28 @@ except DeviceFull as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("no space left while writing")
+
+
+def test_a_variant_shares_what_does_not_differ(made: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    other.write_bytes(b"another library")
+    first = bundle.load(made)
+    fewer = bundle.write_variant(tmp_path / "fewer", made, threads=3)
+    variant = bundle.write_variant(tmp_path / "variant", made, threads=1, library=other)
+    assert bundle.load(tmp_path / "fewer") == fewer
+    assert bundle.load(tmp_path / "variant") == variant
+    assert (fewer.threads, variant.threads, variant.name) == (3, 1, first.name)
+    assert len({first.content_hash, fewer.content_hash, variant.content_hash}) == 3
+    assert variant.parameters == first.parameters
+    assert (tmp_path / "variant" / "lib.so").read_bytes() == b"another library"
+    for name in ("params.bin", "golden.npz"):
+        assert (tmp_path / "variant" / name).samefile(made / name)
+    # The others stay whole when one goes.
+    assert bundle.load(made) == first
+
+
+def test_what_a_device_runs_is_without_what_is_for_checks(made: Path) -> None:
+    expected = sum((made / name).stat().st_size for name in ("lib.so", "params.bin"))
+    assert bundle.runnable_bytes(made) == expected
+    bundle.pack(made, made.with_suffix(".zip"))
+    assert bundle.runnable_bytes(made.with_suffix(".zip")) == expected

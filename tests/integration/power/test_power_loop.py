@@ -139,3 +139,34 @@ def test_energy_that_cannot_be_measured_is_refused_before_any_work(
     model = small_models.convnet(tmp_path / "net.onnx")
     assert main(["deploy", str(model), "--device", board(tmp_path), "--power-modes", "turbo"]) == 2
     assert "has no such mode; it has performance" in capsys.readouterr().err
+
+
+def test_a_tuning_ends_with_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    figures, report = tmp_path / "tuned.json", tmp_path / "tuned.html"
+    command = [
+        "tune",
+        str(model),
+        "--device",
+        board(tmp_path),
+        "--threads",
+        "1",
+        "--trials",
+        "4",
+        "--no-train",
+    ]
+    command += ["--objective", "edp", "--json", str(figures), "--report", str(report)]
+    assert main(command) == 0, capsys.readouterr().err
+    printed = capsys.readouterr().out
+    assert "gain      untuned / tuned = 1.00" in printed, "both take what the board's file says"
+    content = json.loads(figures.read_text())
+    assert content["schema"] == "edgetlm.tune/2"
+    power = content["power"]
+    assert power["objective"] == "edp"
+    assert {point["variant"] for point in power["points"]} >= {"fastest", "untuned"}
+    assert power["gain"]["low"] <= 1.0 <= power["gain"]["high"]
+    assert power["energy_gain"]["value"] == pytest.approx(1.0, abs=0.02)
+    page = page_in_browser(report, tmp_path / "profile")
+    assert drawn(page, "tuned-kernels", "bar") >= 2
+    assert drawn(page, "joules", "bar") == len(power["points"])
+    assert "Before and after tuning, interleaved in this run" in page
