@@ -259,6 +259,24 @@ class Device:
             except DisconnectedError as error:
                 raise self._gone(error) from error
 
+    def replace(self, lost: Device) -> None:
+        """End on the device what is left of a connection that was cut.
+
+        The device may not have noticed yet, and would tell this host that somebody uses it.
+
+        Args:
+            lost: the device as it was connected before.
+
+        Raises:
+            DeviceError: the device went away.
+        """
+        self.request("device.replace", identity=lost.identity)
+
+    @property
+    def identity(self) -> str:
+        """A random word that names this connection."""
+        return self._connection.identity
+
     def release(self, session: Session, name: str) -> None:
         """End a session on the device; called by the session."""
         if session in self._sessions:

@@ -89,8 +89,10 @@ class DeviceUnit:
     def connect(self) -> None:
         """See `Unit.connect`."""
         if self.device is None or self._lost:
-            self.device = self._connect()
+            cut, self.device = self.device, self._connect()
             self._lost = False
+            if cut is not None:
+                self.device.replace(cut)
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `Unit.measure`."""

@@ -20,7 +20,9 @@ import pytest
 from device_agent.home import private_folder
 from device_agent.wire import AgentError
 from host.errors import DeviceError, EdgeError
+from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection, DisconnectedError
+from host.tuning.unit import DeviceUnit
 from tests.integration.agent.service import (
     NOBODY,
     OPEN,
@@ -251,6 +253,30 @@ def test_a_client_that_was_cut_off_replaces_itself(service):
     with pytest.raises(DisconnectedError):
         cut.request({"command": "describe"})
     back.close()
+
+
+class Reached(OnThisMachine):
+    """An agent that was started elsewhere."""
+
+    def last_words(self):
+        return ""
+
+    def stop(self):
+        return None
+
+
+def test_a_host_that_comes_back_has_its_board_again(service, monkeypatch):
+    """What a tuning does after a cut: connect, and go on."""
+    devices = [Device("board", service.connect(), False, Reached()) for _ in range(2)]
+    monkeypatch.setattr(devices[0], "close", lambda: None)  # nothing gets through any more
+    unit = DeviceUnit("board", None, lambda: devices[1], devices[0])
+    devices[0].open_session("tvm")
+    with pytest.raises(DeviceError, match="the device is in use by"):
+        devices[1].open_session("tvm")
+    unit.drop()
+    unit.connect()
+    assert unit.device is devices[1] and devices[1].open_session("tvm").pid in service.processes()
+    devices[1].close()
 
 
 def copy_of_the_agent(folder: Path) -> Path:

@@ -42,6 +42,9 @@ class FakeDevice:
         self.sessions.append(FakeSession(self))
         return self.sessions[-1]
 
+    def replace(self, lost: FakeDevice) -> None:
+        assert lost is not self and lost.closed
+
     def close(self) -> None:
         self.closed += 1
 
