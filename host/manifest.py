@@ -105,6 +105,7 @@ class Manifest(_Part):
     parameters: tuple[Parameter, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     threads: int = 1
+    dtype: str = "fp32"
     target: dict[str, Any] = Field(default_factory=dict)
     measured: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
@@ -132,6 +133,7 @@ class Draft(_Part):
     origin: Origin
     kernels: tuple[Kernel, ...] = ()
     threads: int = 1
+    dtype: str = "fp32"
     target: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""

@@ -53,6 +53,7 @@ def deploy(
     example_inputs: Sequence[Any] = (),
     backend: str = "auto",
     processor: str = "auto",
+    dtype: str = "fp32",
     objective: str = "latency",
     power_cap_w: float | None = None,
     power_modes: Sequence[str] = (),
@@ -82,6 +83,7 @@ def deploy(
         example_inputs: tensors for a torch module; their shapes are the model's.
         backend: "auto" takes whichever verified engine is faster, else "tvm", "onnxruntime", "litert".
         processor: "cpu", "gpu" (the board's CUDA GPU), or "auto": whichever is better where both can run it.
+        dtype: "fp32", or "fp16": tensors take half the memory, and outputs may be off by 1e-2 of the largest.
         objective: "latency", "energy" (joules of a run) or "edp" (their product): what "auto" and the choice
             among variants of the model go by.
         power_cap_w: greatest mean gross watts within the boundary of the device's sensor; None for no limit.
@@ -122,6 +124,7 @@ def deploy(
             name=name,
             backend=backend,
             processor=processor,
+            dtype=dtype,
             shapes=dict(shapes or {}),
             lengths=tuple(lengths),
             threads=threads,
@@ -155,6 +158,7 @@ def compile(
     example_inputs: Sequence[Any] = (),
     backend: str = "auto",
     processor: str = "auto",
+    dtype: str = "fp32",
     cuda: str = "",
     threads: int = 0,
     shapes: Mapping[str, tuple[Size, ...]] | None = None,
@@ -172,6 +176,7 @@ def compile(
         example_inputs: see `deploy`.
         backend: see `deploy`; "auto" falls back to the original runtime only where ours cannot compile.
         processor: see `deploy`; "auto" is the CPU.
+        dtype: see `deploy`.
         cuda: CUDA version of the board whose GPU is compiled for; that of the usual JetPack if "".
         threads: see `deploy`.
         shapes: see `deploy`.
@@ -194,6 +199,7 @@ def compile(
             name=name,
             backend=backend,
             processor=processor,
+            dtype=dtype,
             cuda=cuda,
             shapes=dict(shapes or {}),
             threads=threads,

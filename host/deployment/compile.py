@@ -83,8 +83,10 @@ def defects_as(kind: type[EdgeError], what: str) -> Iterator[None]:
         raise kind(f"{what}: a defect of the compiler, {type(error).__name__}: {reason}") from error
 
 
-def lower_model(model: ImportedModel, profile: DeviceProfile, clock: StageClock) -> LoweredModel:
-    """Lower an imported model for one device.
+def lower_model(
+    model: ImportedModel, profile: DeviceProfile, clock: StageClock, half: bool = False
+) -> LoweredModel:
+    """Lower an imported model for one device; with `half`, tensors lie in memory in half precision.
 
     Raises:
         ImportFailed: the compiler cannot express the model.
@@ -93,7 +95,7 @@ def lower_model(model: ImportedModel, profile: DeviceProfile, clock: StageClock)
     from host.lowering import lower
 
     with clock.stage("lower"), defects_as(LoweringError, f"lowering {model.name}"):
-        return lower(model, profile.board)
+        return lower(model, profile.board, half=half)
 
 
 def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:

@@ -72,6 +72,11 @@ def read_model(options: CompileOptions, clock: StageClock) -> ImportedModel:
 
     with clock.stage("import"):
         model = load(options.model, options.fixed_shapes(), options.seed)
+    if options.dtype == "fp16":
+        from host.importers.half_spread import with_half_spread
+
+        with clock.stage("import"):
+            model = replace(model, golden=with_half_spread(model))
     return replace(model, name=options.name) if options.name else model
 
 
@@ -118,7 +123,7 @@ class Maker:
             return made.without_parameters()
         if model.module is None:
             raise ImportFailed(model.reason, model.operator)
-        lowered = compiling.lower_model(model, self.profile, self.clock)
+        lowered = compiling.lower_model(model, self.profile, self.clock, half=self.options.dtype == "fp16")
         constructed = compiling.propose(lowered, self.profile, self.options.seed, self.clock)
         plan, tuning = self._learned(model, lowered, constructed)
         return self.assembled(model, lowered, plan, constructed, tuning)
@@ -203,6 +208,7 @@ class Maker:
             signature=signature_part(model.signature),
             origin=Origin(name=self.options.model.name, format=model.format, content_hash=model.content_hash),
             threads=self.profile.threads,
+            dtype=self.options.dtype if backend == "tvm" else "fp32",
             target=dict(self.profile.board.tvm_target),
             versions={**versions(), **self.profile.software},
             command=self.options.command,

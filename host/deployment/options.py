@@ -13,6 +13,7 @@ from host.deployment.processor import PROCESSORS
 from host.errors import UserError
 from host.manifest import BACKENDS
 
+DTYPES = ("fp32", "fp16")
 OBJECTIVES = ("latency", "energy", "edp")
 
 # A dimension of a shape: its size, or the least and greatest size that are to be served.
@@ -33,6 +34,7 @@ class CompileOptions:
         threads: threads that the model may use; 0 takes all cores of the device.
         processor: "cpu", "gpu" (the board's CUDA GPU), or "auto": whichever verified one is faster where both
             can be measured, else the CPU.
+        dtype: what tensors lie in memory as: "fp32", or "fp16", with which sums are still single precision.
         cuda: CUDA version of a board that is compiled for without being there; "" takes the usual JetPack's.
         seed: of every random choice.
         trials: kernels to measure in all; 0 measures only the finished model, unless there is a `budget_s`.
@@ -51,6 +53,7 @@ class CompileOptions:
     lengths: tuple[int, ...] = ()
     threads: int = 0
     processor: str = "auto"
+    dtype: str = "fp32"
     cuda: str = ""
     seed: int = 0
     trials: int = 0
@@ -87,6 +90,10 @@ class CompileOptions:
         """
         if self.backend not in ("auto", *BACKENDS):
             raise UserError(f"no backend {self.backend!r}: use auto, {', '.join(BACKENDS)}")
+        if self.dtype not in DTYPES:
+            raise UserError(f"no dtype {self.dtype!r}: use {' or '.join(DTYPES)}")
+        if self.dtype == "fp16" and self.ranged:
+            raise UserError("--dtype fp16 does not go with a range of lengths: leave one of them out")
         if self.processor not in PROCESSORS:
             raise UserError(f"no processor {self.processor!r}: use {', '.join(PROCESSORS)}")
         if self.processor == "gpu" and (self.ranged or self.tuned):

@@ -100,12 +100,15 @@ def with_spread(golden: Sequence[GoldenCase], engine: str, path: Path) -> tuple[
     written = run_reference(engine, path, [case.inputs for case in golden], as_written=True)
     found = []
     for case, outputs in zip(golden, written, strict=True):
-        spread = max((_distance(a, b) for a, b in zip(case.outputs, outputs, strict=True)), default=0.0)
+        spread = max(
+            (relative_distance(a, b) for a, b in zip(case.outputs, outputs, strict=True)), default=0.0
+        )
         found.append(replace(case, spread=spread))
     return tuple(found)
 
 
-def _distance(golden: np.ndarray, other: np.ndarray) -> float:
+def relative_distance(golden: np.ndarray, other: np.ndarray) -> float:
+    """max|golden-other| / max|golden| of floats; 0 of anything else."""
     if golden.dtype.kind != "f" or golden.size == 0:
         return 0.0
     a, b = np.nan_to_num(golden.astype(np.float64)), np.nan_to_num(other.astype(np.float64))

@@ -12,6 +12,7 @@ from host.errors import LoweringError
 from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
+from host.lowering.halves import halves
 from host.lowering.legalize import NotOneExpressionError
 from host.lowering.legalize.stock import bound_call
 
@@ -22,25 +23,35 @@ _LEFT_TO_THE_MACHINE = frozenset(
 
 
 def emit(
-    graph: Graph, groups: list[Group], target: tvm.target.Target
+    graph: Graph, groups: list[Group], target: tvm.target.Target, half: bool = False
 ) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
     """The relax module of a fused graph, and the values of the parameters behind the inputs.
 
     Reshapes stay relax operators: the virtual machine turns them into views.
 
+    Args:
+        graph: to write.
+        groups: its nodes by function.
+        target: what it is for.
+        half: whether tensors lie in memory in half precision, where they may.
+
     Raises:
         LoweringError: an operator that neither we nor TVM can write as a function.
     """
     table = FunctionTable()
-    steps: list[Any] = []
-    for group in groups:
-        steps.append(_step(group, table))
+    steps = [_step(group, table) for group in groups]
+    if half:
+        # Which functions there are decides what may be halves.
+        table = FunctionTable(halves(graph, steps))
+        steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)
     writer = _Writer(graph, table, parameters)
     module = writer.write(steps)
     if any(isinstance(step, Group) and not step.is_view for step in steps):
         module = _legalised(module, target)
-    return module, tuple(value.data for value in parameters if value.data is not None)
+    stored = [value.data for value in parameters if value.data is not None]
+    types = [table.stored_type(value) for value in parameters]
+    return module, tuple(data.astype(dtype, copy=False) for data, dtype in zip(stored, types, strict=True))
 
 
 def _legalised(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
@@ -89,12 +100,15 @@ class _Writer:
 
     def __init__(self, graph: Graph, table: FunctionTable, parameters: list[Value]) -> None:
         self.graph = graph
+        self.table = table
         self.builder = relax.BlockBuilder()
         self.variables: dict[Value, Any] = {}
         for value in graph.inputs:
             self.variables[value] = relax.Var(value.name, relax.TensorType(value.shape, value.dtype))
         for index, value in enumerate(parameters):
-            self.variables[value] = relax.Var(f"p{index}", relax.TensorType(value.shape, value.dtype))
+            self.variables[value] = relax.Var(
+                f"p{index}", relax.TensorType(value.shape, table.stored_type(value))
+            )
         self.global_vars = {
             name: self.builder.add_func(function, name) for name, function in table.functions.items()
         }
@@ -116,7 +130,7 @@ class _Writer:
 
     def call(self, step: Any) -> None:
         """A call of a fused function."""
-        types = [relax.TensorType(value.shape, value.dtype) for value in step.results]
+        types = [relax.TensorType(value.shape, self.table.stored_type(value)) for value in step.results]
         arguments = [self.variables[value] for value in step.arguments]
         call = relax.call_tir(self.global_vars[step.name], arguments, types if len(types) > 1 else types[0])
         self.bind(step.results, self.builder.emit(call), len(types) > 1)

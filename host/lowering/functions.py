@@ -36,9 +36,11 @@ class FunctionTable:
     """All functions of a model by name.
 
     Attributes:
+        halves: values that lie in memory in half precision.
         functions: name to PrimFunc.
     """
 
+    halves: frozenset[Value] = frozenset()
     functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
     _by_key: dict[Any, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -48,17 +50,21 @@ class FunctionTable:
         Raises:
             NotOneExpressionError: the group is an operator without a tensor expression.
         """
-        key, values = _key(group)
+        key, values = _key(group, self.halves)
         if key not in self._by_key:
-            stage = _written(group)
+            stage = _written(group, self.halves)
             name = self._fresh_name(group)
-            results = _results(stage, group)
+            results = _results(stage, group, self.halves)
             function = te.create_prim_func([*stage.arguments.values(), *results])
             self.functions[name] = function.with_attr("global_symbol", name)
             order = tuple(values.index(value) for value in stage.arguments)
             self._by_key[key] = (name, order)
         name, order = self._by_key[key]
         return FusedCall(name, tuple(values[i] for i in order), group.results)
+
+    def stored_type(self, value: Value) -> str:
+        """Type of a value's elements in memory."""
+        return "float16" if value in self.halves else value.dtype
 
     def _fresh_name(self, group: Group) -> str:
         parts = [node.op.removeprefix("relax.").replace(".", "_") for node in group.nodes]
@@ -70,7 +76,7 @@ class FunctionTable:
         return name
 
 
-def _key(group: Group) -> tuple[Any, list[Value]]:
+def _key(group: Group, halves: frozenset[Value]) -> tuple[Any, list[Value]]:
     """What makes two groups the same function, and the outside values in order of appearance."""
     inside = {value: (n, o) for n, node in enumerate(group.nodes) for o, value in enumerate(node.outputs)}
     outside: dict[Value, int] = {}
@@ -87,11 +93,12 @@ def _key(group: Group) -> tuple[Any, list[Value]]:
         outputs = tuple((value.shape, value.dtype) for value in node.outputs)
         origin = node if node.template is not None else None
         description.append((node.op, tuple(reads), tuple(sorted(node.attrs.items())), outputs, origin))
-    return tuple(description), list(outside)
+    narrow = (*(value in halves for value in outside), *(value in halves for value in group.results))
+    return (tuple(description), narrow), list(outside)
 
 
-def _written(group: Group) -> Stage:
-    stage = Stage()
+def _written(group: Group, halves: frozenset[Value]) -> Stage:
+    stage = Stage(halves)
     for node in group.nodes:
         write(stage, node)
         if node.op in ELEMENTWISE and node is not group.nodes[-1] and _read_twice(node, group):
@@ -103,15 +110,23 @@ def _read_twice(node: Node, group: Group) -> bool:
     return sum(reader.inputs.count(node.output) for reader in group.nodes) > 1
 
 
-def _results(stage: Stage, group: Group) -> list[te.Tensor]:
+def _results(stage: Stage, group: Group, halves: frozenset[Value]) -> list[te.Tensor]:
     name = "elementwise" if group.anchor is None else "epilogue"
     results = []
     for value in group.results:
+        if value in halves:
+            results.append(_narrowed(stage, value, name))
+            continue
         tensor = stage.tensor(value, name)
         if any(tensor is argument for argument in stage.arguments.values()):
             tensor = _copied(stage, value, tensor)
         results.append(tensor)
     return results
+
+
+def _narrowed(stage: Stage, value: Value, name: str) -> te.Tensor:
+    """A result in half precision: the last thing that is done to each element."""
+    return stage.compute(value.shape, lambda indices: stage.element(value, indices).astype("float16"), name)
 
 
 def _copied(stage: Stage, value: Value, tensor: te.Tensor) -> te.Tensor:

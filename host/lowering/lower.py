@@ -28,7 +28,7 @@ from host.model import ImportedModel, LoweredModel
 from targets import Board
 
 
-def lower(model: ImportedModel, board: Board, winograd: bool = True) -> LoweredModel:
+def lower(model: ImportedModel, board: Board, winograd: bool = True, half: bool = False) -> LoweredModel:
     """Lower a model for a board.
 
     Args:
@@ -36,6 +36,8 @@ def lower(model: ImportedModel, board: Board, winograd: bool = True) -> LoweredM
         board: whose vector width decides how weights are packed, and whose hardware model where Winograd's
             algorithm pays.
         winograd: whether that algorithm may be used; without it all convolutions are direct.
+        half: whether tensors lie in memory in half precision. Winograd's algorithm is left out then: its
+            transforms lose what the rounding has left.
 
     Raises:
         ImportFailed: the model has no relax module.
@@ -44,10 +46,10 @@ def lower(model: ImportedModel, board: Board, winograd: bool = True) -> LoweredM
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
     graph = optimise(read(model.module), board.hardware.lanes, board.hardware.dot_product)
-    if winograd:
+    if winograd and not half:
         graph = use_winograd(graph, board.hardware)
     target = tvm.target.Target(board.tvm_target)
-    module, parameters = emit(graph, fuse(graph), target)
+    module, parameters = emit(graph, fuse(graph), target, half)
     return LoweredModel(
         name=model.name,
         signature=model.signature,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sdk.cli.options import Backend, Processor, Seed, Shapes, Threads, Verbose, parse_shapes
+from sdk.cli.options import Backend, Dtype, Processor, Seed, Shapes, Threads, Verbose, parse_shapes
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +21,7 @@ def compile_model(
     target: Annotated[str, typer.Option(help="What to compile for; sdk targets lists them.")] = "local",
     backend: Backend = "auto",
     processor: Processor = "auto",
+    dtype: Dtype = "fp32",
     cuda: Annotated[
         str, typer.Option(metavar="11", help="CUDA version of the board; the usual JetPack's if not given.")
     ] = "",
@@ -42,6 +43,7 @@ def compile_model(
             output=output,
             backend=backend,
             processor=processor,
+            dtype=dtype,
             cuda=cuda,
             threads=threads,
             shapes=parse_shapes(shape),

@@ -13,6 +13,7 @@ from sdk.cli.options import (
     Backend,
     Budget,
     DeviceNames,
+    Dtype,
     JsonFile,
     Lengths,
     Objective,
@@ -50,6 +51,7 @@ def deploy(
     device: DeviceNames = "local",
     backend: Backend = "auto",
     processor: Processor = "auto",
+    dtype: Dtype = "fp32",
     objective: Objective = "latency",
     power_cap: PowerCap = None,
     power_modes: PowerModes = "",
@@ -83,6 +85,7 @@ def deploy(
     how: dict[str, Any] = {
         "backend": backend,
         "processor": processor,
+        "dtype": dtype,
         "objective": objective,
         "power_cap_w": power_cap,
         "power_modes": parse_names(power_modes),

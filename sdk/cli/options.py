@@ -69,6 +69,7 @@ PowerModes = Annotated[
 Processor = Annotated[
     str, typer.Option(help="cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it.")
 ]
+Dtype = Annotated[str, typer.Option(help="fp32, or fp16: half the memory, checked with a tolerance of 1e-2.")]
 Trials = Annotated[int, typer.Option(help="Kernels to measure in all; 0 measures only the finished model.")]
 Budget = Annotated[
     str, typer.Option("--budget", metavar="3m", help="Time for measuring kernels: 90s, 3m, 1h.")

@@ -20,12 +20,17 @@ class Stage:
     Values that the function computes are either tensors (a block writes them) or formulas of their
     indices (written where they are read). Anything else becomes an argument, in the order of first use.
 
+    Args:
+        halves: values that lie in memory in half precision; all is computed in single precision.
+
     Attributes:
         arguments: values that the function reads, with their placeholders.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, halves: frozenset[Value] = frozenset()) -> None:
         self.arguments: dict[Value, te.Tensor] = {}
+        self._halves = halves
+        self._widened: dict[Value, te.Tensor] = {}
         self._elements: dict[Value, Element] = {}
         self._tensors: dict[Value, te.Tensor] = {}
         self._shared: set[Value] = set()
@@ -52,6 +57,8 @@ class Stage:
             return self._elements[value](indices)
         if value.data is not None and value.size == 1:
             return tirx.const(value.data.reshape(-1)[0].item(), value.dtype)
+        if value in self._halves:
+            return load(self._placeholder(value), indices).astype(value.dtype)
         return load(self.argument(value), indices)
 
     def broadcast_element(self, value: Value, shape: Sequence[int], indices: Indices) -> Expression:
@@ -61,10 +68,23 @@ class Stage:
         return self.element(value, [0 if own == 1 and size != 1 else i for own, size, i in pairs])
 
     def argument(self, value: Value) -> te.Tensor:
-        """The placeholder of a value that the function does not compute."""
+        """The placeholder of a value that the function does not compute, or a block that widens it."""
+        placeholder = self._placeholder(value)
+        if value not in self._halves:
+            return placeholder
+        if value not in self._widened:
+            self._widened[value] = te.compute(
+                tuple(value.shape),
+                lambda *indices: load(placeholder, indices).astype(value.dtype),
+                name=f"widened{len(self._widened)}",
+            )
+        return self._widened[value]
+
+    def _placeholder(self, value: Value) -> te.Tensor:
         if value not in self.arguments:
             name = f"{'w' if value.is_constant else 'x'}{len(self.arguments)}"
-            self.arguments[value] = te.placeholder(value.shape, value.dtype, name=name)
+            dtype = "float16" if value in self._halves else value.dtype
+            self.arguments[value] = te.placeholder(value.shape, dtype, name=name)
         return self.arguments[value]
 
     def tensor(self, value: Value, name: str) -> te.Tensor:

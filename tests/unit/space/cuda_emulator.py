@@ -27,6 +27,8 @@ SHIM = r"""
 #include <ucontext.h>
 #define __global__
 #define __device__
+#define __host__
+#define __align__(size) alignas(size)
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 struct int3d { int x, y, z; };
@@ -35,6 +37,16 @@ struct int3d { int x, y, z; };
   struct alignas(sizeof(type) < 8 ? 4 * sizeof(type) : 16) name##4 { type x, y, z, w; }; \
   static inline name##2 make_##name##2(type a, type b) { return {a, b}; } \
   static inline name##4 make_##name##4(type a, type b, type c, type d) { return {a, b, c, d}; }
+typedef _Float16 half;
+typedef half __half;
+static inline half __float2half_rn(float v) { return (half)v; }
+static inline float __half2float(half v) { return (float)v; }
+static inline half __float2half(float v) { return (half)v; }
+static inline bool __hgt(half a, half b) { return a > b; }
+static inline bool __hlt(half a, half b) { return a < b; }
+struct alignas(4) half2 { half x, y; };
+typedef half2 __half2;
+static inline half2 make_half2(half a, half b) { return {a, b}; }
 VECTORS(float, float)
 VECTORS(int, int)
 VECTORS(uint, uint32_t)
