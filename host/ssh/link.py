@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import paramiko
 
 from host.errors import DeviceError
-from host.ssh.channel import ChannelStream, Forwarder
+from host.ssh.channel import ChannelStream
 from host.ssh.endpoint import Endpoint, endpoint_for
 from host.ssh.host_keys import check_host_key, known_keys, prefer_known
 from host.ssh.login import log_in
+from host.ssh.relay import Relay
 from host.ssh.ways import CONNECT_S, direct, proxied
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class Link:
         self.name = name
         self.endpoint = endpoint
         self._ways: list[Callable[[], None]] = []
-        self._forwarders: list[Forwarder] = []
+        self._lock = threading.Lock()
+        self._relay: Relay | None = None
         self._ended = threading.Event()
         self._reason = ""
         try:
@@ -215,9 +217,11 @@ class Link:
         """
         if not self.alive:
             raise DeviceError(f"{self.name}: {self.last_words()}; connect again")
-        forwarder = Forwarder(lambda: self.dial(port))
-        self._forwarders.append(forwarder)
-        return forwarder.port
+        with self._lock:
+            if self._relay is None:
+                self._relay = Relay(self.name, self.endpoint)
+                self._ways.append(self._relay.close)
+        return self._relay.forward(port)
 
     @contextlib.contextmanager
     def sftp(self) -> Iterator[paramiko.SFTPClient]:
@@ -287,8 +291,6 @@ class Link:
     def close(self) -> None:
         """End the connection with everything that goes through it; more than once is no error."""
         self._ended.set()
-        for forwarder in self._forwarders:
-            forwarder.close()
         self._close_ways()
 
     def _close_ways(self) -> None:

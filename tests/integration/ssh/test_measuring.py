@@ -18,9 +18,11 @@ import pytest
 import sdk
 from host.devices import DeviceEntry, Registry
 from host.errors import DeviceError, EngineError, SessionLost
+from host.measure.kernels import KernelRunner
 from host.transport import Device, connect
 from host.transport.installing import install_agent
 from host.transport.wire import Connection
+from tests.integration.agent.conftest import write_bundle
 from tests.integration.small_models import convnet
 from tests.integration.ssh.conftest import stop_agent
 from tests.integration.ssh.sshd import Sshd, make_key
@@ -85,6 +87,17 @@ def test_a_kernel_library_runs_through_a_port_that_takes_one_client(device):
         with _dialled(port), contextlib.suppress(ConnectionError), _dialled(port) as second:
             assert second.recv(1) == b""
         del array, remote
+
+
+def test_kernels_are_measured_one_after_another(device, tmp_path):
+    """Libraries come and go on the board while the client's objects are freed at any moment."""
+    library = write_bundle(tmp_path / "relu") / "lib.so"
+    with device.open_session("tvm") as session, KernelRunner(session) as runner:
+        for _ in range(10):
+            measured = runner.measure(
+                library, "relu", [((4, 32), "float32")] * 2, repeat=1, min_repeat_ms=0.0
+            )
+            assert measured.n == 1
 
 
 def test_no_port_is_open_beyond_loopback(device, bench):

@@ -1,0 +1,133 @@
+"""Ports of this machine that lead to ports of a board, served by a process of its own.
+
+TVM's RPC client may wait for an answer with Python's interpreter lock in its hand (when a remote object is
+freed, for one). Threads of the same process could not carry the answer to it: it would wait for ever. The
+process has an SSH connection of its own, made as the first was, and ends with the one that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import selectors
+import subprocess
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from host.errors import DeviceError, EdgeError
+from host.ssh.endpoint import Endpoint
+
+_START_S = 60.0
+_STOP_S = 10.0
+
+
+class Relay:
+    """The process, as its parent sees it.
+
+    Args:
+        name: of the device, for messages.
+        endpoint: its SSH server.
+    """
+
+    def __init__(self, name: str, endpoint: Endpoint) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "host.ssh.relay"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # Ctrl-C is the parent's to handle: closing ends this in order.
+            start_new_session=True,
+        )
+        self._send({"name": name, "endpoint": _plain(endpoint)})
+
+    def forward(self, port: int) -> int:
+        """A port of this machine that leads to one of the board, for one connection by this user.
+
+        Raises:
+            DeviceError: the board does not answer.
+        """
+        with self._lock:
+            self._send({"port": port})
+            answer = self._answer()
+        if "error" in answer:
+            raise DeviceError(str(answer["error"]))
+        return int(answer["port"])
+
+    def _send(self, fields: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        # If it has ended, the missing answer says so.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write((json.dumps(fields) + "\n").encode())
+            self._process.stdin.flush()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            ready = selector.select(_START_S)
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            raise DeviceError(f"{self._name}: no second SSH connection could be made; connect again")
+        return dict(json.loads(line))
+
+    def close(self) -> None:
+        """End it with all that it carries; more than once is no error."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def _plain(endpoint: Endpoint) -> dict[str, Any]:
+    fields = asdict(endpoint)
+    for name in ("identities", "known_hosts"):
+        fields[name] = [str(path) for path in fields[name]]
+    return fields
+
+
+def _endpoint(fields: dict[str, Any]) -> Endpoint:
+    for name in ("identities", "known_hosts"):
+        fields[name] = tuple(Path(path) for path in fields[name])
+    return Endpoint(**{**fields, "jumps": tuple(fields["jumps"])})
+
+
+def main() -> None:
+    """Serve orders, one JSON line each, until there are no more."""
+    from host.ssh.channel import Forwarder
+    from host.ssh.link import Link
+
+    first = json.loads(sys.stdin.readline())
+    link: Link | None = None
+    forwarders: list[Forwarder] = []
+    try:
+        for line in sys.stdin:
+            port = int(json.loads(line)["port"])
+            try:
+                if link is None or not link.alive:
+                    link = Link(str(first["name"]), _endpoint(dict(first["endpoint"])))
+                forwarders.append(Forwarder(functools.partial(link.dial, port)))
+                answer: dict[str, Any] = {"port": forwarders[-1].port}
+            except (EdgeError, OSError) as error:
+                answer = {"error": str(error)}
+            print(json.dumps(answer), flush=True)
+    finally:
+        for forwarder in forwarders:
+            forwarder.close()
+        if link is not None:
+            link.close()
+
+
+if __name__ == "__main__":
+    main()
