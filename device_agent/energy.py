@@ -24,6 +24,8 @@ _MIN_READINGS = 5
 _TRACE_POINTS = 120
 # Two readings of a counter so near say more of when they were made than of power.
 _SHORTEST_S = 0.05
+# A reading that comes late by a few milliseconds must not become a peak of power.
+_POWER_SPAN_S = 0.5
 
 
 class EnergyError(Exception):
@@ -136,6 +138,20 @@ def counter_spans(
     return (spans[1:] if len(spans) > 2 else spans), discarded
 
 
+def _joined(spans: Sequence[Span]) -> List[Span]:
+    """Spans put together until they are long enough for their power to say more than when they were read."""
+    joined: List[Span] = []
+    for span in spans:
+        last = joined[-1] if joined else None
+        if last is None or last.end_s - last.begin_s >= _POWER_SPAN_S or last.end_s != span.begin_s:
+            joined.append(span)
+            continue
+        seconds = span.end_s - last.begin_s
+        joules = last.watts * (last.end_s - last.begin_s) + span.watts * (span.end_s - span.begin_s)
+        joined[-1] = Span(last.begin_s, span.end_s, joules / seconds)
+    return joined
+
+
 def counter_joules(spans: Sequence[Span], start_s: float, end_s: float) -> float:
     """Energy of a window from spans; what they do not cover counts with their mean power.
 
@@ -204,7 +220,7 @@ class Readings(NamedTuple):
             return self.samples, trapezoid_joules(self.samples, start_s, end_s), 0
         spans, discarded = counter_spans(self.samples, self.counter)
         joules = counter_joules(spans, start_s, end_s)
-        return [((span.begin_s + span.end_s) / 2.0, span.watts) for span in spans], joules, discarded
+        return [((span.begin_s + span.end_s) / 2.0, span.watts) for span in _joined(spans)], joules, discarded
 
 
 def _check_dropped(dropped: int, count: int) -> None:

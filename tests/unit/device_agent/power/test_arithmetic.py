@@ -134,6 +134,15 @@ def test_spans_hold_the_mean_power_between_changes():
     assert counter_joules(spans, 0.5, 2.0) == pytest.approx(0.5 + 2.0)
 
 
+def test_a_reading_that_comes_late_is_no_peak():
+    """10 W, one reading stamped 40 ms late: two spans of a tenth of a second would show 7 and 17 W."""
+    readings = [(index * 0.1 + 0.04 * (index == 50), index * 1000) for index in range(100)]
+    trial = Readings(counted(readings), readings, [], []).trial(1.0, 9.0, 5)
+    assert trial.joules == pytest.approx(80.0, rel=0.001)
+    assert trial.peak_w == pytest.approx(10.0, rel=0.1)
+    assert 14 <= len(trial.trace) <= 18
+
+
 def test_a_counter_that_stands_still_tells_nothing():
     readings = [(index * 0.1, 42) for index in range(100)]
     with pytest.raises(EnergyError, match="changed too seldom"):
