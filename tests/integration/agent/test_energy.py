@@ -59,8 +59,8 @@ def test_a_sensor_gives_joules_of_a_run(store_dir, tree, bundle, golden):
             energy = measured.energy
             assert energy.kind == "measured" and energy.source == "rapl (package-0)"
             assert energy.boundary == "package" and energy.rails == ("package-0",)
-            # Over the wrap of the counter, on a machine that is busy with other things.
-            assert energy.mean_w == pytest.approx(WATTS, rel=0.02)
+            # Over the wrap of the counter, which a thread turns that may have to wait for a core.
+            assert energy.mean_w == pytest.approx(WATTS, rel=0.05)
             assert energy.gross_j * energy.n_inferences == pytest.approx(WATTS * energy.duration_s, rel=0.02)
             assert (energy.trials, energy.n_dropped) == (3, 0) and energy.std_j is not None
             assert energy.idle_w == pytest.approx(WATTS, rel=0.05)
