@@ -52,6 +52,8 @@ class Boards:
         self._lead = next(iter(self._devices))
         self.lead: Device = self._devices[self._lead]
         try:
+            # Sessions come and go; another host that waits is not let in between.
+            self.lead.hold()
             self._machine = self.lead.describe()
             for name, device in self._devices.items():
                 require_alike(self._lead, self._machine, name, device)

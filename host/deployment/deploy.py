@@ -26,6 +26,7 @@ from host.deployment.result import Choice, DeployResult, LengthFigures, TaskOutc
 from host.deployment.staging import Staging
 from host.deployment.variants import FASTEST, Variant, engine_variants, variants_of
 from host.engines import ENGINES, engine_for_format
+from host.engines.ncnn_files import ncnn_files
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
 from host.manifest import BACKENDS, Manifest
 from host.model import DeviceProfile, GoldenCase, ImportedModel
@@ -72,6 +73,8 @@ def deploy(
             device = connect(options.device, options.wait_s)
         deployment = _Deployment(options, clock, staging, device)
         try:
+            # Sessions come and go; another host that waits is not let in between.
+            device.hold()
             result, directory = deployment.make()
             if before_install is not None:
                 before_install(result)
@@ -268,6 +271,9 @@ class _Deployment:
         original = engine_for_format(model.format).name
         # There is nothing to compare on an emulator, whose times say nothing.
         usual = [] if self.device.emulated and compiled else [original]
+        if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
+            # JetPack's own engine is there to be beaten.
+            usual = [*usual, "tensorrt"]
         asked = usual if self.options.peers is None else list(self.options.peers)
         needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
         if needed not in asked and (not compiled or needed != original):
@@ -281,6 +287,12 @@ class _Deployment:
                 entrants.append(Entrant(engine, model.path, installable))
             elif engine in self.options.peer_files:
                 entrants.append(Entrant(engine, self.options.peer_files[engine], installable=False))
+            elif engine == "ncnn" and model.format == "onnx":
+                try:
+                    files = ncnn_files(model.path, model.signature, self.staging.folder / "peer")
+                    entrants.append(Entrant(engine, files, installable=False))
+                except EngineError as error:
+                    self.clock.progress.note(f"{engine} is left out: {one_line(error)}")
             else:
                 self.clock.progress.note(f"{engine} does not read {model.format} files and is left out")
         return entrants

@@ -83,6 +83,7 @@ class Device:
         self._connection = connection
         self.agent = agent
         self.wait_s = 0.0
+        self._held = False
         self._board = board
         # An emulator runs it: how long anything takes says nothing of a board.
         self.emulated = False
@@ -139,21 +140,35 @@ class Device:
         """
         if python is None:
             self.agent.provide(engine, self.describe)
-        try:
-            contact = self.request(
-                "session.open",
-                engine=engine,
-                threads=threads,
-                time_limit_s=time_limit_s,
-                memory_limit_bytes=memory_limit_bytes,
-                python=python,
-                wait_s=self.wait_s,
-            )
-        except DeviceBusy as error:
-            raise DeviceBusy(f"{error}; wait for it with --wait 10m, or try again later") from error
+        contact = self._in_line(
+            "session.open",
+            engine=engine,
+            threads=threads,
+            time_limit_s=time_limit_s,
+            memory_limit_bytes=memory_limit_bytes,
+            python=python,
+        )
         session = Session(self, engine, threads, contact)
         self._sessions.append(session)
         return session
+
+    def hold(self) -> None:
+        """Have the device for this host until the connection ends, between sessions too.
+
+        A session has it only as long as it is open: another host that waits would come in between.
+
+        Raises:
+            DeviceBusy: another host has the device, and had it for `wait_s` seconds.
+            DeviceError: the device went away.
+        """
+        self._in_line("device.hold")
+        self._held = True
+
+    def _in_line(self, command: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            return self.request(command, wait_s=self.wait_s, **arguments)
+        except DeviceBusy as error:
+            raise DeviceBusy(f"{error}; wait for it with --wait 10m, or try again later") from error
 
     def upload(self, path: Path) -> str:
         """Send a file unless the device has it; returns its SHA-256.
@@ -260,7 +275,7 @@ class Device:
                 raise self._gone(error) from error
 
     def replace(self, lost: Device) -> None:
-        """End on the device what is left of a connection that was cut.
+        """End on the device what is left of a connection that was cut, and have it again if that one did.
 
         The device may not have noticed yet, and would tell this host that somebody uses it.
 
@@ -268,9 +283,12 @@ class Device:
             lost: the device as it was connected before.
 
         Raises:
+            DeviceBusy: another host has it meanwhile.
             DeviceError: the device went away.
         """
         self.request("device.replace", identity=lost.identity)
+        if lost._held:
+            self.hold()
 
     @property
     def identity(self) -> str:

@@ -270,13 +270,20 @@ def test_a_host_that_comes_back_has_its_board_again(service, monkeypatch):
     devices = [Device("board", service.connect(), False, Reached()) for _ in range(2)]
     monkeypatch.setattr(devices[0], "close", lambda: None)  # nothing gets through any more
     unit = DeviceUnit("board", None, lambda: devices[1], devices[0])
-    devices[0].open_session("tvm")
+    devices[0].hold()
+    devices[0].open_session("tvm").close()
     with pytest.raises(DeviceError, match="the device is in use by"):
         devices[1].open_session("tvm")
     unit.drop()
     unit.connect()
-    assert unit.device is devices[1] and devices[1].open_session("tvm").pid in service.processes()
+    assert unit.device is devices[1]
+    with devices[1].open_session("tvm") as session:
+        assert session.pid in service.processes()
+    # It has the board between its sessions too, as before.
+    with pytest.raises(DeviceError, match="the device is in use by"):
+        service.connect().request(OPEN)
     devices[1].close()
+    service.connect().request({**OPEN, "wait_s": 30})
 
 
 def copy_of_the_agent(folder: Path) -> Path:
@@ -307,7 +314,7 @@ def test_the_agent_outlives_the_command_that_started_it_and_stops(service):
     assert os.getsid(pid) == pid and Path(f"/proc/{pid}/stat").read_text().split()[3] != str(os.getpid())
     assert f"process {pid}" in service.command("status").stdout
     assert service.command("stop").stdout == "stopped\n"
-    assert service.processes() == {} and not (service.home / "device/agent.json").exists()
+    assert wait_for(lambda: not service.processes()) and not (service.home / "device/agent.json").exists()
     assert list((service.home / "device/run").iterdir()) == []
     assert service.command("stop").stdout == "not running\n"
 
