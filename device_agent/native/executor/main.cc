@@ -1,7 +1,7 @@
 // The process of one session, for boards without a Python that TVM's wheels fit. It does the same as
 // device_agent/executor.py: the same specification on stdin, the same lines on stdout, the same protocols.
+#include <malloc.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -12,6 +12,8 @@
 #include "executor/server.h"
 
 namespace {
+
+constexpr int kLargeBytes = 1 << 20;
 
 // Has the kernel kill this process when its parent ends, however that ends.
 void die_with_parent(int parent) {
@@ -26,6 +28,8 @@ int main() {
   edgetlm::Status status(dup(STDOUT_FILENO));
   dup2(STDERR_FILENO, STDOUT_FILENO);
   signal(SIGPIPE, SIG_IGN);
+  // Left alone, the C library takes a large upload for usual and keeps its memory.
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   std::string line;
   std::getline(std::cin, line);
   try {

@@ -22,8 +22,7 @@ class RingBuffer {
     if (size <= capacity_) {
       std::memmove(data_.get(), data_.get() + begin_, bytes_available());
     } else {
-      size_t grown = std::max(size, kUsualBytes);
-      if (size < kLargeBytes) grown = std::max(grown, 2 * capacity_);
+      const size_t grown = std::max({size, kUsualBytes, capacity_ + capacity_ / 2});
       std::unique_ptr<char[]> larger(new char[grown]);
       if (bytes_available() > 0) std::memcpy(larger.get(), data_.get() + begin_, bytes_available());
       data_ = std::move(larger);

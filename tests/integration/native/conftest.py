@@ -13,10 +13,10 @@ import pytest
 import device_agent
 from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection
-from tests.integration.agent.conftest import bundle, faults, golden
+from tests.integration.agent.conftest import bundle, faults, golden, other_bundle
 from tests.shared_cache import executor_for
 
-__all__ = ["bundle", "faults", "golden"]
+__all__ = ["bundle", "faults", "golden", "other_bundle"]
 
 
 class NativeAgent(OnThisMachine):

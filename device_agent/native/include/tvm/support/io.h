@@ -31,17 +31,26 @@ class Stream {
     return Serializer<T>::Read(this, value);
   }
 
+  // Numbers go in one piece, anything else one by one.
   template <typename T>
   void WriteArray(const T* values, size_t count) {
-    for (size_t i = 0; i < count; ++i) Serializer<T>::Write(this, values[i]);
+    if constexpr (std::is_arithmetic_v<T>) {
+      Write(static_cast<const void*>(values), count * sizeof(T));
+    } else {
+      for (size_t i = 0; i < count; ++i) Serializer<T>::Write(this, values[i]);
+    }
   }
 
   template <typename T>
   bool ReadArray(T* values, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      if (!Serializer<T>::Read(this, values + i)) return false;
+    if constexpr (std::is_arithmetic_v<T>) {
+      return Read(static_cast<void*>(values), count * sizeof(T)) == count * sizeof(T);
+    } else {
+      for (size_t i = 0; i < count; ++i) {
+        if (!Serializer<T>::Read(this, values + i)) return false;
+      }
+      return true;
     }
-    return true;
   }
 };
 
