@@ -1,4 +1,4 @@
-"""A board that is switched off in the middle of a tuning, one that two hosts want, and a fleet with one of each."""
+"""A board that is switched off in the middle of a tuning, and one that two hosts want."""
 
 from __future__ import annotations
 
