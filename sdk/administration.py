@@ -87,13 +87,19 @@ def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed
         link_to(entry).close()
         Registry().add(entry)
         return entry, None
-    installed = install_agent(entry, request.system, progress.advance, progress.stage)
+    installed = install_agent(entry, request.system, progress=progress.advance, stage=progress.stage)
     Registry().add(installed.entry)
     return installed.entry, installed
 
 
-def install(name: str, system: bool, progress: Progress) -> Installed:
+def install(name: str, progress: Progress, system: bool = False, power_modes: bool = False) -> Installed:
     """Install the agent on a registered board, or bring it up to date.
+
+    Args:
+        name: of the device.
+        progress: told of stages and of what is sent.
+        system: as a hardened service of the whole system.
+        power_modes: let that service change power modes.
 
     Raises:
         UnknownDeviceError: no device has this name.
@@ -102,7 +108,9 @@ def install(name: str, system: bool, progress: Progress) -> Installed:
     from host.devices import Registry
     from host.transport.installing import install_agent, ssh_entry
 
-    installed = install_agent(ssh_entry(name), system, progress.advance, progress.stage)
+    installed = install_agent(
+        ssh_entry(name), system or power_modes, power_modes, progress.advance, progress.stage
+    )
     Registry().set_board(name, installed.board.name)
     return installed
 

@@ -23,6 +23,8 @@ from host.payload import Payload, agent_archive
 from host.ssh import Link
 from targets import Board
 
+UNIT = "edgetlm-agent.service"
+_SYSTEM_UNIT = f"/etc/systemd/system/{UNIT}"
 _UNPACK_S = 600.0
 _AGENT_COMMAND_S = 120.0
 # A file of this size goes in one piece; SFTP acknowledges every piece unless they are pipelined.
@@ -143,8 +145,11 @@ class Installer:
             return self.status.unit
         return order(self._link, "unit", home=self.status.home, text=self._unit_text(system=False))
 
-    def system_unit(self) -> None:
+    def system_unit(self, power_modes: bool = False) -> None:
         """Install the hardened unit of the whole system through sudo.
+
+        Args:
+            power_modes: let the agent change power modes.
 
         Raises:
             DeviceError: sudo asks for a password; the message has the command to type.
@@ -152,25 +157,19 @@ class Installer:
         status = self.status
         script = f"{status.home}/install-system-unit"
         text = (
-            "set -e\ncat > /etc/systemd/system/edgetlm-agent.service <<'UNIT'\n"
-            + self._unit_text(system=True).rstrip("\n")
-            + "\nUNIT\nsystemctl daemon-reload\nsystemctl enable --now edgetlm-agent.service\n"
+            f"set -e\ncat > {_SYSTEM_UNIT} <<'UNIT'\n"
+            + self._unit_text(system=True, power_modes=power_modes).rstrip("\n")
+            + f"\nUNIT\nsystemctl daemon-reload\nsystemctl enable {UNIT}\nsystemctl restart {UNIT}\n"
         )
         with self._link.sftp() as files:
             with files.open(script, "w") as file:
                 file.write(text)
             files.chmod(script, 0o700)
-        quoted = shlex.quote(script)
-        done = self._link.run(
-            shell(f'if [ "$(id -u)" = 0 ]; then sh {quoted}; else sudo -n sh {quoted}; fi'),
-            timeout_s=_AGENT_COMMAND_S,
-        )
-        if done.code:
-            raise DeviceError(
-                f"{self._link.name}: the system unit cannot be installed from here ({done.last_words()});"
-                " type:"
-                f" ssh -t {self._link.endpoint.address} sudo sh {quoted}"
-            )
+        if not status.unit["system"]:
+            # Whatever runs now was started by somebody who connected; systemd's could not run beside it.
+            run_agent(self._link, status, ["stop", "--home", status.home])
+        as_root(self._link, f"sh {shlex.quote(script)}", "the system unit cannot be installed from here")
+        self._refresh()
 
     def prune(self) -> int:
         """Remove versions that nothing uses any more; returns how many."""
@@ -178,8 +177,9 @@ class Installer:
         self._refresh()
         return len(removed)
 
-    def _unit_text(self, system: bool) -> str:
-        words = ["unit", *(["--system"] if system else []), "--home", self.status.home]
+    def _unit_text(self, system: bool, power_modes: bool = False) -> str:
+        flags = [*(["--system"] if system else []), *(["--power-modes"] if power_modes else [])]
+        words = ["unit", *flags, "--home", self.status.home]
         done = run_agent(self._link, self.status, words)
         if done.code:
             raise DeviceError(f"{self._link.name}: the agent has no service unit ({done.last_words()})")
@@ -240,6 +240,23 @@ def run_agent(link: Link, status: BoardStatus, words: list[str], timeout_s: floa
     )
 
 
+def as_root(link: Link, command: str, failure: str) -> None:
+    """Run a command of the board's shell as root, without anybody to type a password.
+
+    Raises:
+        DeviceError: it fails; the message has the command to type.
+    """
+    done = link.run(
+        shell(f'if [ "$(id -u)" = 0 ]; then {command}; else sudo -n {command}; fi'),
+        timeout_s=_AGENT_COMMAND_S,
+    )
+    if done.code:
+        raise DeviceError(
+            f"{link.name}: {failure} ({done.last_words()}); type:"
+            f" ssh -t {link.endpoint.address} {shlex.quote('sudo ' + command)}"
+        )
+
+
 def remove_from_board(link: Link, home: str = "", purge: bool = False) -> list[str]:
     """End the agent and remove it from a board.
 
@@ -254,7 +271,12 @@ def remove_from_board(link: Link, home: str = "", purge: bool = False) -> list[s
     Raises:
         DeviceError: something cannot be removed.
     """
-    return [str(path) for path in order(link, "remove", home=home, purge=purge)["removed"]]
+    removed = []
+    if board_status(link, home).unit["system"]:
+        command = f"sh -c 'systemctl disable --now {UNIT}; rm -f {_SYSTEM_UNIT}; systemctl daemon-reload'"
+        as_root(link, command, "the system unit cannot be removed from here")
+        removed.append(_SYSTEM_UNIT)
+    return removed + [str(path) for path in order(link, "remove", home=home, purge=purge)["removed"]]
 
 
 def _host_mark() -> str:

@@ -27,6 +27,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK_BYTES = 1 << 20
 _STALE_S = 86400.0
 _COMMAND_S = 30
+_SYSTEM_UNITS = "/etc/systemd/system"
+# Is there where systemd runs (sd_booted(3)).
+_BOOTED = "/run/systemd/system"
+_LINGERING = "/var/lib/systemd/linger"
 
 
 class Refused(Exception):
@@ -142,6 +146,10 @@ def add_unit(order: Dict[str, Any]) -> Dict[str, Any]:
         _systemctl("daemon-reload")
     if changed or not found["enabled"]:
         _systemctl("enable", UNIT)
+    if not found["linger"]:
+        # A user may allow it to himself on most boards; where not, the host says what to type.
+        with contextlib.suppress(Refused):
+            _run(["loginctl", "--no-ask-password", "enable-linger"], "/")
     return unit_state(home)
 
 
@@ -178,9 +186,9 @@ def unit_state(home: str) -> Dict[str, Any]:
     """Whether this user's systemd runs, has the agent's unit, and outlives the user's login."""
     state = {}  # type: Dict[str, Any]
     state.update(available=False, enabled=False, linger=False, reason="", path=_unit_path())
-    system = _read("/etc/systemd/system/" + UNIT) or ""
+    system = _read(os.path.join(_SYSTEM_UNITS, UNIT)) or ""
     state["system"] = home in system
-    if not os.path.isdir("/run/systemd/system"):
+    if not os.path.isdir(_BOOTED):
         state["reason"] = "this board is not run by systemd"
         return state
     os.environ.setdefault("XDG_RUNTIME_DIR", "/run/user/%d" % os.geteuid())
@@ -191,7 +199,7 @@ def unit_state(home: str) -> Dict[str, Any]:
         return state
     state["available"] = True
     state["enabled"] = os.path.exists(_unit_path()) and home in (_read(_unit_path()) or "")
-    state["linger"] = os.path.exists("/var/lib/systemd/linger/%s" % _user())
+    state["linger"] = os.path.exists(os.path.join(_LINGERING, _user()))
     return state
 
 

@@ -37,6 +37,7 @@ class Installed:
 def install_agent(
     entry: DeviceEntry,
     system: bool = False,
+    power_modes: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     stage: Callable[[str], None] = lambda name: None,
 ) -> Installed:
@@ -47,6 +48,7 @@ def install_agent(
     Args:
         entry: of the device, which need not be registered.
         system: as a hardened service of the whole system, through sudo.
+        power_modes: let that service change power modes.
         progress: told of the bytes that have arrived of what is being sent, and of all.
         stage: told of each stage's name.
 
@@ -60,9 +62,9 @@ def install_agent(
         stage("agent")
         installer = Installer(link, entry.options.get("home", ""), progress)
         installer.agent()
-        unit = installer.unit()
         if system:
-            installer.system_unit()
+            installer.system_unit(power_modes)
+        unit = installer.unit()
         device = connect_ssh(entry, link)
     except BaseException:
         link.close()

@@ -97,13 +97,20 @@ def add_device(
 
 
 @_DEVICES.command("install-agent")
-def install_agent(name: _Name, system: _System = False, verbose: Verbose = False) -> None:
+def install_agent(
+    name: _Name,
+    system: _System = False,
+    power_modes: Annotated[
+        bool, typer.Option("--power-modes", help="As with --system, and it may change power modes.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
     """Install the agent on a board, or bring it up to date; what is there already is not sent again."""
     from sdk import administration
     from sdk.cli.console import ConsoleProgress
 
     with ConsoleProgress() as progress:
-        installed = administration.install(name, system, progress)
+        installed = administration.install(name, progress, system, power_modes)
     _print_installed(installed)
 
 
