@@ -61,9 +61,9 @@ def test_a_sensor_gives_joules_of_a_run(store_dir, tree, bundle, golden):
             assert energy.boundary == "package" and energy.rails == ("package-0",)
             # Over the wrap of the counter, which a thread turns that may have to wait for a core.
             assert energy.mean_w == pytest.approx(WATTS, rel=0.05)
-            assert energy.gross_j * energy.n_inferences == pytest.approx(WATTS * energy.duration_s, rel=0.02)
+            assert energy.gross_j * energy.n_inferences == pytest.approx(energy.mean_w * energy.duration_s)
             assert (energy.trials, energy.n_dropped) == (3, 0) and energy.std_j is not None
-            assert energy.idle_w == pytest.approx(WATTS, rel=0.05)
+            assert energy.idle_w == pytest.approx(WATTS, rel=0.1)
             assert energy.above_idle_j is None and energy.reason == "not distinguishable from idle"
             assert (
                 len(energy.trace) >= 3
