@@ -259,7 +259,7 @@ class _Deployment:
             threads=maker.profile.threads,
             rounds=MIN_ROUNDS if self.device.emulated else self.options.rounds,
             # A choice by energy needs a bound for it, and one window gives none.
-            energy_rounds=self.options.rounds if self.options.objective != "latency" else 1,
+            energy_rounds=MIN_ROUNDS if self.options.objective != "latency" else 1,
             clock=self.clock,
             blame=find if made is not None and variant.name != GPU else None,
         )

@@ -76,6 +76,9 @@ def hold_finals(field: Field, variants: Sequence[Variant], options: DeployOption
     if sensor and options.power_modes:
         remarks.append(f"energy is unavailable ({sensor}): modes are compared by latency alone")
     effort = Effort(windows=0 if sensor else 1)
+    if sensor and not options.power_modes:
+        # Before and after a tuning, nothing else: differences of a few percent need no more.
+        effort = replace(effort, rounds=2, round_s=0.2)
     with field.clock.stage("finals"), ExitStack() as stack:
         sessions, points = _enter(field, variants, stack)
         switch = stack.enter_context(ModeSwitch(field.device, modes, field.clock.progress.note))
