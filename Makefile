@@ -21,6 +21,7 @@ deploy: $(MODEL)
 test: $(TEST_STAMP)
 	scripts/system-packages
 	@$(BIN)/python scripts/make_environment.py tflite-runtime > /dev/null
+	@$(BIN)/python scripts/make_environment.py ncnn > /dev/null
 	scripts/test
 
 check: $(TEST_STAMP)

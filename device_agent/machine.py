@@ -23,6 +23,8 @@ _PACKAGES = {
     "torch": "torch",
     "openvino": "openvino",
     "numpy": "numpy",
+    "tensorrt": "tensorrt",
+    "ncnn": "ncnn",
 }
 _MEMORY_SHARE = 0.8
 _SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

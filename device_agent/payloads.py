@@ -11,6 +11,7 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
+from device_agent.engines import OF_THE_BOARD
 from device_agent.home import Home
 from device_agent.wire import AgentError
 
@@ -47,6 +48,8 @@ class Payloads:
         if entries is None or self._home is None:
             return _executor(self._python), ""
         entry = entries.get(engine)
+        if entry is None and engine in OF_THE_BOARD:
+            return _executor(self._python), ""
         if entry is None:
             raise AgentError(
                 "engine",

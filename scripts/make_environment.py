@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a virtual environment apart from the project's: `make_environment.py tflite-export|tflite-runtime`.
+"""Make a virtual environment apart from the project's: `make_environment.py NAME`, with a file of `requirements/`.
 
 Prints the path of its interpreter. An environment that is complete and of the same pins is left as it is.
 Python's standard library only, because it runs before anything is installed.
@@ -15,7 +15,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("tflite-export", "tflite-runtime")
+NAMES = ("ncnn", "tflite-export", "tflite-runtime")
 
 
 def make(name: str) -> Path:

@@ -11,7 +11,9 @@ from typing import Any, Dict, List, Protocol, Sequence
 
 from device_agent.wire import AgentError, TensorData
 
-NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino")
+NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino", "tensorrt", "ncnn")
+# Those that a board has or has not; they come with its system, not from a host.
+OF_THE_BOARD = ("tensorrt",)
 
 
 class Engine(Protocol):

@@ -33,6 +33,8 @@ ENGINES: dict[str, Engine] = {
         Engine("litert", "LiteRT", ("tflite",), ("ai_edge_litert", "tflite_runtime")),
         Engine("torch", "PyTorch", ("pt2",), ("torch",)),
         Engine("openvino", "OpenVINO", ("onnx", "tflite"), ("openvino",)),
+        Engine("tensorrt", "TensorRT", ("onnx",), ("tensorrt",)),
+        Engine("ncnn", "ncnn", ("ncnn",), ("ncnn",)),
     )
 }
 

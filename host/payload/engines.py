@@ -10,6 +10,8 @@ from host.errors import PayloadError
 from host.payload.python import ARCHITECTURES
 from host.payload.wheels import Part, Platform
 
+# Those that come with a board's system: nothing is sent for them, the agent says whether they are there.
+OF_THE_BOARD = ("tensorrt",)
 OLDEST_PYTHON = (3, 8)
 _PYTHONS = "3.8 to 3.14"
 
@@ -20,6 +22,7 @@ _ONNXRUNTIME = {(3, 8): "1.19.2", (3, 9): "1.19.2", (3, 10): "1.23.2"}
 _NEWEST = {"numpy": "2.4.6", "onnxruntime": "1.31.1"}
 # Python 3.8 has LiteRT's predecessor only.
 _LITERT = {(3, 8): "tflite-runtime==2.13.0", (3, 9): "ai-edge-litert==2.1.0"}
+_NCNN = "ncnn==1.0.20260526"
 _LITERT_NEWEST = "ai-edge-litert==2.3.0"
 
 
@@ -29,7 +32,7 @@ def engine_parts(engine: str, platform: Platform) -> tuple[Part, ...]:
     Raises:
         PayloadError: there are none, with the reason.
     """
-    if engine not in ("onnxruntime", "litert"):
+    if engine not in ("onnxruntime", "litert", "ncnn"):
         raise PayloadError(
             f"{engine} is not pushed to boards: install it there, the agent uses what it finds"
         )
@@ -39,6 +42,8 @@ def engine_parts(engine: str, platform: Platform) -> tuple[Part, ...]:
         raise PayloadError(
             f"{engine} has wheels for Python {_PYTHONS}, the board has {'.'.join(map(str, platform.python))}"
         )
+    if engine == "ncnn":
+        return (Part(_NCNN, keep=("ncnn/*.py", "ncnn/*.so"), drop=_NEVER), _numpy(platform.python))
     own = _onnxruntime(platform.python) if engine == "onnxruntime" else _litert(platform.python)
     return (*own, _numpy(platform.python))
 

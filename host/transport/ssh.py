@@ -14,6 +14,7 @@ from host.devices.install import Installer
 from host.devices.notes import note
 from host.errors import DeviceError, EdgeError, EngineError
 from host.payload import PayloadError, agent_archive, payload_for
+from host.payload.engines import OF_THE_BOARD
 from host.ssh import Link
 from host.transport.device import Device
 from host.transport.wire import SCHEMA, Connection, Stream
@@ -109,7 +110,7 @@ class SshAgent:
             EngineError: there is none for this board, with the reason.
             DeviceFull: no space there.
         """
-        if engine in self._provided:
+        if engine in self._provided or engine in OF_THE_BOARD:
             return
         description = describe()
         try:

@@ -70,6 +70,21 @@ Processor = Annotated[
     str, typer.Option(help="cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it.")
 ]
 Dtype = Annotated[str, typer.Option(help="fp32, or fp16: half the memory, checked with a tolerance of 1e-2.")]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer",
+        metavar="ENGINE",
+        help="Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn); the "
+        "format's own if not given. May repeat.",
+    ),
+]
+PeerFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer-file", metavar="ENGINE=PATH", help="The same model for an engine that cannot read this one."
+    ),
+]
 Trials = Annotated[int, typer.Option(help="Kernels to measure in all; 0 measures only the finished model.")]
 Budget = Annotated[
     str, typer.Option("--budget", metavar="3m", help="Time for measuring kernels: 90s, 3m, 1h.")
@@ -124,6 +139,23 @@ def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | tuple[int, in
 def parse_names(text: str) -> tuple[str, ...]:
     """`15W, MAXN` to names, each once."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def parse_peer_files(texts: list[str] | None) -> dict[str, Path]:
+    """`ncnn=FOLDER` to paths by engine.
+
+    Raises:
+        UserError: not of that form, or no such file.
+    """
+    files: dict[str, Path] = {}
+    for text in texts or []:
+        engine, separator, path = text.partition("=")
+        if not separator or not engine or not path:
+            raise UserError(f"--peer-file {text}: write it as ENGINE=PATH")
+        if not Path(path).exists():
+            raise UserError(f"--peer-file {text}: there is no {path}")
+        files[engine] = Path(path)
+    return files
 
 
 def parse_seconds(text: str, option: str = "--budget") -> float:

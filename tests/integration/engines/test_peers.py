@@ -1,0 +1,106 @@
+"""Engines that a model is compared with on boards: ncnn for real, TensorRT by its documented interface."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from host.engines.ncnn_files import ncnn_files
+from host.errors import EngineError
+from host.importers import load
+from host.transport import connect
+from host.transport.device import Device
+from tests.emulation.cuda.emulated import emulated_driver
+from tests.integration.small_models import convnet
+from tests.models.tflite_export import environment
+
+FAKE = Path(__file__).with_name("fake")
+
+
+@pytest.fixture
+def device():
+    """This machine."""
+    with connect("local") as device:
+        yield device
+
+
+@pytest.fixture(scope="module")
+def ncnn_python() -> Path:
+    """The interpreter of the environment that has ncnn and pnnx."""
+    return environment("ncnn")
+
+
+def test_ncnn_computes_the_model(
+    device: Device, ncnn_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (packaged,) = ncnn_python.parents[1].glob("lib/python*/site-packages/pnnx")
+    monkeypatch.setenv("PATH", f"{packaged}{os.pathsep}{os.environ['PATH']}")
+    model = load(convnet(tmp_path / "model.onnx"), {}, 0)
+    files = ncnn_files(model.path, model.signature, tmp_path / "peer")
+    assert sorted(path.suffix for path in files.iterdir()) == [".bin", ".param"]
+    with device.open_session("ncnn", threads=1, python=str(ncnn_python)) as session:
+        session.load(files)
+        for case in model.golden:
+            (found,) = session.run(case.inputs)
+            assert found.shape == case.outputs[0].shape
+            # ncnn's convolutions are Winograd's and keep weights as halves unless told otherwise.
+            error = np.abs(found - case.outputs[0]).max() / np.abs(case.outputs[0]).max()
+            assert error < 2e-2
+        assert session.measure(model.golden[0].inputs, min_repeats=3, min_time_s=0.0, warmup_s=0.0).n >= 3
+
+
+def test_ncnn_without_its_files_says_so(device: Device, ncnn_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.param").write_text("")
+    with (
+        device.open_session("ncnn", python=str(ncnn_python)) as session,
+        pytest.raises(EngineError, match=r"is no folder with one \.param and one \.bin file"),
+    ):
+        session.load(tmp_path / "empty")
+
+
+def test_without_pnnx_the_message_says_what_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    model = load(convnet(tmp_path / "model.onnx"), {}, 0)
+    with pytest.raises(EngineError, match="install pnnx, or give --peer-file ncnn=FOLDER"):
+        ncnn_files(model.path, model.signature, tmp_path / "peer")
+
+
+def test_engines_that_are_not_there_are_unavailable(device: Device) -> None:
+    for engine in ("tensorrt", "ncnn"):
+        with pytest.raises(EngineError, match=f"{engine} cannot be used on this device: No module named"):
+            device.open_session(engine)
+
+
+@pytest.fixture
+def with_tensorrt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """This machine with the stand-in for TensorRT, on the emulated driver."""
+    monkeypatch.setenv("PYTHONPATH", f"{FAKE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(emulated_driver(tmp_path).parent))
+    with connect("local") as device:
+        yield device
+
+
+def test_tensorrt_computes_on_the_gpu(with_tensorrt: Device, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"a model")
+    value = np.arange(8, dtype=np.float32).reshape(1, 8)
+    with with_tensorrt.open_session("tensorrt") as session:
+        session.load(model)
+        np.testing.assert_array_equal(session.run([value])[0], value * 2)
+        np.testing.assert_array_equal(session.run([value + 1])[0], value * 2 + 2)
+        with pytest.raises(Exception, match=r"input x is float64\[1, 8\], tensorrt takes float32\[1, 8\]"):
+            session.run([value.astype(np.float64)])
+
+
+def test_tensorrt_names_what_it_cannot_read(with_tensorrt: Device, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"broken model")
+    with (
+        with_tensorrt.open_session("tensorrt") as session,
+        pytest.raises(EngineError, match=r"tensorrt cannot read .*UNSUPPORTED_NODE"),
+    ):
+        session.load(model)
