@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import functools
 import json
 import math
 import random
@@ -24,6 +25,7 @@ _PATTERN_ELEMENTS = 4096
 _FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
 
 
+@functools.lru_cache(maxsize=8)
 def _pattern(dtype: str, seed: int) -> bytes:
     # Normal numbers for floats: zeros and denormals would change times and power. Integers are indices
     # as often as not, and only 0 is in range of every table.
