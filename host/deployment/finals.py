@@ -88,7 +88,9 @@ def hold_finals(field: Field, variants: Sequence[Variant], options: DeployOption
         sweep = Sweep(sessions, field.inputs, settings, effort, fresh, start_c, beside)
         sweep.run(switch, field.clock)
         points += sweep.points({_key(variant): variant for variant in variants})
-    remarks += [f"{setting}: {reason}" for setting, reason in sweep.refused.items()]
+    remarks += sweep.refused.values()
+    if not sensor:
+        remarks += [f"{point.name} has no energy: {point.blind}" for point in points if point.blind]
     for remark in remarks:
         field.clock.progress.note(remark)
     return decided(points, options, home_of(modes), modes, remarks)

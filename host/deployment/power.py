@@ -82,6 +82,14 @@ class PowerPoint:
         return known if len(known) == len(self.windows) else ()
 
     @property
+    def blind(self) -> str:
+        """Why it has no energy though windows were taken; "" where it has, or none were."""
+        if not self.windows or self.window_joules:
+            return ""
+        missing = [one.energy for one in self.windows if not one.energy.gross_j]
+        return missing[0].reason or missing[0].source
+
+    @property
     def mean_w(self) -> float | None:
         """Mean gross watts over the windows, within the boundary."""
         return None if self.energy is None else self.energy.mean_w

@@ -120,6 +120,7 @@ class Sweep:
             for number in range(self._effort.passes):
                 # There and back again: a board that warms up slows every mode down alike.
                 for setting in self._settings if number % 2 == 0 else reversed(self._settings):
+                    clock.progress.status(f"{setting.name or 'measuring'}, pass {number + 1}")
                     if setting.name not in self.refused:
                         self._measure(setting, switch, warm=number == 0)
                     done += 1

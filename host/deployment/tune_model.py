@@ -116,11 +116,14 @@ def _finals(
     """The tuned model beside the untuned one; None, with a note, where nobody asked and it cannot be done."""
     options, clock = maker.options, maker.clock
     assert isinstance(options, DeployOptions)
+    if boards.lead.emulated:
+        clock.progress.note("the device is emulated: the tuned model is not timed beside the untuned one")
+        return None
     try:
         variants = variants_of(maker, assemble(), options.needs_energy)
         inputs = model.golden[0].inputs
         return hold_finals(
-            Field(boards.lead, model.signature, model.golden, inputs, clock), variants, options
+            Field(boards.ready(), model.signature, model.golden, inputs, clock), variants, options
         )
     except (BuildError, EngineError, MeasureError) as error:
         if options.needs_energy or options.power_modes:

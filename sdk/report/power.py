@@ -111,6 +111,8 @@ def _remarks(power: PowerResult, point: PowerPoint) -> Sequence[str]:
     better = power.front.dominated.get(point.name)
     if better is not None:
         remarks.append(f"dominated by {better}")
+    if point.blind:
+        remarks.append(f"no energy: {point.blind}")
     if not point.candidate:
         remarks.append("for comparison")
     if point.measurement is not None and not point.trusted:

@@ -88,7 +88,9 @@ def test_energy_that_is_not_known_is_no_reason_to_fall_back() -> None:
 
 
 def test_a_variant_without_energy_leaves_the_others() -> None:
-    assert take([point(0.5, None, "blind"), point(1.0, 5.0, "seen")], "energy")[0].variant == "seen"
+    blind, seen = point(0.5, None, "blind"), point(1.0, 5.0, "seen")
+    assert take([blind, seen], "energy")[0].variant == "seen"
+    assert (blind.blind, seen.blind) == ("no sensor", "")
 
 
 def test_the_cap_excludes_and_names_the_closest() -> None:
