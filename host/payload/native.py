@@ -12,6 +12,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,7 @@ _OPTIMISE = {"little": ("-O2", "-Xclang", "-O1"), "well": ("-O2",)}
 # cross from one to another. Kernels' libraries find the runtime in it through -rdynamic.
 _LINK_FLAGS = ("-rdynamic", "-s", "-Wl,--gc-sections", "-lm", "-ldl", "-lpthread")
 _LIMIT_BYTES = 1 << 29
+_KEPT = 4
 
 # Called with what was finished, how many steps are done, and of how many.
 Progress = Callable[[str, int, int], None]
@@ -129,6 +131,7 @@ def native_executor(
             if not output.is_file():
                 build = _Build(architecture, sources, keys, folder, jobs, progress)
                 build.run(output)
+                _forget_old(folder, architecture)
         return output
     except OSError as error:
         raise PayloadError(
@@ -171,6 +174,13 @@ def _locked(folder: Path, name: str) -> Iterator[None]:
     with (folder / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _forget_old(folder: Path, architecture: str) -> None:
+    """Remove executables of earlier sources but for the latest, which another host may be sending."""
+    found = sorted(folder.glob(f"{architecture}-*"), key=lambda path: path.stat().st_mtime)
+    for old in found[:-_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 class _Build:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import shutil
 import socket
 import struct
@@ -274,6 +275,18 @@ def test_a_compilers_first_error_is_the_message(tmp_path, monkeypatch):
     with pytest.raises(PayloadError, match=r"riscv64 cannot be built: \w+: x.cc:1:2: error: no such thing"):
         native_executor("riscv64", 1, lambda what, *_: steps.append(what), tmp_path / "cache")
     assert steps == [] and not list((tmp_path / "cache").glob("*/edgetlm-executor"))
+
+
+def test_executables_of_earlier_sources_are_forgotten(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    for number in range(9):
+        (folder / f"riscv64-old{number}").mkdir(parents=True)
+        os.utime(folder / f"riscv64-old{number}", (number, number))
+    (folder / "aarch64-old").mkdir()
+    monkeypatch.setattr(native._Build, "run", lambda self, output: output.parent.mkdir())
+    made = native_executor("riscv64", cache=folder).parent
+    left = {path.name for path in folder.glob("*-*")}
+    assert left == {made.name, "riscv64-old6", "riscv64-old7", "riscv64-old8", "aarch64-old"}
 
 
 def test_an_architecture_without_one_is_named():
