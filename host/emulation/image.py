@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
 import re
+import sys
 import tarfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +15,10 @@ from host.emulation.cpio import CpioWriter
 from host.emulation.rootfs import Recipe, made
 
 USER = "edge"
+_PYTHON = (3, 11)
+_LIBRARY = "usr/lib/python3"
+# Flags of a compiled file: it carries the hash of its source, which need not be compared.
+_UNCHECKED = (1).to_bytes(4, "little")
 _UID = 1000
 # What a bare board with Debian has, less than that: no systemd, no apt.
 _RECIPE = Recipe(
@@ -25,7 +33,7 @@ _RECIPE = Recipe(
         *("boot/System.map", "boot/config", "usr/share/perl", "usr/lib/aarch64-linux-gnu/perl", "var/cache/"),
         *("usr/share/initramfs-tools/", "usr/share/zoneinfo/", "usr/lib/python3.11/test/", "var/lib/apt/"),
     ),
-    version=4,
+    version=5,
 )
 # Of the kernel's modules the bus of the network card, the card, and the channel by which keys come.
 _MODULES = ("virtio_pci", "virtio_net", "qemu_fw_cfg")
@@ -101,6 +109,7 @@ def image() -> Image:
 
 def _make(archive: tarfile.TarFile, folder: Path) -> None:
     modules: dict[str, bytes] = {}
+    folders: set[str] = set()
     with (folder / "initrd").open("wb") as output, CpioWriter(output) as cpio:
         for entry in archive:
             name = entry.name.removeprefix("./")
@@ -111,7 +120,33 @@ def _make(archive: tarfile.TarFile, folder: Path) -> None:
                 modules[Path(name).name.removesuffix(".ko")] = content
             elif name and name not in _CONFIGURATION and _RECIPE.wants(name + "/" * entry.isdir()):
                 _copy(cpio, entry, name, content)
+                if name.startswith(_LIBRARY) and name.endswith(".py"):
+                    _add_compiled(cpio, name, content, folders)
         _own_files(cpio, modules)
+
+
+def _add_compiled(cpio: CpioWriter, name: str, source: bytes, folders: set[str]) -> None:
+    """The compiled form of a Python file (PEP 552, never checked), which a board made at installation.
+
+    Without it an emulated interpreter compiles its library at every start. A host with another version of
+    Python leaves it out: the machine is slower then.
+    """
+    if sys.version_info[:2] != _PYTHON:
+        return
+    path = Path(name)
+    folder = str(path.parent / "__pycache__")
+    if folder not in folders:
+        folders.add(folder)
+        cpio.folder(folder)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = compile(source, f"/{name}", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return  # files that tools are tested with
+    header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
+    tag = "cpython-{}{}".format(*_PYTHON)
+    cpio.file(f"{folder}/{path.stem}.{tag}.pyc", header + marshal.dumps(code))
 
 
 def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
