@@ -17,7 +17,7 @@ from host.deployment.sweep import Effort, Sweep
 from host.deployment.variants import UNTUNED, Variant
 from host.deployment.verify import verify
 from host.errors import DeviceError, EngineError, MeasureError, SessionLost, UserError
-from host.model import GoldenCase, Signature
+from host.model import Energy, GoldenCase, Signature
 
 if TYPE_CHECKING:
     from host.deployment.clock import StageClock
@@ -89,7 +89,9 @@ def hold_finals(field: Field, variants: Sequence[Variant], options: DeployOption
         sweep.run(switch, field.clock)
         points += sweep.points({_key(variant): variant for variant in variants})
     remarks += sweep.refused.values()
-    if not sensor:
+    if sensor:
+        points = [_without_energy(point, sensor) for point in points]
+    else:
         remarks += [f"{point.name} has no energy: {point.blind}" for point in points if point.blind]
     for remark in remarks:
         field.clock.progress.note(remark)
@@ -167,6 +169,14 @@ def _modes(device: Device, options: DeployOptions) -> tuple[tuple[PowerMode, ...
     if not any(mode.settable for mode in modes):
         remarks.append(f"{device.name} has no power mode that its agent may set")
     return modes, remarks
+
+
+def _without_energy(point: PowerPoint, reason: str) -> PowerPoint:
+    """A point that says why the device has no energy, where none was asked of it."""
+    if point.measurement is None:
+        return point
+    energy = Energy("unavailable", None, None, reason)
+    return replace(point, measurement=replace(point.measurement, energy=energy))
 
 
 def _key(variant: Variant) -> str:
