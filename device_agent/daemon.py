@@ -184,14 +184,18 @@ class Daemon:
             self._log.write("nobody was let in: %s" % error)
             refuse(connection, [wire.frame(wire.error_reply(error))])
             return
+        connection.setblocking(True)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._count += 1
         name = _printable(str(hello.get("client") or "another client"))
         client = Client(self._count, name, _printable(str(hello.get("identity") or "")))
         self._clients[client.number] = connection
         self._log.write("client %d: %s" % (client.number, client.name))
-        connection.setblocking(True)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=self._serve, args=(connection, client), daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, args=(connection, client), daemon=True).start()
+        except RuntimeError:  # there is no thread left
+            del self._clients[client.number]
+            raise
 
     def _serve(self, connection: socket.socket, client: Client) -> None:
         try:

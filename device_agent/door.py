@@ -123,7 +123,11 @@ class Door:
             self._drop(knock)
         elif self._missing(bytes(knock.data)) <= 0:
             self._forget(knock)
-            self._admit(knock.connection, bytes(knock.data))
+            try:
+                self._admit(knock.connection, bytes(knock.data))
+            except (OSError, RuntimeError):
+                # It went away at this moment, or there is no thread left for it: the door stays open.
+                knock.connection.close()
 
     def _forget(self, knock: Knock) -> None:
         self._selector.unregister(knock.connection)

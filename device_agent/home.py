@@ -62,11 +62,10 @@ class Home:
 
     def running(self) -> Optional[Dict[str, Any]]:
         """What `agent.json` says of the running agent, None where none is running."""
-        with contextlib.suppress(FileNotFoundError), try_lock(self.lock, create=False) as free:
-            if free:
-                return None
-            with open(self.record, encoding="utf-8") as file:
-                return dict(json.load(file))
+        with contextlib.suppress(FileNotFoundError):
+            if is_held(self.lock):
+                with open(self.record, encoding="utf-8") as file:
+                    return dict(json.load(file))
         return None
 
 
@@ -109,6 +108,22 @@ def sync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_held(path: str) -> bool:
+    """Whether somebody holds a file's lock; several may ask at once and are not taken for a holder.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextlib.contextmanager

@@ -1,0 +1,140 @@
+"""The door of a listener: who is heard, who is let in, who is dropped."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import struct
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from device_agent import door, wire
+from device_agent.door import Door, refuse
+
+
+@pytest.fixture
+def admitted():
+    return queue.Queue()
+
+
+@pytest.fixture
+def listener(admitted):
+    """A door that lets in whoever sends a frame; a frame "fail" fails, "bye" is refused."""
+
+    def admit(connection, data):
+        if data.endswith(b"fail"):
+            raise OSError("it went away at this moment")
+        if data.endswith(b"bye"):
+            refuse(connection, [b"no"])
+            return
+        kept.append(connection)
+        admitted.put((connection, data))
+
+    kept = []
+    listener = Door(wire.hello_missing, admit)
+    listener.open()
+    yield listener
+    listener.close()
+    for connection in kept:
+        connection.close()
+
+
+def knock(listener, data=b""):
+    connection = socket.create_connection(("127.0.0.1", listener.port), timeout=20)
+    connection.sendall(data)
+    return connection
+
+
+def frame(text):
+    return struct.pack(">I", len(text)) + text
+
+
+def test_nothing_of_what_follows_is_read(listener, admitted):
+    with knock(listener, frame(b"hello") + b"next") as client:
+        connection, data = admitted.get(timeout=20)
+        assert data == frame(b"hello")
+        connection.setblocking(True)
+        assert connection.recv(10) == b"next"
+        connection.sendall(b"in")
+        assert client.recv(10) == b"in"
+        connection.close()
+
+
+def test_a_request_may_come_in_pieces(listener, admitted):
+    with knock(listener) as client:
+        for byte in frame(b"slowly"):
+            client.sendall(bytes([byte]))
+        connection, data = admitted.get(timeout=20)
+        assert data == frame(b"slowly")
+        connection.close()
+
+
+def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted, monkeypatch):
+    monkeypatch.setattr(door, "HANDSHAKE_S", 0.5)
+    listener = Door(wire.hello_missing, lambda *_: admitted.put(None))
+    listener.open()
+    with knock(listener) as silent, knock(listener) as slow:
+        stop = threading.Event()
+
+        def trickle():
+            with pytest.raises(OSError):
+                slow.sendall(struct.pack(">I", 4000))
+                while not stop.wait(0.05):
+                    slow.sendall(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        assert silent.recv(1) == b""
+        thread.join(20)
+        assert not thread.is_alive()
+        stop.set()
+    assert admitted.empty()
+    listener.close()
+
+
+def test_the_longest_silent_make_room(listener, admitted):
+    crowd = [knock(listener, b"\0") for _ in range(door.ROOM + 3)]
+    for early in crowd[:3]:
+        assert early.recv(1) == b""
+    with knock(listener, frame(b"late")):
+        assert admitted.get(timeout=20)[1] == frame(b"late")
+    crowd[-1].sendall(frame(b"patient")[1:])
+    assert admitted.get(timeout=20)[1] == frame(b"patient")
+    for one in crowd:
+        one.close()
+
+
+def test_who_fails_at_the_door_leaves_it_open(listener, admitted):
+    with knock(listener, frame(b"fail")) as failing, knock(listener, frame(b"bye")) as refused:
+        assert failing.recv(1) == b""
+        assert refused.recv(10) == b"no"
+    with knock(listener, frame(b"hello")):
+        assert admitted.get(timeout=20)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200))
+def test_whatever_is_sent_the_next_one_is_heard(listener, admitted, data):
+    with knock(listener, data), knock(listener, frame(b"hello")):
+        while admitted.get(timeout=20)[1] != frame(b"hello"):
+            pass
+
+
+@given(st.binary(max_size=300))
+def test_no_first_request_is_more_than_a_refusal(data):
+    """Whatever the bytes: the sender is let in by the secret alone."""
+
+    def admit(secret):
+        if secret != "s":
+            raise wire.AgentError("denied", "wrong secret")
+
+    whole = data[: max(0, len(data) + min(0, wire.hello_missing(data)))]
+    if wire.hello_missing(whole) == 0 and len(whole) >= 4:
+        with pytest.raises(wire.AgentError):
+            wire.check_hello(whole, admit)
+    good = frame(json.dumps({"command": "hello", "schema": wire.SCHEMA, "secret": "s"}).encode())
+    assert wire.check_hello(good, admit)["secret"] == "s"
