@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a virtual environment apart from the project's: `make_environment.py NAME`, with a file of `requirements/`.
+"""Make a virtual environment apart from the project's: `make_environment.py NAME` (requirements/NAME.txt).
 
 Prints the path of its interpreter. An environment that is complete and of the same pins is left as it is.
 Python's standard library only, because it runs before anything is installed.

@@ -32,8 +32,11 @@ _VOLTA = _Generation("sm_72", 64, 128, 2048, 32, 96 << 10)
 _AMPERE = _Generation("sm_87", 128, 128, 1536, 16, 164 << 10)
 _HOPPER = _Generation("sm_90", 128, 256, 2048, 32, 228 << 10)
 
+# Compute capability 11.0: the same tables of the CUDA C++ Programming Guide 13.0.
+_BLACKWELL = _Generation("sm_110", 128, 128, 1536, 24, 228 << 10)
+
 # Launch of an empty kernel from the CPU: a few microseconds on a server, longer on the small cores.
-_LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 3e-6}
+_LAUNCH_S = {"sm_72": 10e-6, "sm_87": 8e-6, "sm_90": 3e-6, "sm_110": 5e-6}
 
 
 def _gpu(
@@ -79,5 +82,8 @@ ORIN_NX = _gpu(
 )
 AGX_ORIN = _gpu(
     "Jetson AGX Orin 64 GB", _AMPERE, 16, 1.3e9, 4 << 20, 204.8e9, "Jetson AGX Orin data sheet, MAXN"
+)
+AGX_THOR = _gpu(
+    "Jetson AGX Thor", _BLACKWELL, 20, 1.575e9, 32 << 20, 273e9, "Jetson T5000 module data sheet, MAXN"
 )
 H100 = _gpu("H100 SXM", _HOPPER, 132, 1.755e9, 50 << 20, 3.35e12, "H100 white paper and data sheet, SXM5")

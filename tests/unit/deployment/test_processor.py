@@ -37,6 +37,7 @@ def profile(target: str, **software: str) -> DeviceProfile:
         ("jetson_orin_nano", {"cuda": "11.4.19", "l4t": "35.4.1"}, "", 11),
         ("jetson_agx_orin", {"cuda": "13.0"}, "", 13),
         ("jetson_xavier_nx", {}, "", 11),
+        ("jetson_agx_thor", {}, "", 13),
     ],
 )
 def test_programs_for_the_cuda_of_the_board(
