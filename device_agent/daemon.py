@@ -90,7 +90,8 @@ class Daemon:
         self._store = store or BundleStore(folder)
         self._log = Log(settings.log, quiet=settings.home is None)
         self._run_folder = RunFolder(folder, self._recover)
-        self._admit = (token or TicketBox(os.path.join(self._run_folder.path, "tickets"))).admit
+        self._tickets = TicketBox(os.path.join(self._run_folder.path, "tickets"))
+        self._admit = (token or self._tickets).admit
         self._lease = Lease()
         self._sessions = Sessions(self._run_folder.path, self._lease)
         modes = PowerModes(settings.system_root, self._run_folder.path, self._mode_lock)
@@ -160,6 +161,8 @@ class Daemon:
     def _over(self) -> bool:
         settings = self._settings
         orphaned = settings.parent_pid and os.getppid() != settings.parent_pid
+        if self._idle_left_s() <= 0 and self._tickets.pending:
+            self._quiet_since_s = time.monotonic()  # whoever has a ticket is on the way
         return bool(self._stop.is_set() or orphaned or self._idle_left_s() <= 0)
 
     def _idle_left_s(self) -> float:

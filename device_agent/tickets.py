@@ -72,6 +72,12 @@ class TicketBox:
         if time.monotonic() > float(fields["expires_s"]):
             raise refusal
 
+    @property
+    def pending(self) -> bool:
+        """Whether somebody has a ticket that was not used yet."""
+        self.sweep()
+        return bool(os.listdir(self._folder))
+
     def sweep(self) -> None:
         """Removes tickets that have expired."""
         now = time.monotonic()

@@ -339,6 +339,9 @@ def test_an_agent_that_nobody_uses_ends(tmp_path):
         time.sleep(2.0)
         assert agent.poll() is None and connection.request({"command": "state"})[0]["ok"]
         connection.close()
+        ticket = service.ticket()
+        time.sleep(2.0)
+        service.dial(ticket["port"], ticket["token"]).close()
         assert agent.wait(30) == 0
 
 
