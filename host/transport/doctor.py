@@ -12,7 +12,7 @@ from host.devices.board_shell import order
 from host.devices.install import BoardStatus, board_status
 from host.errors import EdgeError
 from host.payload import PayloadError, agent_archive, platform_of
-from host.payload.engines import engine_parts
+from host.payload.engines import OF_THE_BOARD, engine_parts
 from host.ssh import Link
 from host.transport.device import Device
 from host.transport.ssh import connect_ssh, link_to
@@ -187,9 +187,9 @@ def examine_device(device: Device, serves: tuple[str, ...] | None = None) -> Ite
 
 def _engines(machine: MachineDescription, serves: tuple[str, ...] | None) -> Iterator[Finding]:
     for engine in _PEERS:
-        if serves is None:
+        if serves is None or engine in OF_THE_BOARD:
             found = machine.software.get(engine)
-            yield Finding(engine, found is not None, found or "is not installed")
+            yield Finding(engine, found is not None, found or "unavailable: the board's system has none")
         elif engine in serves:
             yield Finding(engine, True, "installed")
         else:

@@ -8,7 +8,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,12 @@ from host.errors import DeviceError, EngineError, SessionLost
 from host.measure.kernels import KernelRunner
 from host.transport import Device, connect
 from host.transport.installing import install_agent
+from host.transport.ssh import connect_ssh
 from host.transport.wire import Connection
 from tests.integration.agent.conftest import write_bundle
 from tests.integration.small_models import convnet
 from tests.integration.ssh.conftest import stop_agent
-from tests.integration.ssh.sshd import Sshd, make_key
+from tests.integration.ssh.sshd import Sshd, cutting, make_key
 
 _NOBODY = 65534
 _WAIT_S = 20.0
@@ -133,6 +135,25 @@ def test_a_cut_in_a_measurement_is_told_and_leaves_nothing(device, bench, bundle
         assert len(times) >= 3
 
 
+def test_a_cut_in_a_models_upload_leaves_nothing(bench, tmp_path):
+    model = tmp_path / "weights.bin"
+    model.write_bytes(np.random.default_rng(0).bytes(6_000_000))
+    entry = Registry().get("bench")
+    uploads = bench.root / "device" / "uploads"
+    with cutting(bench.port) as proxy:
+        known = bench.client / ".ssh" / "known_hosts"
+        before = known.read_text()
+        known.write_text(before + before.replace(str(bench.port), str(proxy.port)))
+        with connect_ssh(replace(entry, port=proxy.port)) as device:
+            proxy.allowed_bytes = proxy.passed_bytes + 3_000_000
+            with pytest.raises(DeviceError, match="connect again"):
+                device.upload(model)
+    with connect("bench") as device:
+        _await(lambda: not list(uploads.glob("*.part")))
+        digest = device.upload(model)
+        assert (uploads / digest).stat().st_size == 6_000_000
+
+
 def test_an_executor_that_dies_is_told_from_a_cut(device, bundle):
     with device.open_session("tvm") as session:
         session.load(bundle)
@@ -177,6 +198,14 @@ def test_another_user_of_either_machine_gets_nothing(device, bench):
         # The stranger did not take the forwarded port away from its owner.
         with socket.create_connection(("127.0.0.1", forwarded), timeout=5):
             pass
+
+
+def _await(holds: Callable[[], bool]) -> None:
+    """The board notices a cut when its own end of the connection says so."""
+    until = time.monotonic() + _WAIT_S
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert holds()
 
 
 def _dialled(port: int) -> socket.socket:
