@@ -91,12 +91,17 @@ def _latency(before: Side, after: Side, tolerance: float) -> Change:
     control = common_peer(before, after)
     if control is None:
         ratio = ratio_of(figures[1], figures[0])
-        return Change(*whole, ratio, _verdict(ratio, tolerance), "no engine was measured beside both")
+        return Change(
+            *whole,
+            ratio,
+            _verdict(ratio, tolerance),
+            "no engine was measured beside both: the machine may have changed",
+        )
     relative = [_paired(side.own.rounds_ms, side.peers[control].rounds_ms) for side in (before, after)]
     ratio = ratio_of(relative[1], relative[0])
     peers = [spread_of(side.peers[control].rounds_ms) for side in (before, after)]
     moved = ratio_of(peers[1], peers[0]).value
-    remark = f"against {control}, itself {moved:.2f} times"
+    remark = f"against {control}, which itself took {moved:.2f} times as long"
     return Change(*whole, ratio, _verdict(ratio, tolerance), remark)
 
 

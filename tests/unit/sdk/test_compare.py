@@ -98,7 +98,7 @@ def test_a_slower_machine_is_no_slower_model() -> None:
     before, after = side(calm, peers={"onnxruntime": peer}), side(slow, peers={"onnxruntime": slow_peer})
     found = change(compare(before, after), "latency")
     assert found.verdict == SAME
-    assert found.remark.startswith("against onnxruntime, itself 1.1")
+    assert found.remark.startswith("against onnxruntime, which itself took 1.1")
     # Another version of the peer, or another machine, is no control.
     for other in (replace(after, versions={"onnxruntime": "2"}), replace(after, cpu="other chip")):
         assert change(compare(before, other), "latency").verdict == WORSE
