@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional
 from device_agent.energy import Idle, Readings, counter_joules, counter_spans, trapezoid_joules
 
 _POLL_S = 1.0
+_LEAST_PARTS = 5
 
 
 class Sampler:
@@ -90,7 +91,7 @@ class Sampler:
 
 
 def idle_power(sensor: Any, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Idle:
-    """Power of the device without work: mean, and standard deviation over parts of about a second.
+    """Power of the device without work: mean, and standard deviation over parts of a second at most.
 
     Args:
         sensor: an available sensor.
@@ -102,13 +103,16 @@ def idle_power(sensor: Any, seconds: float, sleep: Callable[[float], None] = tim
     """
     sampler = Sampler(sensor)
     sampler.start()
+    # Before the first change of a counter nothing is known.
+    sleep(3.0 * sensor.period_s)
     start_s = time.monotonic()
     sleep(seconds)
     end_s = time.monotonic()
     readings = sampler.stop(end_s)
     whole = readings.trial(start_s, end_s, 1)
     spans = readings.samples if readings.counter is None else None
-    parts = max(2, min(int(seconds), int(whole.n_samples / 2) or 2))
+    # Two parts alone may agree by chance, and everything would be above idle then.
+    parts = max(2, min(max(_LEAST_PARTS, int(seconds)), whole.n_samples // 3))
     edges = [start_s + (end_s - start_s) * index / parts for index in range(parts + 1)]
     watts = []
     for begin, end in zip(edges, edges[1:]):

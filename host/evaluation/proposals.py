@@ -246,4 +246,8 @@ class Subject:
             measurement = self.bench.measure(self.task, trial.built)
         except (MeasureError, SessionLost) as error:
             reason = str(error)
+        if measurement is not None and not measurement.trusted:
+            # Its time would be compared with others that had the device's full speed.
+            reason = f"the device throttled ({', '.join(measurement.throttle_reasons)})"
+            measurement = None
         return Trial(trial.built, True, trial.made_s, measurement, time.perf_counter() - begin, reason)
