@@ -12,8 +12,9 @@ from host.errors import UserError
 KINDS = ("ssh", "emulated", "replay")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# The parts may end up in the user's ProxyCommand, which a shell reads: nothing that means something to it.
 _ADDRESS = re.compile(
-    r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<v6>[^\]\s]+)\]|(?P<host>[^@:\s\[\]]+))(?::(?P<port>\d+))?"
+    r"(?:(?P<user>[\w.+\\-]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w-]+)\]|(?P<host>\w[\w.-]*))(?::(?P<port>\d+))?"
 )
 _RESERVED = ("local", "replay", "tag")
 _LARGEST_PORT = 65535
@@ -86,7 +87,7 @@ def parse_address(text: str) -> tuple[str, str, int]:
     """
     found = _ADDRESS.fullmatch(text)
     port = int(found["port"] or 0) if found else 0
-    if found is None or port > _LARGEST_PORT or (found["host"] or "").startswith("-"):
+    if found is None or port > _LARGEST_PORT:
         raise UserError(f"--host {text!r} is no address; write it as user@address or user@address:port")
     return found["user"] or "", found["v6"] or found["host"], port
 

@@ -35,7 +35,7 @@ class Sshd:
     Args:
         folder: for its files.
         client: HOME of the client, whose key it accepts.
-        extra: further lines of its configuration.
+        extra: lines of its configuration that go before the others.
     """
 
     def __init__(self, folder: Path, client: Path, extra: tuple[str, ...] = ()) -> None:
@@ -54,6 +54,7 @@ class Sshd:
         subprocess.run(bare, check=True)
         programs = folder / "python" / "bin"
         lines = [
+            *extra,
             f"Port {self.port}",
             "ListenAddress 127.0.0.1",
             f"HostKey {self.host_key}",
@@ -66,7 +67,6 @@ class Sshd:
             "PermitRootLogin yes",
             "Subsystem sftp internal-sftp",
             f"SetEnv HOME={self.home} PATH={programs}:/usr/bin:/bin XDG_RUNTIME_DIR={folder}",
-            *extra,
         ]
         (folder / "config").write_text("\n".join(lines) + "\n")
         self._process: subprocess.Popen[bytes] | None = None

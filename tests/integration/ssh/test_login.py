@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from host.errors import DeviceError
 from host.ssh import Link
 from host.ssh import link as link_module
 from host.ssh.endpoint import endpoint_for
-from tests.integration.ssh.sshd import cutting, make_key
+from tests.integration.ssh.sshd import Sshd, cutting, make_key
 
 _RELAY = """
 import socket, sys, threading
@@ -110,6 +111,42 @@ def test_a_locked_key_is_named_with_what_unlocks_it_and_the_agent_serves_it(boar
     finally:
         agent.terminate()
         agent.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("PubkeyAuthentication no", "PasswordAuthentication yes"), "takes no keys, only .*password"),
+        (("PasswordAuthentication yes", "AuthorizedKeysFile none"), r"by password: ssh-copy-id -p \d+ "),
+        (
+            ("AuthenticationMethods publickey,password", "PasswordAuthentication yes"),
+            "wants password",
+        ),
+        (("MaxAuthTries 1", "AuthorizedKeysFile none"), "refuses|ended the login"),
+    ],
+)
+def test_logins_that_want_what_nobody_can_type(tmp_path, client_home, lines, message):
+    sshd = Sshd(tmp_path / "strict", client_home, lines)
+    sshd.start()
+    try:
+        sshd.accept_host_key()
+        assert re.search(message, _refusal(sshd))
+    finally:
+        sshd.stop()
+
+
+def test_forwarding_that_is_off_is_said(tmp_path, client_home):
+    sshd = Sshd(tmp_path / "strict", client_home, ("AllowTcpForwarding no",))
+    sshd.start()
+    try:
+        sshd.accept_host_key()
+        with (
+            Link.to("bench", "127.0.0.1", port=sshd.port) as link,
+            pytest.raises(ConnectionRefusedError, match="set AllowTcpForwarding yes"),
+        ):
+            link.dial(sshd.port)
+    finally:
+        sshd.stop()
 
 
 def test_another_identity_file(board, client_home):

@@ -120,7 +120,9 @@ def test_addresses(text, expected):
     assert parse_address(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "@host", "me@", "host:port", "a b", "-oProxyCommand=x", "host:123456"])
+@pytest.mark.parametrize(
+    "text", ["", "@host", "me@", "host:port", "a b", "-oProxyCommand=x", "host:123456", "x;y", "$(x)", "a`b`"]
+)
 def test_what_is_no_address(text):
     with pytest.raises(UserError, match="write it as user@address"):
         parse_address(text)
