@@ -17,6 +17,7 @@ from host.deployment.contest import Contest, Entrant, Terms, hold
 from host.deployment.diagnose import blame
 from host.deployment.finals import Field, hold_finals, require_sensor, variant_of
 from host.deployment.gpu import GPU, better_of, compiled_for_gpu
+from host.deployment.instructions import with_instructions
 from host.deployment.making import Maker, check_file, kernels_part, let_go, read_model, versions
 from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
 from host.deployment.processor import gpu_profile
@@ -189,6 +190,9 @@ class _Deployment:
         maker = replace(maker, profile=replace(profile, threads=variant.threads))
         entrants = self._entrants(model, variant)
         contest = hold(self._terms(model, maker, variant, made), entrants)
+        if self.device.emulated:
+            note = self.clock.progress.note
+            contest = with_instructions(contest, made, profile.board.architecture, note)
         choice = choose(contest, self.options, fallback)
         tasks = contest.timed(variant.tasks)
         directory = variant.path

@@ -1,0 +1,56 @@
+"""What emulated devices are made of, as far as nothing has to be emulated for it."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from host.emulation.cpio import CpioWriter
+from host.emulation.processors import emulated_board, processor
+from host.emulation.tools import tool
+from host.errors import UserError
+
+
+def test_the_kernels_archive_is_what_cpio_reads(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with CpioWriter(stream) as archive:
+        archive.folder("etc")
+        archive.file("etc/name", b"edgetlm\n", 0o600)
+        archive.link("etc/other", "name")
+    if (found := shutil.which("cpio")) is None:
+        pytest.fail("cpio is not installed: run scripts/system-packages")
+    subprocess.run(
+        [found, "-id", "--quiet"], input=stream.getvalue(), cwd=tmp_path, check=True, capture_output=True
+    )
+    assert (tmp_path / "etc" / "other").read_text() == "edgetlm\n"
+    assert (tmp_path / "etc" / "name").stat().st_mode & 0o777 == 0o600
+
+
+def test_boards_have_processors_that_the_emulator_knows() -> None:
+    assert processor(emulated_board("aarch64").name) == "cortex-a72"
+    assert "vlen=128" in processor(emulated_board("riscv64").name, 128)
+    assert processor(emulated_board("riscv64", "visionfive2").name) == "rv64,v=false"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "board", "said"),
+    [
+        ("mips", "", "aarch64, riscv64"),
+        ("aarch64", "rv64gcv", "raspberry_pi_5"),
+        ("riscv64", "spacemit_k1", "rv64gcv"),
+        ("aarch64", "none", "raspberry_pi_3"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(architecture: str, board: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        emulated_board(architecture, board)
+
+
+def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(UserError, match="apt-get install qemu-system-arm"):
+        tool("qemu-system-aarch64")
