@@ -156,7 +156,7 @@ def test_a_kernel_measured_by_a_throttled_device_is_marked(store_dir, tmp_path, 
         thread = threading.Thread(target=heat)
         thread.start()
         try:
-            hot = measure_kernel(session, faults, "fine", arguments, min_repeat_ms=50.0)
+            hot = measure_kernel(session, faults, "fine", arguments, min_repeat_ms=300.0)
         finally:
             stop.set()
             thread.join()
