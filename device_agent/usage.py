@@ -60,6 +60,7 @@ def from_proc(pid: int) -> Usage:
             pages = int(file.read().split()[1])
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return Usage(pages * _PAGE_BYTES, (int(fields[11]) + int(fields[12])) / _TICKS_PER_S)
+        user_s, kernel_s = int(fields[11]) / _TICKS_PER_S, int(fields[12]) / _TICKS_PER_S
+        return Usage(pages * _PAGE_BYTES, user_s + kernel_s)
     except (OSError, IndexError):
         return Usage(0, 0.0)
