@@ -22,6 +22,8 @@ _KERNEL = "edgetlm.kernel"
 _RETRIES = 1
 _COOL_S = 30.0
 _PATTERN_ELEMENTS = 4096
+# DLPack's numbers of devices.
+_CPU, _CUDA = 1, 2
 _FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
 
 
@@ -38,9 +40,9 @@ def _pattern(dtype: str, seed: int) -> bytes:
     return bytes(_PATTERN_ELEMENTS)
 
 
-def random_tensor(shape: Sequence[int], dtype: str, seed: int) -> Any:
+def random_tensor(shape: Sequence[int], dtype: str, seed: int, device: Any = None) -> Any:
     """A tensor of seeded normal numbers (of a repeated pattern); integers and booleans are 0."""
-    tensor = ffi.empty(shape, dtype)
+    tensor = ffi.empty(shape, dtype, device)
     size = tensor_bytes(shape, dtype)
     pattern = _pattern(dtype, seed)
     ffi.copy_from_buffer(tensor, (pattern * (size // len(pattern) + 1))[:size])
@@ -71,7 +73,8 @@ class KernelMeter:
                 `min_repeat_ms` (length of a sample, at least), `max_s` (stop early; one sample is
                 always taken), `flush_bytes` (cache to clear before each sample, which is one call then),
                 `retries` (measure so often again, after cooling for `cool_s` at most, where the device
-                throttled), `seed`, and `arguments` ([shape, dtype] each) where no tensors are given.
+                throttled), `seed`, `device` ("cuda", else the CPU), and `arguments` ([shape, dtype] each)
+                where no tensors are given.
             arguments: tensors to call it with.
 
         Returns:
@@ -80,8 +83,9 @@ class KernelMeter:
         """
         plan: Dict[str, Any] = json.loads(specification)
         seed = int(plan.get("seed", 0))
+        device = ffi.device_of(str(plan.get("device", "cpu")))
         tensors = list(arguments) or [
-            random_tensor(shape, dtype, seed + index)
+            random_tensor(shape, dtype, seed + index, device)
             for index, (shape, dtype) in enumerate(plan["arguments"])
         ]
         terms: Optional[Dict[str, Any]] = {
@@ -103,14 +107,19 @@ class KernelMeter:
     def _times(self, module: Any, name: str, plan: Dict[str, Any], tensors: List[Any]) -> List[float]:
         # Kernels of a whole model lie in a module that its library imports.
         function = module.get_function(name, query_imports=True)
+        on_gpu = plan.get("device") == "cuda"
+        kind = _CUDA if on_gpu else _CPU
+        device = ffi.device_of("cuda" if on_gpu else "cpu")
         begin = time.perf_counter()
         function(*tensors)
+        ffi.synchronise(device)
         first = time.perf_counter() - begin
         limit = float(plan.get("max_s", 10.0))
         if first >= limit:
             return [first]
         begin = time.perf_counter()
         function(*tensors)
+        ffi.synchronise(device)
         once = max(time.perf_counter() - begin, 1e-9)
         flush = int(plan.get("flush_bytes", 0))
         shortest = 0.0 if flush else float(plan.get("min_repeat_ms", 0)) * 1e-3
@@ -119,7 +128,7 @@ class KernelMeter:
         # The evaluator takes a module's own functions or global ones.
         self._runtime.register_global_func(_KERNEL, function, override=True)
         try:
-            evaluator = self._evaluator(None, _KERNEL, 1, 0, number, repeat, 0, 100, 0, 1, flush, "")
+            evaluator = self._evaluator(None, _KERNEL, kind, 0, number, repeat, 0, 100, 0, 1, flush, "")
             raw = bytes(evaluator(*tensors))
         finally:
             self._runtime.remove_global_func(_KERNEL)

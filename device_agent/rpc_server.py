@@ -21,6 +21,8 @@ from device_agent.wire import AgentError
 MAGIC = 0xFF271
 _MAX_KEY_BYTES = 4096
 _NAME = b"server:edgetlm"
+# How a library says that it holds cubins: the length of a text, and the text.
+_CUBINS = struct.pack("<Q", 5) + b"cubin"
 # The three answers to a handshake.
 WELCOME = struct.pack("<ii", MAGIC, len(_NAME)) + _NAME
 DUPLICATE = struct.pack("<i", MAGIC + 1)
@@ -57,8 +59,12 @@ def register(workdir: str, meter: KernelMeter) -> None:
         return path
 
     def load_module(name: str) -> Any:
+        path = work_path(name)
+        with open(path, "rb") as file:
+            if _CUBINS in file.read():
+                ffi.load_cuda()
         # Not kept alive: a search loads thousands of kernels, and none of them creates objects.
-        return runtime.load_module(work_path(name), keep_module_alive=False)
+        return runtime.load_module(path, keep_module_alive=False)
 
     def upload(name: str, data: bytes) -> None:
         # TVM's own leaves a part of the file where the disk is full, and says nothing.

@@ -7,7 +7,7 @@ from host.build.kernel import KernelObject, compile_kernel
 from host.build.linker import build_kernel_library
 from host.build.model import BuildStats, Progress, build_model
 from host.build.nvrtc import Cubin, Nvrtc, Resources
-from host.build.target import architecture_of, target_for
+from host.build.target import architecture_of, cuda_major, target_for
 
 __all__ = [
     "BuildStats",
@@ -25,6 +25,7 @@ __all__ = [
     "cache_root",
     "compile_cuda",
     "compile_kernel",
+    "cuda_major",
     "default_schedule",
     "target_for",
 ]

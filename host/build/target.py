@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 
+from host.build.nvrtc import MAJORS
 from host.errors import BuildError
 from targets import Board
 
@@ -44,7 +47,8 @@ def target_for(board: Board) -> tvm.target.Target:
             f"{target.attrs.get('mtriple', 'missing')}; correct tvm_target in targets/"
         )
     feature = _vector_feature(board)
-    if feature and not tvm.target.codegen.target_has_features(feature, target):
+    processor = target if target.host is None else target.host
+    if feature and not tvm.target.codegen.target_has_features(feature, processor):
         raise BuildError(
             f"board {board.name}: schedules are made for vectors of {board.hardware.vector_bits} bits, but"
             f" its target has no {feature}; correct mcpu or mattr of tvm_target, or vector_bits"
@@ -58,6 +62,16 @@ def _vector_feature(board: Board) -> str:
         name for bits, name in _VECTOR_FEATURES[board.architecture] if board.hardware.vector_bits >= bits
     ]
     return needed[-1] if needed else ""
+
+
+def cuda_major(software: Mapping[str, str]) -> int:
+    """CUDA major version that cubins for a device are of; 12 where its software does not say.
+
+    Args:
+        software: versions by name, as in a device's profile.
+    """
+    major = software.get("cuda", "").split(".")[0]
+    return int(major) if major.isdigit() and int(major) in MAJORS else 12
 
 
 def architecture_of(target: tvm.target.Target) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from host.deployment.clock import StageClock
-from host.deployment.processor import cuda_major
 from host.deployment.result import TaskOutcome
 from host.errors import BuildError, EdgeError, LoweringError, ScheduleError
 from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Task
@@ -132,7 +131,7 @@ def build(
     Raises:
         BuildError: a kernel does not compile or linking fails.
     """
-    from host.build import KernelCache, build_model
+    from host.build import KernelCache, build_model, cuda_major
 
     with clock.stage("build"), defects_as(BuildError, f"building {lowered.name}"):
         kernels, failed = _scheduled(lowered.tasks, plan)
@@ -143,7 +142,7 @@ def build(
             lambda done, total, _: clock.progress.advance(done, total),
             lanes=profile.hardware.lanes,
             cache=KernelCache(),
-            cuda_major=cuda_major(profile),
+            cuda_major=cuda_major(profile.software),
         )
     tasks = _outcomes(lowered.tasks, plan, failed, set(stats.defaulted))
     return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, plan=plan)

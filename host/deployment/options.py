@@ -96,9 +96,8 @@ class CompileOptions:
             raise UserError("--dtype fp16 does not go with a range of lengths: leave one of them out")
         if self.processor not in PROCESSORS:
             raise UserError(f"no processor {self.processor!r}: use {', '.join(PROCESSORS)}")
-        if self.processor == "gpu" and (self.ranged or self.tuned):
-            asked = "a range of lengths" if self.ranged else "measuring kernels (--trials, --budget)"
-            raise UserError(f"--processor gpu does not go with {asked}: leave one of them out")
+        if self.processor == "gpu" and self.ranged:
+            raise UserError("--processor gpu does not go with a range of lengths: leave one of them out")
         if self.threads < 0:
             raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
         if self.trials < 0:

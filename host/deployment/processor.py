@@ -68,13 +68,6 @@ def why_no_gpu(profile: DeviceProfile, cuda: str = "") -> str:
     return ""
 
 
-def cuda_major(profile: DeviceProfile) -> int:
-    """CUDA major version of the cubins of a profile that `gpu_profile` gave; 12 where it is the CPU's."""
-    version = profile.software.get("cuda", "")
-    major = version.split(".")[0]
-    return int(major) if major.isdigit() and int(major) in CUDA_MAJORS else 12
-
-
 def _without_gpu(board: Board) -> str:
     if board.name == "jetson_nano":
         return "the first Jetson Nano ends with JetPack 4, and programs are made for CUDA 11 and newer"

@@ -49,6 +49,7 @@ class KernelRunner:
         max_s: float = 10.0,
         flush_bytes: int = 0,
         seed: int = 0,
+        device: str = "cpu",
     ) -> Measurement:
         """Time one kernel with random arguments, made on the device.
 
@@ -63,6 +64,7 @@ class KernelRunner:
             flush_bytes: clear so much cache before each sample, which is one call then; 0 keeps the
                 caches warm.
             seed: of the arguments.
+            device: "cpu", or "cuda" for a kernel of the GPU.
 
         Raises:
             MeasureError: the kernel cannot be loaded or refuses its arguments.
@@ -75,6 +77,7 @@ class KernelRunner:
             "max_s": max_s,
             "flush_bytes": flush_bytes,
             "seed": seed,
+            "device": device,
             "arguments": [[list(shape), dtype] for shape, dtype in arguments],
         }
         try:

@@ -56,7 +56,7 @@ class DeviceBench:
 
     def build(self, task: TuningTask, candidate: Candidate) -> Path:
         """See `Bench.build`."""
-        from host.build import KernelCache, build_kernel_library, target_for
+        from host.build import KernelCache, build_cuda_library, build_kernel_library, cuda_major, target_for
         from host.space import scheduled_function
 
         try:
@@ -64,7 +64,11 @@ class DeviceBench:
         except (RuntimeError, TypeError, ValueError) as error:
             raise ScheduleError(f"{task.name}: {error}") from error
         library = self._folder / f"candidate-{next(self._numbers)}.so"
-        build_kernel_library({task.name: function}, library, target_for(self._profile.board), KernelCache())
+        functions, target = {task.name: function}, target_for(self._profile.board)
+        if self._profile.hardware.gpu is not None:
+            build_cuda_library(functions, library, target, KernelCache(), cuda_major(self._profile.software))
+        else:
+            build_kernel_library(functions, library, target, KernelCache())
         return library
 
     def measured(self, items: Sequence[Item], more: Callable[[], bool]) -> Iterator[Outcome]:

@@ -3,6 +3,7 @@
 #include <builtin_fp16.h>
 #include <string.h>
 #include <tvm/ffi/error.h>
+#include <tvm/runtime/device_api.h>
 #include <tvm/runtime/timer.h>
 
 #include <algorithm>
@@ -48,14 +49,22 @@ std::string pattern(const std::string& dtype, uint64_t seed) {
   return bytes;
 }
 
+// Waits until a device has done what it was asked to do.
+void synchronise(DLDevice device) { tvm::runtime::DeviceAPI::Get(device)->StreamSync(device, nullptr); }
+
 // A tensor of seeded normal numbers (of a repeated pattern); integers and booleans are 0.
-tvm::runtime::Tensor random_tensor(const std::vector<int64_t>& shape, const std::string& dtype, uint64_t seed) {
+tvm::runtime::Tensor random_tensor(const std::vector<int64_t>& shape, const std::string& dtype, uint64_t seed,
+                                   DLDevice device) {
   tvm::runtime::Tensor tensor = empty_tensor(shape, dtype);
   const size_t size = tensor_bytes(shape, dtype);
   const std::string bytes = pattern(dtype, seed);
   char* data = static_cast<char*>(tensor->data);
   for (size_t at = 0; at < size; at += bytes.size()) memcpy(data + at, bytes.data(), std::min(bytes.size(), size - at));
-  return tensor;
+  if (device.device_type == kDLCPU) return tensor;
+  tvm::runtime::Tensor copy = tvm::runtime::Tensor::Empty(ffi::Shape(shape), tensor->dtype, device);
+  copy.CopyFrom(tensor);
+  synchronise(device);
+  return copy;
 }
 
 double number_in(const JsonObject& plan, const char* name, double standard) {
@@ -63,25 +72,26 @@ double number_in(const JsonObject& plan, const char* name, double standard) {
   return value == nullptr ? standard : number_of(value);
 }
 
-double call_once(const ffi::Function& function, const std::vector<ffi::AnyView>& arguments) {
+double call_once(const ffi::Function& function, const std::vector<ffi::AnyView>& arguments, DLDevice device) {
   ffi::Any result;
   const double begin = seconds_now();
   function.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  synchronise(device);
   return seconds_now() - begin;
 }
 
 std::vector<double> times_of(const ffi::Function& function, const JsonObject& plan,
-                             const std::vector<ffi::AnyView>& arguments) {
-  const double limit = number_in(plan, "max_s", 10.0), first = call_once(function, arguments);
+                             const std::vector<ffi::AnyView>& arguments, DLDevice device) {
+  const double limit = number_in(plan, "max_s", 10.0), first = call_once(function, arguments, device);
   if (first >= limit) return {first};
-  const double once = std::max(call_once(function, arguments), 1e-9);
+  const double once = std::max(call_once(function, arguments, device), 1e-9);
   const int flush = static_cast<int>(number_in(plan, "flush_bytes", 0));
   const double shortest = flush ? 0.0 : number_in(plan, "min_repeat_ms", 0) * 1e-3;
   const double number = std::max(number_in(plan, "number", 1), std::ceil(shortest / once));
   const double affordable = std::floor((limit - first) / (number * once));
   const double repeat = std::max(1.0, std::min(number_in(plan, "repeat", 5), affordable));
   const ffi::Function evaluator = tvm::runtime::WrapTimeEvaluator(
-      function, DLDevice{kDLCPU, 0}, static_cast<int>(number), static_cast<int>(repeat), 0, 100, 0, 1, flush,
+      function, device, static_cast<int>(number), static_cast<int>(repeat), 0, 100, 0, 1, flush,
       ffi::Function(nullptr));
   ffi::Any result;
   evaluator.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
@@ -96,12 +106,14 @@ std::vector<double> times_of(const ffi::Function& function, const JsonObject& pl
 std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& name,
                            const std::string& specification, std::vector<ffi::AnyView> arguments) {
   const JsonObject plan = object_of(parse_json(specification));
+  const Json kind = find(plan, "device");
+  const DLDevice device{kind.as<ffi::String>().value_or("") == "cuda" ? kDLCUDA : kDLCPU, 0};
   std::vector<tvm::runtime::Tensor> made;
   if (arguments.empty()) {
     uint64_t seed = static_cast<uint64_t>(number_in(plan, "seed", 0));
     for (const Json& entry : array_of(at(plan, "arguments"))) {
       const JsonArray argument = array_of(entry);
-      made.push_back(random_tensor(integers_of(argument[0]), text_of(argument[1]), seed++));
+      made.push_back(random_tensor(integers_of(argument[0]), text_of(argument[1]), seed++, device));
     }
     arguments.assign(made.begin(), made.end());
   }
@@ -114,7 +126,7 @@ std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& 
   const auto take = [&](double) {
     Window window;
     window.start_s = seconds_now();
-    window.times_s = times_of(*function, plan, arguments);
+    window.times_s = times_of(*function, plan, arguments, device);
     window.end_s = seconds_now();
     window.runs = static_cast<int64_t>(window.times_s.size());
     return window;

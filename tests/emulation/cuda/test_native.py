@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from host import bundle
-from host.errors import EngineError
+from host.build import build_cuda_library
+from host.errors import EngineError, MeasureError, SessionLost
+from host.measure.kernels import KernelRunner
 from host.transport.device import Device
 from tests.emulation.cuda import emulated
 from tests.emulation.cuda.test_bundles import gpu_bundle, masked
 from tests.integration.native.conftest import NativeAgent
 from tests.shared_cache import executor_for
+from tests.unit.build.test_cuda import scaled, target
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +54,23 @@ def test_model_computes_on_the_gpu(connected: Device, model: Path, tmp_path: Pat
         kernels = session.profile(case.inputs, runs=2)
         assert len(kernels) >= 3
         assert all(kernel.seconds > 0 for kernel in kernels.values())
+
+
+def test_kernel_is_timed_on_the_gpu(
+    connected: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.emulated_driver(tmp_path / "driver")
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    library = tmp_path / "kernel.so"
+    build_cuda_library({"double": scaled(2.0)}, library, target(machine="x86_64"))
+    arguments = [((64,), "float32"), ((64,), "float32")]
+    with connected.open_session("tvm", threads=1) as session, KernelRunner(session) as runner:
+        measured = runner.measure(library, "double", arguments, min_repeat_ms=1.0, device="cuda")
+        assert len(measured.times_s) == 5
+        assert all(seconds > 0 for seconds in measured.times_s)
+        # On the CPU's memory the driver's addresses are no addresses.
+        with pytest.raises((MeasureError, SessionLost)):
+            runner.measure(library, "double", arguments, min_repeat_ms=1.0, device="cpu")
 
 
 def test_board_without_a_driver_says_so(connected: Device, model: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from host.build import cuda_major
 from host.deployment.clock import StageClock
 from host.deployment.deploy import compile_bundle
 from host.deployment.gpu import GPU, better_of
 from host.deployment.options import CompileOptions, Silence
-from host.deployment.processor import cuda_major, gpu_profile, why_no_gpu
+from host.deployment.processor import gpu_profile, why_no_gpu
 from host.deployment.variants import FASTEST, Variant
 from host.errors import EngineError, UserError
 from host.measure.paired import PairedResult
@@ -44,7 +45,7 @@ def test_programs_for_the_cuda_of_the_board(
     target: str, software: dict[str, str], cuda: str, major: int
 ) -> None:
     on_gpu = gpu_profile(profile(target, **software), cuda)
-    assert cuda_major(on_gpu) == major
+    assert cuda_major(on_gpu.software) == major
     assert on_gpu.hardware.gpu == on_gpu.board.gpu
     assert on_gpu.board.tvm_target["kind"] == "cuda"
 
@@ -169,5 +170,5 @@ def test_a_gpu_that_is_wrong_or_fails_is_out(monkeypatch: pytest.MonkeyPatch) ->
 def test_unknown_processor_is_refused() -> None:
     with pytest.raises(UserError, match="no processor 'npu'"):
         CompileOptions(model=Path("m"), processor="npu").check()
-    with pytest.raises(UserError, match="--processor gpu does not go with measuring kernels"):
-        CompileOptions(model=Path("m"), processor="gpu", trials=3).check()
+    with pytest.raises(UserError, match="--processor gpu does not go with a range of lengths"):
+        CompileOptions(model=Path("m"), processor="gpu", shapes={"n": ((1, 8),)}).check()

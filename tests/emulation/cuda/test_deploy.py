@@ -1,0 +1,90 @@
+"""`sdk deploy` to a machine with an emulated GPU: chosen, tuned, installed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import targets.x86_64
+from host.deployment import DeployOptions, deploy
+from host.deployment.options import Silence
+from targets import Board, MachineDescription
+from targets.nvidia import ORIN_NANO
+from tests.emulation.cuda import emulated
+from tests.integration.small_models import convnet
+
+
+class Notes(Silence):
+    """Progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine has the GPU of an Orin Nano, and its agent finds CUDA 12.6."""
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    for name, value in emulated.machine_with_gpu(tmp_path / "machine").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("EDGETLM_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    real = targets.x86_64.resolve
+
+    def resolve(description: MachineDescription, restrict: str = "") -> Board:
+        return replace(real(description, restrict), gpu=ORIN_NANO)
+
+    monkeypatch.setattr(targets.x86_64, "resolve", resolve)
+    monkeypatch.setattr("device_agent.jetson.software", lambda root: {"cuda": "12.6"})
+    monkeypatch.setattr("host.transport.device.Device.describe", _with_cuda())
+    yield
+
+
+def _with_cuda() -> Any:
+    from host.transport.device import Device
+
+    real = Device.describe
+
+    def describe(self: Device) -> MachineDescription:
+        found = real(self)
+        return replace(found, software={**found.software, "cuda": "12.6"})
+
+    return describe
+
+
+def deployed(tmp_path: Path, **options: Any) -> tuple[Any, list[str], dict[str, Any]]:
+    notes = Notes()
+    model = convnet(tmp_path / "model.onnx")
+    terms = DeployOptions(model=model, backend="tvm", threads=1, rounds=6, **options)
+    result = deploy(terms, notes)
+    manifest = json.loads((result.bundle / "manifest.json").read_text())
+    return result, notes.texts, manifest
+
+
+def test_auto_measures_both_and_takes_the_better(tmp_path: Path) -> None:
+    _, notes, manifest = deployed(tmp_path)
+    (verdict,) = [text for text in notes if text.startswith("latency, CPU over GPU:")]
+    # Threads one after the other are slower than the CPU's own program.
+    assert verdict.endswith("the CPU is taken")
+    assert manifest["target"]["kind"] == "llvm"
+
+
+def test_gpu_is_tuned_verified_and_installed(tmp_path: Path) -> None:
+    result, _, manifest = deployed(tmp_path, processor="gpu", trials=6, train=False)
+    assert manifest["target"]["kind"] == "cuda"
+    assert result.contenders["tvm"].verification.passed
+    assert result.tuning is not None
+    assert result.tuning.measured_now > 0
+    assert all(seconds > 0 for _, seconds in result.tuning.curve)
+    measured = [kernel for kernel in manifest["kernels"] if kernel["rule"].startswith("cuda_")]
+    assert measured
+    assert all(kernel["latency_us"] > 0 for kernel in measured)
