@@ -185,6 +185,6 @@ def _permission(path: str) -> str:
     folder = os.path.dirname(os.path.dirname(path))
     return (
         "no permission to change %s; on the device type: sudo chown $USER %s/policy*/scaling_{governor,"
-        "min_freq,max_freq} (until it restarts; for good: device-agent unit --system --power-modes)"
-        % (path, folder)
+        "min_freq,max_freq} (until it restarts), or on the host: sdk devices install-agent NAME "
+        "--power-modes" % (path, folder)
     )

@@ -76,7 +76,12 @@ class NvpModel:
             return None
         try:
             self._run([*self._elevate, "-l", str(self._program), "-m", "0"])
-        except AgentError:
+        except AgentError as error:
+            if "no new privileges" in str(error).lower():
+                return (
+                    "the agent's unit keeps it from sudo; install it from the host with: "
+                    "sdk devices install-agent NAME --power-modes"
+                )
             return (
                 'only root sets power modes; on the device type: echo "$USER ALL=(root) NOPASSWD: '
                 '/usr/sbin/nvpmodel" | sudo tee /etc/sudoers.d/edgetlm'

@@ -291,3 +291,12 @@ def test_modes_that_could_not_be_restored_are_tried_again(board, monkeypatch):
     keeper.set(Client(2, "bob@bench"), "cpu-50%")
     keeper.restore(Client(2, "bob@bench"))
     assert contents(board) == before
+
+
+def test_a_unit_that_keeps_the_agent_from_sudo_is_named(board, tmp_path):
+    sudo = tmp_path / "sudo"
+    message = 'sudo: The "no new privileges" flag is set, which prevents sudo from running as root.'
+    sudo.write_text(f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
+    sudo.chmod(0o755)
+    with pytest.raises(AgentError, match=r"keeps it from sudo.*install-agent NAME --power-modes"):
+        modes_of(board, elevate=[str(sudo), "-n"]).set("7W")
