@@ -27,7 +27,7 @@ class PowerPoint:
     """One variant of the model in one power mode.
 
     Attributes:
-        variant: its name ("fastest", "least traffic", "untuned", or an engine's).
+        variant: its name ("fastest programs", "least traffic", "untuned", or an engine's).
         threads: that it used.
         mode: the power mode by name, "" where the device has none.
         candidate: whether it may be deployed; others are shown beside it (the untuned model).
@@ -282,7 +282,7 @@ def take(points: Sequence[PowerPoint], objective: str, cap_w: float | None = Non
         if (point.value(objective) or 0.0) < (best.value(objective) or 0.0):
             best = point
             why = (
-                f"{point.name} {OBJECTIVES[objective]} than the fastest: {ratio.value:.3f} times, "
+                f"{point.name} {OBJECTIVES[objective]} than the fastest variant: {ratio.value:.3f} times, "
                 f"95% bound {ratio.low:.3f} to {ratio.high:.3f}"
             )
     if why:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from host.space import DesignSpace
     from targets import HardwareModel
 
-FASTEST, FRUGAL, UNTUNED = "fastest", "least traffic", "untuned"
+FASTEST, FRUGAL, UNTUNED = "fastest programs", "least traffic", "untuned"
 # A program within so much of its task's fastest may be taken for needing less energy.
 _NEARLY = 1.05
 # Less than this is no reason to take a slower program.

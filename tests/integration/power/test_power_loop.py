@@ -105,7 +105,7 @@ def test_a_cap_that_no_variant_keeps_names_the_closest(
     code, figures, _ = deployed(tmp_path, "--device", device, "--power-cap", "2.5", "--threads", "1")
     printed = capsys.readouterr().err
     assert (code, figures) == (1, {})
-    assert "--power-cap 2.5: no variant stays below it; the closest is fastest, 1 thread" in printed
+    assert "--power-cap 2.5: no variant stays below it; the closest is fastest programs, 1 thread" in printed
     assert "at the board boundary" in printed and printed.count("\n") == 1
 
 
@@ -163,7 +163,7 @@ def test_a_tuning_ends_with_before_and_after(tmp_path: Path, capsys: pytest.Capt
     assert content["schema"] == "edgetlm.tune/2"
     power = content["power"]
     assert power["objective"] == "edp"
-    assert {point["variant"] for point in power["points"]} >= {"fastest", "untuned"}
+    assert {point["variant"] for point in power["points"]} >= {"fastest programs", "untuned"}
     assert power["gain"]["low"] <= 1.0 <= power["gain"]["high"]
     assert power["energy_gain"]["value"] == pytest.approx(1.0, abs=0.02)
     page = page_in_browser(report, tmp_path / "profile")

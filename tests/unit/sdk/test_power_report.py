@@ -35,7 +35,7 @@ def test_the_charts_are_drawn_in_a_browser(tmp_path: Path) -> None:
 def test_the_page_says_what_was_taken_and_why() -> None:
     html = render(deployment(sweep(cap_w=7.0)))
     for text in (
-        "Least traffic, 2 threads, 15W needs less energy than the fastest: 0.833 times",
+        "Least traffic, 2 threads, 15W needs less energy than the fastest variant: 0.833 times",
         "Power cap: 7 W mean gross power at the boundary board",
         "the untuned model takes 1.22 times as long",
         "needs 1.75 times the energy",
