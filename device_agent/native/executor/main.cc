@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -27,7 +28,9 @@ int main() {
   // Libraries print to stdout; the daemon's pipe is kept from them.
   edgetlm::Status status(dup(STDOUT_FILENO));
   dup2(STDERR_FILENO, STDOUT_FILENO);
+  // Both are told by the call that fails.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   // Left alone, the C library takes a large upload for usual and keeps its memory.
   mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   std::string line;
@@ -36,6 +39,9 @@ int main() {
     const edgetlm::Specification specification =
         edgetlm::specification_of(edgetlm::object_of(edgetlm::parse_json(line)));
     die_with_parent(specification.parent);
+    // A model that crashes says why; its memory would fill the board's card.
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_CORE, &none);
     edgetlm::Server(specification, &status).run();
   } catch (const edgetlm::AgentError& error) {
     status.announce(edgetlm::error_reply(error.kind(), error.what()).fields);

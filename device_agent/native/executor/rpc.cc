@@ -1,6 +1,7 @@
 #include "executor/rpc.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <runtime/rpc/rpc_endpoint.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -87,6 +89,25 @@ std::string work_path(const std::string& folder, const std::string& name) {
   return path;
 }
 
+// Writes an upload whole or not at all; TVM's own leaves a part where the disk is full, and says nothing.
+void write_upload(const std::string& path, const ffi::Bytes& data) {
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  int error = file.number() < 0 ? errno : 0;
+  for (size_t written = 0; error == 0 && written < data.size();) {
+    const ssize_t count = write(file.number(), data.data() + written, data.size() - written);
+    if (count >= 0) written += static_cast<size_t>(count);
+    if (count < 0 && errno != EINTR) error = errno;
+  }
+  if (error == 0) return;
+  if (file.number() >= 0) unlink(path.c_str());
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    TVM_FFI_THROW(RuntimeError) << "no space left on the device for " << name
+                                << "; remove bundles or free some";
+  }
+  TVM_FFI_THROW(RuntimeError) << name << " cannot be written: " << strerror(error);
+}
+
 }  // namespace
 
 bool equal_secret(const std::string& given, const std::string& secret) {
@@ -135,6 +156,11 @@ void register_rpc(const std::string& folder, Meter* meter) {
   ffi::Function::SetGlobal("tvm.rpc.server.load_module",
                            ffi::Function::FromTyped([real](const ffi::String& name) {
                              return ffi::Module::LoadFromFile(work_path(real, std::string(name)));
+                           }),
+                           true);
+  ffi::Function::SetGlobal("tvm.rpc.server.upload",
+                           ffi::Function::FromTyped([real](const ffi::String& name, const ffi::Bytes& data) {
+                             write_upload(work_path(real, std::string(name)), data);
                            }),
                            true);
   const auto measure = [meter](ffi::PackedArgs arguments, ffi::Any* result) {

@@ -352,3 +352,16 @@ def test_a_large_upload_is_not_kept_in_memory(executor, tmp_path):
     assert resident_mb(executor.pid) <= before + 5
     assert session.download("large") == bytes(20_000_000)
     session.get_function("CloseRPCConnection")()
+
+
+def test_an_upload_that_does_not_fit_leaves_nothing(executable, tmp_path):
+    from tvm import rpc
+
+    limited = ["/bin/sh", "-c", f"ulimit -f 2000; exec {executable}"]
+    with Executor(limited, tmp_path / "session") as running:
+        session = rpc.connect("127.0.0.1", running.port, key=KEY)
+        with pytest.raises(Exception, match="no space left on the device for large; remove bundles"):
+            session.upload(bytearray(3_000_000), "large")
+        session.upload(bytearray(10), "small")
+        assert [path.name for path in (tmp_path / "session").iterdir()] == ["small"]
+        session.get_function("CloseRPCConnection")()
