@@ -75,21 +75,6 @@ def test_a_model_gives_what_the_original_runtime_gives(label: str, start: Start,
         assert reply["complete"] and len(values) >= len(reply["calls"]) > 1
 
 
-def test_mobilenet_runs_with_vectors(start: Start, tmp_path: Path, mobilenet: Path) -> None:
-    output = tmp_path / "bundle"
-    manifest = sdk.compile(mobilenet, output=output, target="rv64gcv", threads=1, backend="tvm")
-    with start(board_of("rv64gcv"), "rv64,v=true,vlen=256") as running:
-        check_golden(running, output, manifest)
-
-
-@pytest.fixture
-def mobilenet(tmp_path: Path) -> Path:
-    """MobileNetV2 as an ONNX file."""
-    from tests.models.export import export
-
-    return export("mobilenetv2", tmp_path / "models", "onnx")
-
-
 @pytest.mark.parametrize("label", PROGRAMS)
 def test_a_kernel_is_called_over_rpc(label: str, start: Start, tmp_path: Path) -> None:
     name, processor = PROGRAMS[label]
