@@ -73,6 +73,32 @@ class Boards:
         """Another connection takes the place of the lead's lost one."""
         self.lead = device
 
+    def ready(self) -> Device:
+        """The lead if it still answers; else it or another one, connected anew, which leads from now on.
+
+        Raises:
+            DeviceError: none of them answers.
+        """
+        try:
+            self.lead.state()
+        except DeviceError as error:
+            reason = error
+        else:
+            return self.lead
+        self.lead.close()
+        for name in (self._lead, *(name for name in self._names if name != self._lead)):
+            found = self._answer(name)
+            if isinstance(found, DeviceError):
+                reason = found
+                continue
+            self._devices[name] = self.lead = found
+            require_alike(self._lead, self._machine, name, found)
+            if name != self._lead:
+                self._note(f"{self._lead} does not answer: {name} goes on in its place")
+                self._lead = name
+            return found
+        raise reason
+
     def others(self, profile: DeviceProfile) -> tuple[Unit, ...]:
         """The devices beside the lead, those too that did not answer yet; whoever gets them closes them."""
         names = [name for name in self._names if name != self._lead]

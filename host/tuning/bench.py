@@ -12,7 +12,7 @@ from host.model import Candidate, DeviceProfile
 from host.tuning.fleet import Fleet
 from host.tuning.pool import OneBoard, Pool, one_line
 from host.tuning.reconnect import Patience
-from host.tuning.speeds import TOLERANCE, Speeds
+from host.tuning.speeds import Speeds
 from host.tuning.tasks import Item, Outcome, TuningTask
 from host.tuning.unit import Unit
 
@@ -31,7 +31,7 @@ class DeviceBench:
         references: programs to tell the boards' speeds by, those that count most first; one board needs
             none.
         patience: with boards that went away.
-        tolerance: share by which a board may be off the others.
+        speeds: judges several boards by the references.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class DeviceBench:
         note: Callable[[str], None],
         references: Sequence[tuple[TuningTask, Candidate]] = (),
         patience: Patience | None = None,
-        tolerance: float = TOLERANCE,
+        speeds: Speeds | None = None,
     ) -> None:
         self._profile = profile
         self._folder = folder
@@ -52,7 +52,7 @@ class DeviceBench:
         if len(units) == 1:
             self._pool: Pool = OneBoard(units[0], note, patience)
         else:
-            self._pool = Fleet(units, note, patience, self._built(references), Speeds(tolerance))
+            self._pool = Fleet(units, note, patience, self._built(references), speeds or Speeds())
 
     def build(self, task: TuningTask, candidate: Candidate) -> Path:
         """See `Bench.build`."""

@@ -204,7 +204,12 @@ class Fleet:
             return False
         if speeds.usable(lane.unit.name):
             return lane.measured >= speeds.every
-        return self._queue.outcomes >= lane.rest
+        # Where nobody else measures, an odd board is better than none: a new look takes it as the fleet.
+        others = any(
+            one is not lane and one.away_since is None and speeds.usable(one.unit.name)
+            for one in self._queue.lanes
+        )
+        return not others or self._queue.outcomes >= lane.rest
 
     def _look(self, lane: Lane) -> None:
         """Time the reference programs on a board.

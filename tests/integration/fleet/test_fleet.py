@@ -107,6 +107,22 @@ def test_a_board_that_does_not_answer_at_the_start_is_done_without(
     assert "left: no route to host; look at its cable; the others begin without it" in saboteur.notes
 
 
+def test_a_board_that_never_comes_back_is_replaced_at_the_end_too(tmp_path: Path, boards: LocalFleet) -> None:
+    class Gone(Saboteur):
+        def advance(self, done: int, total: int) -> None:
+            if (done, total) == (4, 12):
+                super().advance(4, 16)
+
+    options = DeployOptions(
+        perceptron(tmp_path / "net.onnx"), threads=1, trials=12, train=False, device="left,right"
+    )
+    saboteur = Gone(boards, "left")
+    result = tune_model(options, saboteur)
+    assert result.tuning.trials == 12
+    assert result.power is not None, "the tuned model was measured on the other board"
+    assert "left does not answer: right goes on in its place" in saboteur.notes
+
+
 def test_boards_of_two_kinds_are_refused_with_the_reason(
     tmp_path: Path, boards: LocalFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

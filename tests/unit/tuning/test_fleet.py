@@ -249,6 +249,22 @@ def test_times_are_those_of_the_fleet_and_an_odd_unit_measures_nothing(tmp_path:
             assert by_unit[name].measurement.median_s == pytest.approx(middle)
 
 
+def test_an_odd_unit_goes_on_where_it_is_the_only_one_left(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def leave(unit: FakeUnit, library: Path) -> None:
+        if len(unit.programs) == 3:
+            unit.away = 1_000_000
+            unit.lose()
+
+    units = [FakeUnit("a", leave), FakeUnit("odd", slowness=1.3)]
+    outcomes = run(fleet(units, tmp_path, notes), items(tmp_path, 10))
+    assert numbers(outcomes) == list(range(10))
+    assert [one.unit for one in outcomes] == ["a"] * 3 + ["odd"] * 7
+    assert {one.factor for one in outcomes} == {1.0}
+    assert [text for text in notes if text.startswith("from now on times are those of odd")]
+
+
 def test_a_unit_that_gets_slow_is_left_out_until_it_is_as_fast_again(tmp_path: Path) -> None:
     notes: list[str] = []
     units = [FakeUnit("a"), FakeUnit("b"), FakeUnit("c")]
