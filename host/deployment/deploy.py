@@ -21,7 +21,7 @@ from host.deployment.instructions import with_instructions
 from host.deployment.making import Maker, check_file, kernels_part, let_go, read_model, versions
 from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
 from host.deployment.processor import gpu_profile
-from host.deployment.profiles import is_emulated, profile_for, profile_of
+from host.deployment.profiles import profile_for, profile_of
 from host.deployment.ranged import inputs_to_measure
 from host.deployment.result import Choice, DeployResult, LengthFigures, TaskOutcome
 from host.deployment.staging import Staging
@@ -168,15 +168,8 @@ class _Deployment:
 
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
-        profile = profile_of(self.device, self.options.threads, self.clock.progress.note)
-        if self.options.processor == "gpu":
-            profile = gpu_profile(profile)
+        maker = self._maker()
         require_sensor(self.device, self.options)
-        folder = self.staging.folder
-        others = units_beside(
-            self.options.device, self.device.describe(), self.options.beside, profile, self.options.wait_s
-        )
-        maker = Maker(self.options, profile, folder, self.clock, self.device, self._replace_device, others)
         model = read_model(self.options, self.clock)
         made, fallback = compile_or_fall_back(maker, model)
         auto = made is not None and self.options.processor == "auto"
@@ -187,12 +180,11 @@ class _Deployment:
             inputs = inputs_to_measure(model.signature, model.golden)[-1]
             both = (variant, on_gpu)
             variant = better_of(self.device, model, both, inputs, self.options.objective, self.clock)
-        maker = replace(maker, profile=replace(profile, threads=variant.threads))
-        entrants = self._entrants(model, variant)
-        contest = hold(self._terms(model, maker, variant, made), entrants)
+        maker = replace(maker, profile=replace(maker.profile, threads=variant.threads))
+        contest = hold(self._terms(model, maker, variant, made), self._entrants(model, variant))
         if self.device.emulated:
-            note = self.clock.progress.note
-            contest = with_instructions(contest, made, profile.board.architecture, note)
+            architecture = maker.profile.board.architecture
+            contest = with_instructions(contest, made, architecture, self.clock.progress.note)
         choice = choose(contest, self.options, fallback)
         tasks = contest.timed(variant.tasks)
         directory = variant.path
@@ -213,16 +205,27 @@ class _Deployment:
             tasks=tasks,
             fallback=fallback,
             seconds=self.clock.seconds(),
-            versions={**versions(), **profile.software},
+            versions={**versions(), **maker.profile.software},
             command=self.options.command,
             installed=self.options.install,
             lengths=lengths,
             tuning=made.tuning if made is not None else None,
             power=power,
             bundle_bytes=bundle.runnable_bytes(directory),
-            emulated=is_emulated(self.device.name),
+            emulated=self.device.emulated,
         )
         return result, directory
+
+    def _maker(self) -> Maker:
+        """Makes bundles for the device, or for its GPU."""
+        options = self.options
+        profile = profile_of(self.device, options.threads, self.clock.progress.note)
+        if options.processor == "gpu":
+            profile = gpu_profile(profile)
+        machine = self.device.describe()
+        others = units_beside(options.device, machine, options.beside, profile, options.wait_s)
+        folder = self.staging.folder
+        return Maker(options, profile, folder, self.clock, self.device, self._replace_device, others)
 
     def _finals(
         self, model: ImportedModel, maker: Maker, made: Compiled | None
@@ -233,7 +236,7 @@ class _Deployment:
             engine = engine_for_format(model.format).name
             wider = options.needs_energy and not options.threads
             variants = engine_variants(engine, model.path, threads, wider)
-        elif options.has_finals:
+        elif options.has_finals and not self.device.emulated:
             variants = variants_of(maker, made, wider=options.needs_energy)
         else:
             return Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks), None
@@ -325,7 +328,7 @@ class _Deployment:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
         if power is not None:
             measured["power"] = figures.power(power)
-        measured["emulated"] = is_emulated(self.device.name)
+        measured["emulated"] = self.device.emulated
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 

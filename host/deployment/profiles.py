@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from host.calibration import board_of, calibrated
-from host.devices import Registry
 from host.errors import UserError
 from host.model import DeviceProfile
 from targets import MachineDescription
@@ -33,12 +32,6 @@ def profile_of(device: Device, threads: int, note: Callable[[str], None] | None 
     if remark and note is not None:
         note(remark)
     return replace(profile, hardware=hardware)
-
-
-def is_emulated(device: str) -> bool:
-    """Whether a device of this name is an emulator."""
-    entry = Registry().entries().get(device)
-    return entry is not None and entry.emulated
 
 
 def profile_for(description: MachineDescription, name: str, threads: int) -> DeviceProfile:
