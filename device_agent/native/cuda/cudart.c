@@ -30,7 +30,7 @@ typedef void* Handle;
   X(cuCtxSetCurrent, (Handle))                                                           \
   X(cuMemAlloc_v2, (Address*, size_t))                                                   \
   X(cuMemFree_v2, (Address))                                                             \
-  X(cuMemAllocHost_v2, (void**, size_t))                                                 \
+  X(cuMemHostAlloc, (void**, size_t, unsigned))                                          \
   X(cuMemFreeHost, (void*))                                                              \
   X(cuMemGetInfo_v2, (size_t*, size_t*))                                                 \
   X(cuMemcpyHtoDAsync_v2, (Address, const void*, size_t, Handle))                        \
@@ -135,7 +135,7 @@ int cudaFree(void* pointer) {
   if (pointer == NULL) return SUCCESS;
   CALL(cuMemFree_v2, (Address)pointer);
 }
-int cudaMallocHost(void** pointer, size_t size) { CALL(cuMemAllocHost_v2, pointer, size); }
+int cudaMallocHost(void** pointer, size_t size) { CALL(cuMemHostAlloc, pointer, size, 0); }
 int cudaFreeHost(void* pointer) { CALL(cuMemFreeHost, pointer); }
 int cudaMemGetInfo(size_t* available, size_t* total) { CALL(cuMemGetInfo_v2, available, total); }
 

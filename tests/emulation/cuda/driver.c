@@ -55,7 +55,7 @@ int cuMemAlloc_v2(Address* address, size_t size) {
   return 0;
 }
 int cuMemFree_v2(Address address) { free(host(address)); return marked(address) ? 0 : INVALID_VALUE; }
-int cuMemAllocHost_v2(void** memory, size_t size) { *memory = malloc(size); return 0; }
+int cuMemHostAlloc(void** memory, size_t size, unsigned flags) { *memory = malloc(size); return flags; }
 int cuMemFreeHost(void* memory) { free(memory); return 0; }
 int cuMemGetInfo_v2(size_t* available, size_t* total) { *available = *total = 1ull << 30; return 0; }
 int cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t size, void* stream) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import device_agent
+from host.build.nvrtc import package_folders
 from host.deployment.clock import StageClock
 from host.deployment.making import Maker, read_model
 from host.deployment.options import CompileOptions, Silence
@@ -163,3 +166,19 @@ def test_runtime_library_is_what_tvm_wants(architecture: str) -> None:
     versions = {name.split("GLIBC_2.")[1] for name in outside if "GLIBC_2." in name}
     assert all(int(version.split(".")[0]) <= 31 for version in versions), "JetPack 5 has glibc 2.31"
     assert not [name for name in outside if name.startswith("cu")], "the driver is looked up when it is there"
+
+
+def test_the_driver_has_what_is_asked_of_it() -> None:
+    """Every function is one that NVIDIA's own runtime library asks of the driver."""
+    sources = Path(device_agent.__file__).parent / "native" / "cuda"
+    asked = set[str]()
+    for name in ("cudart.c", "driver.h"):
+        asked |= set(re.findall(r"X\((cu\w+),", (sources / name).read_text()))
+    assert len(asked) > 30
+    (library,) = (
+        path
+        for folder in package_folders()
+        for path in (folder / "cuda_runtime" / "lib").glob("libcudart.so.12")
+    )
+    known = set(re.findall(rb"\0(cu[A-Z]\w+)(?=\0)", library.read_bytes()))
+    assert {name for name in asked if name.removesuffix("_v2").encode() not in known} == set()
