@@ -137,7 +137,8 @@ def remove(name: str, purge: bool = False, forget: bool = False) -> list[str]:
 
     entry = Registry().get(name)
     removed: list[str] = []
-    if entry.kind == "ssh" and not forget:
+    # A machine that is off has nothing installed any more.
+    if entry.kind == "ssh" and not forget and not _is_off(entry):
         try:
             with link_to(entry) as link:
                 removed = remove_from_board(link, entry.options.get("home", ""), purge)
@@ -163,6 +164,12 @@ def _machine_of(name: str, host: str, port: int) -> str:
     folder = devices_folder() / name
     machine = running(folder)
     return str(folder) if machine and (host, port) == (ADDRESS, machine.port) else ""
+
+
+def _is_off(entry: DeviceEntry) -> bool:
+    from host.emulation.machine import running
+
+    return "machine" in entry.options and running(Path(entry.options["machine"])) is None
 
 
 def _remove_emulated(entry: DeviceEntry) -> list[str]:

@@ -88,7 +88,7 @@ def _unicorn() -> ModuleType:
         import unicorn
     except ImportError as error:
         raise EngineError(
-            "instructions are counted by Unicorn, which is not installed: pip install unicorn"
+            "instructions are counted by Unicorn, which is not installed: pip install 'edgetlm[emulation]'"
         ) from error
     found: ModuleType = unicorn
     return found

@@ -66,6 +66,4 @@ def _litert(python: tuple[int, int]) -> tuple[Part, ...]:
     # The interpreter and what it imports; not the compiler for accelerators and their drivers.
     keep = (f"{name}/*.py", f"{name}/*.so", f"{name}-*.dist-info/METADATA")
     others = tuple(f"{name}/{folder}/*" for folder in ("aot", "tools", "vendors"))
-    return (
-        Part(requirement, keep=keep, drop=(*_NEVER, *others, f"{name}/*WebGpu*", f"{name}/libLiteRt.so")),
-    )
+    return (Part(requirement, keep=keep, drop=(*_NEVER, *others, f"{name}/*WebGpu*")),)

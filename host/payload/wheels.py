@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host.build.cache import cache_root
@@ -91,7 +91,7 @@ def unpacked(part: Part, platform: Platform) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as name:
             scratch = Path(name)
-            wheel = _download(part.requirement, platform, scratch)
+            wheel = _download(part.requirement, _asked(part, platform), scratch)
             made = scratch / "made"
             _unpack(wheel, part, made / "files")
             _seal(made)
@@ -106,6 +106,11 @@ def unpacked(part: Part, platform: Platform) -> Path:
             " XDG_CACHE_HOME"
         ) from error
     return folder / "files"
+
+
+def _asked(part: Part, platform: Platform) -> Platform:
+    # Libraries alone run beside any Python, also one that is too old for the rest of the distribution.
+    return replace(platform, python=sys.version_info[:2]) if part.any_python else platform
 
 
 def _key(part: Part, platform: Platform) -> str:

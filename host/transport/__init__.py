@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from host.devices import DeviceEntry, Registry
+from host.errors import DeviceError
 from host.transport.device import Device
 from host.transport.session import KernelOutputs, KernelTime, Session
 
@@ -50,6 +51,8 @@ def connect_entry(entry: DeviceEntry) -> Device:
 
 
 def _connected(entry: DeviceEntry) -> Device:
+    if "machine" in entry.options:
+        _need_machine(entry)
     if entry.kind == "ssh":
         from host.transport.ssh import connect_ssh
 
@@ -65,3 +68,13 @@ def _connected(entry: DeviceEntry) -> Device:
     from host.transport.local import connect_local
 
     return connect_local()
+
+
+def _need_machine(entry: DeviceEntry) -> None:
+    from host.emulation.machine import running
+
+    if running(Path(entry.options["machine"])) is None:
+        raise DeviceError(
+            f"{entry.name}: the emulated machine is off, and what was installed on it gone; start it again:"
+            f" sdk devices emulate aarch64 --vm --name {entry.name}"
+        )

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from host.devices import DeviceEntry, Registry
 from host.emulation.cpio import CpioWriter
 from host.emulation.processors import emulated_board, processor
 from host.emulation.tools import tool
-from host.errors import UserError
+from host.errors import DeviceError, UserError
+from host.transport import connect_entry
+from sdk import administration
 
 
 def test_the_kernels_archive_is_what_cpio_reads(tmp_path: Path) -> None:
@@ -54,3 +57,20 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(UserError, match="apt-get install qemu-system-arm"):
         tool("qemu-system-aarch64")
+
+
+def test_a_machine_that_is_off_is_said_to_be_and_can_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "machine"
+    folder.mkdir()
+    (folder / "port").write_text("1")
+    # A process that has this number now is another one.
+    (folder / "pid").write_text("1")
+    entry = DeviceEntry("vm", "ssh", "127.0.0.1", port=1, options={"machine": str(folder)})
+    Registry().add(entry)
+    with pytest.raises(DeviceError, match="sdk devices emulate aarch64 --vm --name vm"):
+        connect_entry(entry)
+    assert administration.remove("vm") == [str(folder)]
+    assert not folder.exists() and "vm" not in Registry().entries()

@@ -49,14 +49,15 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _wheel(folder: Path, name: str, tag: str, files: dict[str, bytes]) -> None:
+def _wheel(folder: Path, name: str, tag: str, files: dict[str, bytes], python: str = ">=3.9") -> None:
     metadata = f"{name}.dist-info"
     with zipfile.ZipFile(folder / f"{name}-{tag}.whl", "w") as archive:
         for path, content in files.items():
             archive.writestr(path, content)
         package, _, version = name.partition("-")
         archive.writestr(
-            f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+            f"{metadata}/METADATA",
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\nRequires-Python: {python}\n",
         )
         archive.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\n")
 
@@ -80,6 +81,14 @@ def test_a_part_is_chosen_by_platform_and_kept(index: Path, monkeypatch: pytest.
     (folder / "thing" / "lib.so").write_bytes(b"rig")
     with pytest.raises(PayloadError, match=r"no wheel of thing==1\.0 for aarch64"):
         unpacked(part, JETPACK_6)
+
+
+def test_libraries_run_beside_a_python_that_their_package_is_too_new_for(index: Path) -> None:
+    _wheel(index, "thing-1.0", "py3-none-manylinux_2_28_aarch64", {"thing/lib.so": b"any"}, ">=3.11")
+    folder = unpacked(Part("thing==1.0", any_python=True), JETPACK_6)
+    assert (folder / "thing" / "lib.so").read_bytes() == b"any"
+    with pytest.raises(PayloadError, match="thing"):
+        unpacked(Part("thing==1.0"), JETPACK_6)
 
 
 def test_a_host_without_a_network_is_told_so(index: Path) -> None:
