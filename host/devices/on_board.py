@@ -137,15 +137,13 @@ def add_unit(order: Dict[str, Any]) -> Dict[str, Any]:
     found = unit_state(home)
     if not found["available"]:
         return found
-    path = _unit_path()
-    text = str(order["text"])
-    changed = _read(path) != text
-    if changed:
+    path, text = _unit_path(), str(order["text"])
+    if _read(path) != text:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _write(path, text)
-        _systemctl("daemon-reload")
-    if changed or not found["enabled"]:
-        _systemctl("enable", UNIT)
+    # Also where the file is there already: the run that wrote it may have ended before it came to this.
+    _systemctl("daemon-reload")
+    _systemctl("enable", UNIT)
     if not found["linger"]:
         # A user may allow it to himself on most boards; where not, the host says what to type.
         with contextlib.suppress(Refused):
@@ -206,22 +204,14 @@ def unit_state(home: str) -> Dict[str, Any]:
 def examine(order: Dict[str, Any]) -> Dict[str, Any]:
     """What a person has to know about the board itself."""
     home = home_folder(order)
-    groups = []
-    for number in os.getgroups():
-        with contextlib.suppress(KeyError):
-            import grp
-
-            groups.append(grp.getgrgid(number).gr_name)
     return {
         "user": _user(),
-        "groups": sorted(groups),
         "system": "%s %s" % (platform.system(), platform.release()),
         "machine": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
         "time_s": time.time(),
         "power_mode": _output(["nvpmodel", "-q"]),
         "throttled": _output(["vcgencmd", "get_throttled"]),
-        "governors": _governors(),
         "tvm_ffi": _loads(home),
         "agent_log": _last_line((_read(os.path.join(home, "device", "agent.log")) or "").encode()),
     }
@@ -239,13 +229,6 @@ def _loads(home: str) -> str:
     environment = dict(os.environ, PYTHONPATH=folder)
     done = _run([sys.executable, "-c", "import tvm_ffi"], folder, environment)
     return "" if done.returncode == 0 else _last_line(done.stderr)
-
-
-def _governors() -> List[str]:
-    folder = "/sys/devices/system/cpu/cpufreq"
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    found = [_read(os.path.join(folder, name, "scaling_governor")) for name in names]
-    return sorted({text.strip() for text in found if text})
 
 
 def _output(command: List[str]) -> str:

@@ -88,10 +88,8 @@ def _bare(link: Link, status: BoardStatus, facts: dict[str, Any]) -> Iterator[Fi
     yield Finding("disk", enough, f"{free / 1e9:.1f} GB free in {status.home}", advice)
     yield _service(link, status.unit, str(facts["user"]))
     mode = " ".join(str(facts["power_mode"]).split())
-    governors = ", ".join(facts["governors"])
-    if mode or governors:
-        words = [mode, f"governor {governors}" if governors else ""]
-        yield Finding("power", True, "; ".join(word for word in words if word))
+    if mode:
+        yield Finding("power", True, mode)
     flags = _pi_flags(str(facts["throttled"]))
     if flags:
         yield Finding("throttled", False, ", ".join(flags), "use the official supply, and cool the board")
@@ -176,6 +174,9 @@ def examine_device(device: Device, serves: tuple[str, ...] | None = None) -> Ite
     text = f"unavailable: {reason}" if reason else what
     yield Finding("sensor", not reason, text)
     state = device.state()
+    governors = sorted(set((state.get("governors") or {}).values()))
+    if governors:
+        yield Finding("governor", True, ", ".join(governors))
     temperatures = state.get("temperatures_c") or {}
     if temperatures:
         name, hottest = max(temperatures.items(), key=lambda item: item[1])

@@ -84,7 +84,7 @@ def systemd(tmp_path, monkeypatch):
     return told
 
 
-def test_a_users_unit_is_installed_once(systemd, tmp_path):
+def test_a_users_unit_is_installed(systemd, tmp_path):
     text = f"[Service]\nExecStart=python3 {tmp_path / 'home'}\n"
     found = on_board.add_unit({"text": text})
     assert (found["available"], found["enabled"], found["linger"]) == (True, True, False)
@@ -99,7 +99,7 @@ def test_a_users_unit_is_installed_once(systemd, tmp_path):
     systemd.unlink()
     (tmp_path / on_board._user()).touch()
     assert on_board.add_unit({"text": text})["linger"]
-    assert "enable" not in systemd.read_text()
+    assert "enable-linger" not in systemd.read_text()
 
 
 def test_removing_disables_the_unit(systemd, tmp_path):
