@@ -36,9 +36,13 @@ def compiled_for_gpu(maker: Maker, model: ImportedModel) -> Variant | None:
         model: with its module.
     """
     note = maker.clock.progress.note
-    if maker.options.ranged or maker.options.tuned or maker.profile.board.gpu is None:
+    if maker.profile.board.gpu is None:
         return None
     reason = why_no_gpu(maker.profile)
+    if maker.options.ranged:
+        reason = "a range of lengths is served by the CPU only"
+    elif maker.options.tuned:
+        reason = "--trials and --budget tune one processor; say --processor gpu to tune the GPU"
     if reason:
         note(f"the GPU is left out: {reason}")
         return None

@@ -78,6 +78,12 @@ def test_auto_measures_both_and_takes_the_better(tmp_path: Path) -> None:
     assert manifest["target"]["kind"] == "llvm"
 
 
+def test_tuning_is_of_one_processor(tmp_path: Path) -> None:
+    _, notes, manifest = deployed(tmp_path, trials=2, train=False)
+    assert any("say --processor gpu to tune the GPU" in text for text in notes)
+    assert manifest["target"]["kind"] == "llvm"
+
+
 def test_gpu_is_tuned_verified_and_installed(tmp_path: Path) -> None:
     result, _, manifest = deployed(tmp_path, processor="gpu", trials=6, train=False)
     assert manifest["target"]["kind"] == "cuda"
