@@ -31,6 +31,11 @@ class EmulateRequest:
     vector_bits: int = 256
     tags: tuple[str, ...] = ()
 
+    @property
+    def machine_name(self) -> str:
+        """Name of a whole machine."""
+        return self.name or "emulated-machine"
+
 
 def emulate(request: EmulateRequest, progress: Progress) -> DeviceEntry:
     """Make a device of qemu's user mode and register it; one of this name is brought up to date.
@@ -59,17 +64,20 @@ def emulate(request: EmulateRequest, progress: Progress) -> DeviceEntry:
     return entry
 
 
-def start_machine(name: str, progress: Progress) -> Machine:
-    """Start a whole aarch64 machine, bare, and wait until its SSH server answers.
+def start_machine(request: EmulateRequest, progress: Progress) -> Machine:
+    """Start a whole machine, bare, and wait until its SSH server answers.
 
     Raises:
-        UserError: a program is missing.
+        UserError: a program is missing, or there is no such processor.
         DeviceError: it does not start.
     """
     from host.emulation import machine
+    from host.emulation.processors import emulated_board, processor
 
+    board = emulated_board(request.architecture, request.board)
     progress.stage("boot")
-    return machine.start(devices_folder() / name)
+    folder = devices_folder() / request.machine_name
+    return machine.start(folder, request.architecture, processor(board.name, request.vector_bits))
 
 
 def emulate_machine(
@@ -81,20 +89,18 @@ def emulate_machine(
         The machine, and what adding it gave; None where it was registered.
 
     Raises:
-        UserError: only aarch64 can be a whole machine, or the name is taken.
+        UserError: there is no such processor, or the name is taken.
         DeviceError: the machine does not start, or the agent cannot be installed.
     """
     from host.devices import Registry
     from host.errors import UserError
 
-    if request.architecture != "aarch64":
-        raise UserError(f"--vm is for aarch64; emulate {request.architecture} without it")
-    name = request.name or "emulated-machine"
+    name = request.machine_name
     folder = devices_folder() / name
     known = Registry().entries().get(name)
     if known is not None and known.options.get("machine") != str(folder):
         raise UserError(f"there is a device {name} already; choose another name with --name")
-    machine = start_machine(name, progress)
+    machine = start_machine(request, progress)
     address = f"{machine.user}@127.0.0.1:{machine.port}"
     if known is not None and known.address == address:
         return machine, None

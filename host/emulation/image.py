@@ -1,8 +1,10 @@
-"""A whole aarch64 machine in memory: Debian's kernel and a root file system with an SSH server."""
+"""A whole machine in memory: Debian's kernel and a root file system with an SSH server."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import lzma
 import marshal
 import re
 import sys
@@ -15,28 +17,66 @@ from host.emulation.cpio import CpioWriter
 from host.emulation.rootfs import Recipe, made
 
 USER = "edge"
-_PYTHON = (3, 11)
 _LIBRARY = "usr/lib/python3"
 # Flags of a compiled file: it carries the hash of its source, which need not be compared.
 _UNCHECKED = (1).to_bytes(4, "little")
 _UID = 1000
 # What a bare board with Debian has, less than that: no systemd, no apt.
-_RECIPE = Recipe(
-    "aarch64",
-    "bookworm",
-    (
-        *("base-files", "bash", "dash", "coreutils", "findutils", "grep", "sed", "tar", "gzip", "procps"),
-        *("iproute2", "kmod", "mount", "util-linux", "hostname", "libstdc++6", "libgcc-s1", "python3"),
-        *("openssh-server", "openssh-sftp-server", "linux-image-cloud-arm64"),
-    ),
-    left_out=(
-        *("boot/System.map", "boot/config", "usr/share/perl", "usr/lib/aarch64-linux-gnu/perl", "var/cache/"),
-        *("usr/share/initramfs-tools/", "usr/share/zoneinfo/", "usr/lib/python3.11/test/", "var/lib/apt/"),
-    ),
-    version=5,
+_PACKAGES = (
+    *("base-files", "bash", "dash", "coreutils", "findutils", "grep", "sed", "tar", "gzip", "procps"),
+    *("iproute2", "kmod", "mount", "util-linux", "hostname", "libstdc++6", "libgcc-s1", "python3"),
+    *("openssh-server", "openssh-sftp-server"),
 )
-# Of the kernel's modules the bus of the network card, the card, and the channel by which keys come.
-_MODULES = ("virtio_pci", "virtio_net", "qemu_fw_cfg")
+_LEFT_OUT = (
+    *("boot/System.map", "boot/config", "usr/share/perl", "var/cache/", "var/lib/apt/"),
+    *("usr/share/initramfs-tools/", "usr/share/zoneinfo/"),
+)
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What an image is made of.
+
+    Attributes:
+        recipe: its packages.
+        python: version of Python among them.
+    """
+
+    recipe: Recipe
+    python: tuple[int, int]
+
+
+_CONTENTS = {
+    "aarch64": _Contents(
+        Recipe(
+            "aarch64",
+            "bookworm",
+            (*_PACKAGES, "linux-image-cloud-arm64"),
+            left_out=(*_LEFT_OUT, "usr/lib/aarch64-linux-gnu/perl", "usr/lib/python3.11/test/"),
+            version=7,
+        ),
+        (3, 11),
+    ),
+    # Debian's first release for it.
+    "riscv64": _Contents(
+        Recipe(
+            "riscv64",
+            "trixie",
+            (*_PACKAGES, "linux-image-riscv64"),
+            left_out=(
+                *(*_LEFT_OUT, "usr/lib/riscv64-linux-gnu/perl", "usr/lib/python3.13/test/"),
+                # Device trees of boards: the emulator makes its own.
+                "usr/lib/linux-image-",
+            ),
+            version=7,
+        ),
+        (3, 13),
+    ),
+}
+# Of the kernel's modules the bus of the devices, the network card, and the disk by which keys come.
+_MODULES = ("virtio_pci", "virtio_net", "virtio_blk")
+_BUILT_IN = "modules.builtin"
+_XZ = b"\xfd7zXZ\0"
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _CONFIGURATION = {
     "etc/passwd": (
@@ -73,9 +113,12 @@ hostname edgetlm
 ip link set lo up
 ip link set eth0 up
 ip address add 10.0.2.15/24 dev eth0
-keys=/sys/firmware/qemu_fw_cfg/by_name/opt/edgetlm
-cat $keys/authorized_keys/raw > /etc/ssh/authorized_keys
-(umask 077; cat $keys/host_key/raw > /etc/ssh/ssh_host_ed25519_key)
+until [ -b /dev/vda ]; do sleep 0.1; done
+mkdir -m 700 /run/keys
+tar -x -f /dev/vda -C /run/keys
+cat /run/keys/authorized_keys > /etc/ssh/authorized_keys
+(umask 077; cat /run/keys/host_key > /etc/ssh/ssh_host_ed25519_key)
+rm -r /run/keys
 /usr/sbin/sshd -E /run/sshd.log
 echo edgetlm: ready
 # The first process has to collect those whose parents are gone; a shell that waits does.
@@ -96,42 +139,48 @@ class Image:
     initrd: Path
 
 
-def image() -> Image:
+def image(architecture: str) -> Image:
     """The image, from the cache or made in about half a minute.
+
+    Args:
+        architecture: "aarch64" or "riscv64".
 
     Raises:
         UserError: a program is missing.
         DeviceError: Debian's packages cannot be fetched.
     """
-    folder = made("machine", _RECIPE, _make)
+    contents = _CONTENTS[architecture]
+    folder = made("machine", contents.recipe, functools.partial(_make, contents))
     return Image(folder / "kernel", folder / "initrd")
 
 
-def _make(archive: tarfile.TarFile, folder: Path) -> None:
+def _make(contents: _Contents, archive: tarfile.TarFile, folder: Path) -> None:
     modules: dict[str, bytes] = {}
     folders: set[str] = set()
     with (folder / "initrd").open("wb") as output, CpioWriter(output) as cpio:
         for entry in archive:
             name = entry.name.removeprefix("./")
             content = _content(archive, entry)
-            if name.startswith("boot/vmlinuz"):
+            if name.startswith("boot/vmlinu"):
                 (folder / "kernel").write_bytes(content)
             elif name.startswith(("lib/modules/", "usr/lib/modules/")):
-                modules[Path(name).name.removesuffix(".ko")] = content
-            elif name and name not in _CONFIGURATION and _RECIPE.wants(name + "/" * entry.isdir()):
+                modules[Path(name).name.removesuffix(".xz").removesuffix(".ko")] = content
+            elif name and name not in _CONFIGURATION and contents.recipe.wants(name + "/" * entry.isdir()):
                 _copy(cpio, entry, name, content)
                 if name.startswith(_LIBRARY) and name.endswith(".py"):
-                    _add_compiled(cpio, name, content, folders)
+                    _add_compiled(cpio, contents.python, name, content, folders)
         _own_files(cpio, modules)
 
 
-def _add_compiled(cpio: CpioWriter, name: str, source: bytes, folders: set[str]) -> None:
+def _add_compiled(
+    cpio: CpioWriter, python: tuple[int, int], name: str, source: bytes, folders: set[str]
+) -> None:
     """The compiled form of a Python file (PEP 552, never checked), which a board made at installation.
 
     Without it an emulated interpreter compiles its library at every start. A host with another version of
     Python leaves it out: the machine is slower then.
     """
-    if sys.version_info[:2] != _PYTHON:
+    if sys.version_info[:2] != python:
         return
     path = Path(name)
     folder = str(path.parent / "__pycache__")
@@ -145,7 +194,7 @@ def _add_compiled(cpio: CpioWriter, name: str, source: bytes, folders: set[str])
     except (SyntaxError, ValueError):
         return  # files that tools are tested with
     header = importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source)
-    tag = "cpython-{}{}".format(*_PYTHON)
+    tag = "cpython-{}{}".format(*python)
     cpio.file(f"{folder}/{path.stem}.{tag}.pyc", header + marshal.dumps(code))
 
 
@@ -167,13 +216,13 @@ def _copy(cpio: CpioWriter, entry: tarfile.TarInfo, name: str, content: bytes) -
         cpio.file(name, content, entry.mode)
 
 
-def _own_files(cpio: CpioWriter, modules: dict[str, bytes]) -> None:
+def _own_files(cpio: CpioWriter, packed: dict[str, bytes]) -> None:
     for name, text in _CONFIGURATION.items():
         cpio.file(name, text.encode(), 0o600 if name == "etc/shadow" else 0o644)
     cpio.folder("lib/modules/edgetlm")
-    wanted = _with_needed(modules)
-    for module in wanted:
-        cpio.file(f"lib/modules/edgetlm/{module}", modules[module])
+    wanted = _with_needed(packed)
+    for module, content in wanted.items():
+        cpio.file(f"lib/modules/edgetlm/{module}", content)
     cpio.folder(f"home/{USER}", 0o755, _UID)
     cpio.folder("home/other", 0o755, 1001)
     # The kernel opens it for the first process before anything is mounted.
@@ -181,16 +230,24 @@ def _own_files(cpio: CpioWriter, modules: dict[str, bytes]) -> None:
     cpio.file("init", _INIT.format(modules=" ".join(wanted)).encode(), 0o755)
 
 
-def _with_needed(modules: dict[str, bytes]) -> list[str]:
-    """The modules that are wanted and those that they need, in the order in which they can be loaded."""
-    order: list[str] = []
+def _with_needed(packed: dict[str, bytes]) -> dict[str, bytes]:
+    """The modules that are wanted and those that they need, in the order in which they can be loaded.
+
+    What a kernel has built in is no module of it.
+    """
+    built_in = {Path(line).name for line in packed[_BUILT_IN].decode().split()}
+    order: dict[str, bytes] = {}
 
     def add(name: str) -> None:
-        found = _DEPENDS.search(modules[name])
+        if f"{name}.ko" in built_in:
+            return
+        content = packed[name]
+        if content.startswith(_XZ):
+            content = lzma.decompress(content)
+        found = _DEPENDS.search(content)
         for needed in found[1].decode().split(",") if found and found[1] else []:
             add(needed)
-        if name not in order:
-            order.append(name)
+        order.setdefault(name, content)
 
     for name in _MODULES:
         add(name)

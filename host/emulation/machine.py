@@ -1,4 +1,4 @@
-"""A whole emulated aarch64 machine with an SSH server, reached through one port of this host's loopback.
+"""A whole emulated machine with an SSH server, reached through one port of this host's loopback.
 
 The machine has no other network. It keeps everything in memory: what is installed is gone when it stops.
 """
@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from host.errors import DeviceError
 ADDRESS = "127.0.0.1"
 _MEMORY_MB = 2048
 _CORES = 2
-_PROCESSOR = "cortex-a72"
+# Name of the first serial line in the kernel, by architecture.
+_CONSOLES = {"aarch64": "ttyAMA0", "riscv64": "ttyS0"}
 _BOOT_S = 180.0
 _STOP_S = 10.0
 _READY = "edgetlm: ready"
@@ -62,11 +64,13 @@ class Machine:
         return self.folder / "console.log"
 
 
-def start(folder: Path) -> Machine:
+def start(folder: Path, architecture: str = "aarch64", processor: str = "cortex-a72") -> Machine:
     """Start a machine and wait until its SSH server answers; one that runs already is returned.
 
     Args:
         folder: for its files, its own.
+        architecture: "aarch64" or "riscv64".
+        processor: qemu's name and options of it.
 
     Raises:
         UserError: a program is missing.
@@ -74,18 +78,19 @@ def start(folder: Path) -> Machine:
     """
     if (found := running(folder)) is not None:
         return found
-    made = image()
+    made = image(architecture)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_keys(folder)
     (folder / "console.log").unlink(missing_ok=True)
     port = _free_port()
-    command = _command(made, folder, port)
+    command = _command(made, folder, port, architecture, processor)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DeviceError(f"qemu-system-aarch64 does not start: {' '.join(done.stderr.split())[:300]}")
+        raise DeviceError(f"qemu-system-{architecture} does not start: {' '.join(done.stderr.split())[:300]}")
     host_key = (folder / "host_key.pub").read_text().split()[:2]
     (folder / "known_hosts").write_text(f"[{ADDRESS}]:{port} {' '.join(host_key)}\n")
     (folder / "port").write_text(str(port))
+    (folder / "architecture").write_text(architecture)
     machine = running(folder)
     if machine is None:
         raise DeviceError(f"the emulated machine ended at once; see {folder / 'console.log'}")
@@ -109,6 +114,14 @@ def running(folder: Path) -> Machine | None:
     return Machine(folder, port, pid) if str(folder / "pid").encode() in command else None
 
 
+def architecture_of(folder: Path) -> str:
+    """Architecture of the machine that runs or ran in a folder, "" where its files are gone."""
+    try:
+        return (folder / "architecture").read_text()
+    except FileNotFoundError:
+        return ""
+
+
 def stop(folder: Path) -> None:
     """Switch a machine off; what was installed on it is gone. No error where it does not run."""
     machine = running(folder)
@@ -123,17 +136,19 @@ def stop(folder: Path) -> None:
     (folder / "pid").unlink(missing_ok=True)
 
 
-def _command(made: Image, folder: Path, port: int) -> list[str]:
-    command = [str(tool("qemu-system-aarch64")), "-M", "virt", "-cpu", _PROCESSOR, "-smp", str(_CORES)]
+def _command(made: Image, folder: Path, port: int, architecture: str, processor: str) -> list[str]:
+    program = str(tool(f"qemu-system-{architecture}"))
+    command = [program, "-M", "virt", "-cpu", processor, "-smp", str(_CORES)]
     command += ["-m", str(_MEMORY_MB), "-display", "none", "-monitor", "none", "-parallel", "none"]
     command += ["-serial", f"file:{folder / 'console.log'}", "-nodefaults", "-no-reboot"]
     command += ["-kernel", str(made.kernel), "-initrd", str(made.initrd)]
-    command += ["-append", "console=ttyAMA0 quiet panic=-1"]
+    command += ["-append", f"console={_CONSOLES[architecture]} quiet panic=-1"]
     command += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:{ADDRESS}:{port}-10.0.2.15:22"]
     # Without a boot ROM for the card, which Debian has in a package of its own.
     command += ["-device", "virtio-net-pci,netdev=net,romfile="]
-    command += ["-fw_cfg", f"name=opt/edgetlm/authorized_keys,file={folder / 'identity.pub'}"]
-    command += ["-fw_cfg", f"name=opt/edgetlm/host_key,file={folder / 'host_key'}"]
+    # A disk that is an archive: all machines have one, and what lies on it appears in no command line.
+    command += ["-drive", f"if=none,id=keys,format=raw,readonly=on,file={folder / 'keys.tar'}"]
+    command += ["-device", "virtio-blk-pci,drive=keys"]
     return [*command, "-pidfile", str(folder / "pid"), "-daemonize"]
 
 
@@ -147,6 +162,11 @@ def _make_keys(folder: Path) -> None:
         )
         if done.returncode:
             raise DeviceError(f"ssh-keygen cannot make {folder / name}: {done.stderr.strip()}")
+    archive = folder / "keys.tar"
+    archive.touch(mode=0o600)
+    with tarfile.open(archive, "w") as output:
+        output.add(folder / "identity.pub", "authorized_keys")
+        output.add(folder / "host_key", "host_key")
 
 
 def _free_port() -> int:

@@ -13,6 +13,7 @@ _PACKAGES = {
     "qemu-aarch64-static": "qemu-user-static",
     "qemu-riscv64-static": "qemu-user-static",
     "qemu-system-aarch64": "qemu-system-arm",
+    "qemu-system-riscv64": "qemu-system-misc",
     "ssh-keygen": "openssh-client",
 }
 # Administrators' programs are not on every user's path.

@@ -71,10 +71,11 @@ def _connected(entry: DeviceEntry) -> Device:
 
 
 def _need_machine(entry: DeviceEntry) -> None:
-    from host.emulation.machine import running
+    from host.emulation.machine import architecture_of, running
 
-    if running(Path(entry.options["machine"])) is None:
+    folder = Path(entry.options["machine"])
+    if running(folder) is None:
         raise DeviceError(
             f"{entry.name}: the emulated machine is off, and what was installed on it gone; start it again:"
-            f" sdk devices emulate aarch64 --vm --name {entry.name}"
+            f" sdk devices emulate {architecture_of(folder) or 'ARCHITECTURE'} --vm --name {entry.name}"
         )

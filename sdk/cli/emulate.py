@@ -20,7 +20,7 @@ def emulate(
         list[str] | None,
         typer.Option("--tag", metavar="TAG", help="Word for a group of devices. May repeat."),
     ] = None,
-    vm: Annotated[bool, typer.Option("--vm", help="A whole machine with an SSH server (aarch64).")] = False,
+    vm: Annotated[bool, typer.Option("--vm", help="A whole machine with an SSH server.")] = False,
     bare: Annotated[
         bool, typer.Option("--bare", help="With --vm: only start it, and say how it is added.")
     ] = False,
@@ -33,7 +33,7 @@ def emulate(
     request = emulation.EmulateRequest(architecture, name, board, vector_bits, tuple(tags or ()))
     with ConsoleProgress() as progress:
         if bare and vm:
-            machine = emulation.start_machine(name or "emulated-machine", progress)
+            machine = emulation.start_machine(request, progress)
         elif vm:
             machine, _ = emulation.emulate_machine(request, progress)
         else:
@@ -41,7 +41,7 @@ def emulate(
     if not vm:
         print_line(f"{entry.name} is a {entry.board}; next: sdk deploy MODEL --device {entry.name}")
         return
-    given = name or "emulated-machine"
+    given = request.machine_name
     if bare:
         address = f"{machine.user}@127.0.0.1:{machine.port}"
         print_line("a machine without an agent; next:")

@@ -1,4 +1,4 @@
-"""A whole emulated aarch64 machine, from bare to a verified MobileNetV2, over SSH."""
+"""Whole emulated machines, from bare to a verified MobileNetV2, over SSH."""
 
 from __future__ import annotations
 
@@ -19,14 +19,23 @@ from tests.integration.small_models import convnet
 pytestmark = pytest.mark.timeout(1200)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "options", "board"),
+    [("aarch64", "", "aarch64"), ("riscv64", "--vector-bits 128", "rv64gcv")],
+)
 def test_from_a_bare_machine_to_a_verified_model(
-    mobilenetv2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    architecture: str,
+    options: str,
+    board: str,
+    mobilenetv2: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = devices_folder() / "vm"
     try:
-        said = sdk(capsys, "devices emulate aarch64 --vm --bare --name vm")
+        said = sdk(capsys, f"devices emulate {architecture} --vm --bare --name vm {options}")
         typed = next(line for line in said.splitlines() if line.startswith("sdk devices add"))
-        assert "board     aarch64" in sdk(capsys, " ".join(shlex.split(typed)[1:]))
+        assert f"board     {board}:" in sdk(capsys, " ".join(shlex.split(typed)[1:]))
         _only_ssh_is_open()
         result = deployed(capsys, mobilenetv2, "vm", tmp_path)
         assert result["emulated"] is True

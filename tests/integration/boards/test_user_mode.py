@@ -38,7 +38,6 @@ def test_mobilenetv2_on_riscv(mobilenetv2: Path, tmp_path: Path, capsys: pytest.
     ("architecture", "options", "board"),
     [
         ("aarch64", "--board raspberry_pi_5", "raspberry_pi_5"),
-        ("riscv64", "--vector-bits 128", "rv64gcv"),
         ("riscv64", "--board rv64gc", "rv64gc"),
     ],
 )

@@ -68,9 +68,10 @@ def test_a_machine_that_is_off_is_said_to_be_and_can_be_removed(
     (folder / "port").write_text("1")
     # A process that has this number now is another one.
     (folder / "pid").write_text("1")
+    (folder / "architecture").write_text("riscv64")
     entry = DeviceEntry("vm", "ssh", "127.0.0.1", port=1, options={"machine": str(folder)})
     Registry().add(entry)
-    with pytest.raises(DeviceError, match="sdk devices emulate aarch64 --vm --name vm"):
+    with pytest.raises(DeviceError, match="sdk devices emulate riscv64 --vm --name vm"):
         connect_entry(entry)
     assert administration.remove("vm") == [str(folder)]
     assert not folder.exists() and "vm" not in Registry().entries()
