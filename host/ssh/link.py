@@ -131,7 +131,7 @@ class Link:
         except _BROKEN as error:
             where = f"{self.endpoint.host}:{self.endpoint.port}"
             raise DeviceError(
-                f"{self.name}: no SSH connection with {where} ({error or 'it was cut'}); see whether"
+                f"{self.name}: no SSH connection with {where} ({str(error) or 'it was cut'}); see whether"
                 f" `ssh {self.endpoint.address}` works"
             ) from error
         return transport

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from host.devices import DeviceEntry
@@ -186,12 +189,14 @@ def test_through_a_proxy_command_and_a_jump_host(board, client_home):
 
 
 def test_nothing_listens(server):
-    port = server.port
-    server.stop()
-    with pytest.raises(
-        DeviceError, match=f"nothing listens at 127.0.0.1:{port}; start the board's SSH server"
-    ):
-        Link.to("bench", "127.0.0.1", port=port)
+    # Bound and not listening: no other program takes it meanwhile.
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        with pytest.raises(
+            DeviceError, match=f"nothing listens at 127.0.0.1:{port}; start the board's SSH server"
+        ):
+            Link.to("bench", "127.0.0.1", port=port)
 
 
 def test_a_board_that_falls_silent_is_noticed(board, monkeypatch):
@@ -207,7 +212,9 @@ def test_a_board_that_falls_silent_is_noticed(board, monkeypatch):
         finally:
             for process in board.logins():
                 for one in [process, *process.children()]:
-                    one.resume()
+                    # A login whose client left may have ended since it was listed.
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.resume()
 
 
 def test_a_command_that_does_not_end_is_given_up(board):
