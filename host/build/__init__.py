@@ -5,9 +5,10 @@ from host.build.cuda import CudaKernel, build_cuda_library, compile_cuda
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel
 from host.build.linker import build_kernel_library
-from host.build.model import BuildStats, Progress, build_model
+from host.build.model import BuildStats, build_model
 from host.build.nvrtc import Cubin, Nvrtc, Resources
 from host.build.target import architecture_of, cuda_major, target_for
+from host.build.threads import Progress
 
 __all__ = [
     "BuildStats",

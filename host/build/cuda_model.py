@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
 
 import tvm
 
 from host.build.cache import KernelCache
 from host.build.cuda import CudaKernel, compile_cuda
 from host.build.default_schedule_gpu import default_schedule_gpu
+from host.build.threads import Progress, compiled_in_threads
 from host.errors import BuildError
-
-# Called with kernels done, kernels in all and the name of the one that was done last.
-_Progress = Callable[[int, int, str], None]
 
 
 def build_cuda_kernels(
     functions: Mapping[str, tvm.tirx.PrimFunc],
     kernels: Mapping[str, tvm.tirx.PrimFunc],
     target: tvm.target.Target,
-    progress: _Progress | None,
+    progress: Progress | None,
     cache: KernelCache | None,
     workers: int | None,
     cuda_major: int,
@@ -43,7 +39,6 @@ def build_cuda_kernels(
     Raises:
         BuildError: a function does not even compile with a default schedule.
     """
-    compiled: dict[str, CudaKernel] = {}
     refused: dict[str, str] = {}
 
     def compile_one(name: str) -> CudaKernel:
@@ -54,16 +49,5 @@ def build_cuda_kernels(
                 refused[name] = str(error)
         return compile_cuda(default_schedule_gpu(functions[name], name), name, target, cache, cuda_major)
 
-    threads = workers or len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(threads, thread_name_prefix="build") as pool:
-        futures = {pool.submit(compile_one, name): name for name in functions}
-        try:
-            for future in as_completed(futures):
-                name = futures[future]
-                compiled[name] = future.result()
-                if progress is not None:
-                    progress(len(compiled), len(futures), name)
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return {name: compiled[name] for name in functions}, dict(sorted(refused.items()))
+    compiled = compiled_in_threads(functions, compile_one, progress, workers)
+    return compiled, dict(sorted(refused.items()))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +19,9 @@ from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
 from host.build.shapes import share_shapes
 from host.build.target import architecture_of
+from host.build.threads import Progress, compiled_in_threads
 from host.errors import BuildError
 from host.model import LoweredModel
-
-# Called with kernels done, kernels in all and the name of the one that was done last.
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -171,7 +167,6 @@ def _compile_all(
     Returns:
         The objects by name, and the reasons why given schedules were not used.
     """
-    objects: dict[str, KernelObject] = {}
     refused: dict[str, str] = {}
 
     def compile_one(name: str) -> KernelObject:
@@ -185,19 +180,8 @@ def _compile_all(
         except BuildError:
             return compile_kernel(functions[name], name, target, cache)
 
-    threads = workers or len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(threads, thread_name_prefix="build") as pool:
-        futures = {pool.submit(compile_one, name): name for name in functions}
-        try:
-            for future in as_completed(futures):
-                name = futures[future]
-                objects[name] = future.result()
-                if progress is not None:
-                    progress(len(objects), len(futures), name)
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return {name: objects[name] for name in functions}, dict(sorted(refused.items()))
+    objects = compiled_in_threads(functions, compile_one, progress, workers)
+    return objects, dict(sorted(refused.items()))
 
 
 def _link(
