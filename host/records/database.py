@@ -7,6 +7,7 @@ other version, or of something else, is left as it is.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sql
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from host.errors import EdgeError
 from host.records.record import Record, record_of
@@ -22,6 +23,8 @@ from host.records.record import Record, record_of
 VERSION = 2
 # Seconds that a writer waits for another process to finish.
 BUSY_S = 60
+# Seconds between two attempts at what SQLite does not wait for.
+_AGAIN_S = 0.01
 # Rows in memory at a time.
 BATCH = 500
 # MySQL's default text is too short for a record with its sentence.
@@ -232,10 +235,21 @@ def _engine(url: sql.URL) -> sql.Engine:
 
 
 def _write_ahead(engine: sql.Engine) -> None:
-    """Let readers go on while somebody writes: the mode is kept in the file."""
+    """Let readers go on while somebody writes: the mode is kept in the file.
+
+    SQLite does not wait for another that changes the mode at this moment: it refuses at once.
+    """
+    until = time.monotonic() + BUSY_S
     with engine.connect() as connection:
         outside = connection.execution_options(**{_BEGIN: ""})
-        outside.exec_driver_sql("PRAGMA journal_mode=WAL")
+        while True:
+            try:
+                outside.exec_driver_sql("PRAGMA journal_mode=WAL")
+                return
+            except OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(_AGAIN_S)
 
 
 def _migrate(connection: sql.Connection, name: str) -> None:

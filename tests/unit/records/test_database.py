@@ -34,6 +34,20 @@ with RecordStore(path) as store:
         assert store.best("task", record(1.0).profile) is not None
 """
 
+MAKER = """
+import sys, time
+from pathlib import Path
+from host.records import RecordStore
+folder, name = Path(sys.argv[1]), sys.argv[2]
+for number in range(100):
+    (folder / f"{name} {number}").touch()
+    until = time.monotonic() + 30
+    while not all((folder / f"{one} {number}").exists() for one in "ab"):
+        assert time.monotonic() < until, "the other ended"
+    with RecordStore(folder / f"{number}.sqlite") as store:
+        assert list(store) == []
+"""
+
 
 def _write_at_once(path: Path) -> None:
     names = ("gensor", "tlm")
@@ -280,3 +294,16 @@ def test_other_databases_have_a_form_for_every_table(dialect: sql.Dialect) -> No
         text += "".join(str(CreateIndex(index).compile(dialect=dialect)) for index in table.indexes)
     assert "TEXT(" not in text
     assert text.count("content") == 3
+
+
+def test_stores_that_are_made_by_two_at_the_same_moment(tmp_path: Path) -> None:
+    """The switch to write-ahead logging is refused at once, not waited for, while another makes it."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", MAKER, str(tmp_path), name], stderr=subprocess.PIPE, text=True
+        )
+        for name in "ab"
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
