@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,9 +151,9 @@ def remove(name: str, purge: bool = False, forget: bool = False) -> list[str]:
 
 def devices_folder() -> Path:
     """Where the files of emulated devices lie: `edgetlm/emulated` below XDG_DATA_HOME."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share"
-    return root / "edgetlm" / "emulated"
+    from host.places import data_root
+
+    return data_root() / "emulated"
 
 
 def _machine_of(name: str, host: str, port: int) -> str:

@@ -1,6 +1,6 @@
 """From scheduled functions to kernels and libraries: compile, cache, link."""
 
-from host.build.cache import KernelCache, cache_root
+from host.build.cache import KernelCache
 from host.build.cuda import CudaKernel, build_cuda_library, compile_cuda
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel
@@ -23,7 +23,6 @@ __all__ = [
     "build_cuda_library",
     "build_kernel_library",
     "build_model",
-    "cache_root",
     "compile_cuda",
     "compile_kernel",
     "cuda_major",

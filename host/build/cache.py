@@ -9,18 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from host.places import cache_root
+
 # A digest in front of the object tells a whole entry from one that a full disk or a crash cut short.
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SUFFIX = ".kernel"
 DEFAULT_LIMIT_BYTES = 1 << 30
-
-
-def cache_root() -> Path:
-    """Where caches of this product lie: `$XDG_CACHE_HOME/edgetlm`, else `~/.cache/edgetlm`."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that a relative path is to be ignored.
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "edgetlm"
 
 
 class KernelCache:

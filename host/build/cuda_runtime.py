@@ -17,7 +17,7 @@ from pathlib import Path
 
 import tvm
 
-from host.build.cache import cache_root
+from host.places import cache_root
 from host.build.linker import zig_executable
 from host.errors import BuildError
 

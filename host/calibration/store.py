@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from pathlib import Path
 from urllib.parse import quote
 
 from host.calibration.model import Calibration, machine_hash
 from host.errors import DeviceFull, UserError
+from host.places import data_root
 from targets import Board, HardwareModel, MachineDescription, board_for, board_names
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
@@ -17,8 +17,7 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 def calibration_path(device: str) -> Path:
     """Where a device's calibration lies: below XDG_DATA_HOME, else ~/.local/share."""
-    base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "edgetlm" / "calibration" / f"{quote(device, safe='')}.json"
+    return data_root() / "calibration" / f"{quote(device, safe='')}.json"
 
 
 def save(calibration: Calibration) -> Path:

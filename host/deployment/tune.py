@@ -16,6 +16,7 @@ from host.deployment.compile import Plan, one_line
 from host.deployment.options import CompileOptions
 from host.errors import EdgeError, TlmError
 from host.model import SPACE_VERSION, DeviceProfile, LoweredModel, Task
+from host.places import data_root
 from host.records import RecordStore
 from host.records.store import profile_data
 
@@ -34,9 +35,7 @@ GENSOR, TLM = "gensor", "tlm"
 
 def default_store() -> Path:
     """The user's records: `$XDG_DATA_HOME/edgetlm/records.sqlite`, else below `~/.local/share`."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share"
-    return root / "edgetlm" / "records.sqlite"
+    return data_root() / "records.sqlite"
 
 
 def records_of(options: CompileOptions) -> str | Path:

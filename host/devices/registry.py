@@ -16,6 +16,7 @@ from typing import Any
 
 from host.devices.entry import DeviceEntry, checked, from_table, to_table
 from host.errors import DeviceError, UnknownDeviceError, UserError
+from host.places import config_root
 from targets import families
 
 _HEADER = "# Written by `sdk devices`; edit it while no such command runs.\n"
@@ -25,9 +26,7 @@ _REPLAY = "replay:"
 
 def registry_path() -> Path:
     """Where the user's devices are kept: `devices.toml` below XDG_CONFIG_HOME."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".config"
-    return root / "edgetlm" / "devices.toml"
+    return config_root() / "devices.toml"
 
 
 class Registry:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from host.build.cache import cache_root
 from host.emulation.library import BASE, PAGE, SharedLibrary
 from host.errors import EngineError
+from host.places import cache_root
 
 ArgumentSpec = tuple[Sequence[int], str]
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from host.build.cache import cache_root
 from host.emulation.tools import tool
 from host.errors import DeviceError
+from host.places import cache_root
 
 MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
 _MIRROR = "http://deb.debian.org/debian"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from host.importers.draws import InputRange
 from host.importers.golden import GoldenOptions, make_golden
 from host.importers.tidy import tidy
 from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
+from host.places import cache_root
 
 # Above this, golden outputs and the module are made one after the other.
 _LARGE_BYTES = 128 << 20
@@ -36,8 +36,7 @@ def content_hash(files: Sequence[Path], shapes: Mapping[str, Sequence[int]]) -> 
 
 def work_file(digest: str, name: str) -> Path:
     """Where a pinned copy of a model is kept: in the user's cache, by content."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = base / "edgetlm" / "models" / digest[:24]
+    directory = cache_root() / "models" / digest[:24]
     directory.mkdir(parents=True, exist_ok=True)
     return directory / name
 

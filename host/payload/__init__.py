@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from host.build.cache import cache_root
 from host.errors import PayloadError
 from host.payload import cuda
 from host.payload import python as python_runtime
@@ -22,6 +21,7 @@ from host.payload.agent import AgentArchive, agent_archive
 from host.payload.archive import content_hash, files_below, total_bytes, write_compressed
 from host.payload.engines import engine_parts
 from host.payload.wheels import Part, Platform, unpacked
+from host.places import cache_root
 from targets import Board, MachineDescription
 
 __all__ = [

@@ -15,9 +15,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from host.build.cache import cache_root
-from host.build.linker import zig_executable
 from host.errors import BuildError, PayloadError
+from host.places import cache_root
 
 LIBRARY = "libcudart.so.13"
 # What the wheel of TVM's own library needs; JetPack 5 has glibc 2.31, JetPack 6 2.35.
@@ -67,6 +66,9 @@ def _compile(folder: Path, output: Path, architecture: str) -> None:
 
 
 def _zig() -> Path:
+    # Here, because it brings TVM: most of what asks for payloads finds them made.
+    from host.build.linker import zig_executable
+
     try:
         return zig_executable()
     except BuildError as error:

@@ -20,9 +20,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from host.build.cache import KernelCache, cache_root
+from host.build.cache import KernelCache
 from host.build.linker import zig_executable
 from host.errors import BuildError, PayloadError
+from host.places import cache_root
 
 EXECUTABLE = "edgetlm-executor"
 # The oldest C library that each is built for: JetPack 5's on aarch64, the first riscv64 boards' elsewhere.

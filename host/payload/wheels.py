@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from host.build.cache import cache_root
 from host.errors import PayloadError
+from host.places import cache_root
 
 # Raised when the meaning of an unpacked folder changes.
 _FORMAT = 1

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 from host.errors import TlmError
 from host.model import SPACE_VERSION, DeviceProfile
+from host.places import data_root
 from host.records.store import profile_data
 from host.tlm.card import CARD, read_card, read_weights, write_whole
 from host.tlm.vocabulary import Vocabulary
@@ -32,9 +32,7 @@ _KEPT = 2
 
 def models_root() -> Path:
     """Where fine-tuned models lie: `$XDG_DATA_HOME/edgetlm/models`, else below `~/.local/share`."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share"
-    return root / "edgetlm" / "models"
+    return data_root() / "models"
 
 
 def shipped() -> Path:

@@ -17,6 +17,7 @@ import weakref
 from pathlib import Path
 
 from host.errors import DeviceError, DeviceFull, EdgeError
+from host.places import data_root
 from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection
 
@@ -30,8 +31,7 @@ def default_store() -> Path:
     """Folder of this machine's bundles: EDGETLM_STORE, or below XDG_DATA_HOME."""
     if "EDGETLM_STORE" in os.environ:
         return Path(os.environ["EDGETLM_STORE"])
-    base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "edgetlm" / "device"
+    return data_root() / "device"
 
 
 class LocalAgent(OnThisMachine):

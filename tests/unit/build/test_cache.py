@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from host.build.cache import KernelCache, cache_root
+from host.build.cache import KernelCache
+from host.places import cache_root
 
 KEY = "ab" + "0" * 62
 
