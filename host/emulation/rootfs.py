@@ -20,7 +20,9 @@ from host.errors import DeviceError
 from host.places import cache_root
 
 MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
-_MIRROR = "http://deb.debian.org/debian"
+# Of the archives that mmdebstrap takes where it is told no mirror, the release itself: its updates are in flux,
+# and what is made from them would not be the same on the next host.
+_RELEASE_ALONE = """--setup-hook=sed -i '/-updates\\|-security/d' "$1"/etc/apt/sources.list"""
 _MAKING_S = 900.0
 _DEBIAN = {"aarch64": "arm64", "riscv64": "riscv64"}
 # For people and translations; what is run here needs none of it.
@@ -91,27 +93,29 @@ def made(name: str, recipe: Recipe, make: Callable[[tarfile.TarFile, Path], None
 @contextmanager
 def _packages(recipe: Recipe, scratch: Path) -> Iterator[tarfile.TarFile]:
     path = scratch / "packages.tar"
-    mirror = os.environ.get(MIRROR_VARIABLE, _MIRROR)
+    mirror = os.environ.get(MIRROR_VARIABLE, "")
+    where = mirror or "mmdebstrap's mirror"
     # Nothing of the packages is run, so neither an emulator nor a privilege is needed; mmdebstrap wants to
     # be told when it is root.
     mode = "root" if os.geteuid() == 0 else "unshare"
     command = [str(tool("mmdebstrap")), "--quiet", f"--mode={mode}", "--variant=extract", "--format=tar"]
     command += [f"--architectures={_DEBIAN[recipe.architecture]}", f"--include={','.join(recipe.packages)}"]
+    command += [] if mirror else [_RELEASE_ALONE]
     try:
         done = subprocess.run(
-            [*command, recipe.suite, str(path), mirror],
+            [*command, recipe.suite, str(path), *([mirror] if mirror else [])],
             capture_output=True,
             text=True,
             timeout=_MAKING_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise DeviceError(f"Debian's packages from {mirror} took too long: try again") from error
+        raise DeviceError(f"Debian's packages from {where} took too long: try again") from error
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))]
         reason = said[-1] if said else f"mmdebstrap ended with {done.returncode}"
         raise DeviceError(
-            f"Debian's packages for {recipe.architecture} cannot be had from {mirror} ({reason}); connect to"
+            f"Debian's packages for {recipe.architecture} cannot be had from {where} ({reason}); connect to"
             f" it or set {MIRROR_VARIABLE}, once: what was made is kept"
         )
     with tarfile.open(path) as archive:

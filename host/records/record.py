@@ -149,14 +149,12 @@ def record_of(line: str) -> Record:
     if bool(part.failure) == bool(part.measurement.times_s):
         raise ValueError("a record has either times or a failure")
     candidate = part.candidate.model_dump()
-    measured = part.measurement.model_dump()
     if candidate["estimate_s"] is None:
         candidate["estimate_s"] = math.nan
-    energy = Energy(**measured.pop("energy"))
     return Record(
         candidate=Candidate(**candidate),
         profile=part.profile,
-        measurement=Measurement(energy=energy, **measured),
+        measurement=Measurement(**dict(part.measurement)),
         made_at=part.made_at,
         origin=part.origin,
         failure=part.failure,
@@ -186,32 +184,9 @@ class _CandidatePart(_Part):
     space_version: int
 
 
-class _EnergyPart(_Part):
-    kind: str
-    gross_j: float | None
-    above_idle_j: float | None
-    source: str
-    boundary: str = ""
-    rails: tuple[str, ...] = ()
-    mean_w: float | None = None
-    peak_w: float | None = None
-    idle_w: float | None = None
-    idle_std_w: float | None = None
-    std_j: float | None = None
-    trials: int | None = None
-    n_inferences: int | None = None
-    n_samples: int | None = None
-    n_dropped: int | None = None
-    duration_s: float | None = None
-    sample_period_s: float | None = None
-    accuracy: str = ""
-    reason: str = ""
-    trace: tuple[tuple[float, float, float | None], ...] = ()
-
-
 class _MeasurementPart(_Part):
     times_s: tuple[_Seconds, ...]
-    energy: _EnergyPart
+    energy: Energy
     state_before: dict[str, Any]
     state_after: dict[str, Any]
     threads: int
