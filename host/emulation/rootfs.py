@@ -20,8 +20,8 @@ from host.errors import DeviceError
 from host.places import cache_root
 
 MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
-# Of the archives that mmdebstrap takes where it is told no mirror, the release itself: its updates are in flux,
-# and what is made from them would not be the same on the next host.
+# Of the archives that mmdebstrap takes where it is told no mirror, the release itself: its updates are in
+# flux, and what is made from them would not be the same on the next host.
 _RELEASE_ALONE = """--setup-hook=sed -i '/-updates\\|-security/d' "$1"/etc/apt/sources.list"""
 _MAKING_S = 900.0
 _DEBIAN = {"aarch64": "arm64", "riscv64": "riscv64"}

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from host.transport.local import connect_local
+from tests.integration.agent.service import Service
 
 FAULTS = """
 #include <stdlib.h>
@@ -176,3 +177,10 @@ def resident_mb(pid: int) -> float:
     """Resident memory of a process, megabytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@pytest.fixture
+def service(tmp_path):
+    """An agent of a home of the test's own, started by its first ticket."""
+    with Service(tmp_path / "home") as service:
+        yield service

@@ -1,46 +1,24 @@
-"""Every sensor on a tree laid out as documented, its failing reads, wraps and missing permissions."""
+"""Sensors of Jetsons and other chips on trees laid out as documented, and which sensor is chosen."""
 
 from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from device_agent import power
-from device_agent.power import rpi5_pmic, sysfs
+from device_agent.power import sysfs
 from device_agent.power.hwmon import Hwmon
 from device_agent.power.ina3221 import Ina3221, connected
-from device_agent.power.rapl import Rapl
-from device_agent.power.rpi5_pmic import Rpi5Wall
-from targets import board_for, declared
+from targets import declared
 from tests.unit.device_agent.power import trees
-
-
-def facts(name):
-    """What the host sends of a board."""
-    return board_for(declared()[name]).facts()
-
-
-def refuse(monkeypatch, end, code=errno.EACCES):
-    """Refuses to open files whose paths end so: root may open every file."""
-    real = os.open
-
-    def guarded(path, *arguments, **options):
-        if str(path).endswith(end):
-            raise OSError(code, os.strerror(code), str(path))
-        return real(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", guarded)
+from tests.unit.device_agent.power.trees import facts, refuse
 
 
 def open_files():
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
-# -- Jetson
 
 
 def test_a_total_rail_counts_alone(tmp_path):
@@ -198,146 +176,6 @@ def test_without_permission_the_reason_says_what_to_type(tmp_path, monkeypatch, 
     assert power.choose(str(tmp_path)).describe()["source"] == "none"
 
 
-# -- Raspberry Pi
-
-
-def test_the_listing_of_a_raspberry_pi_5_has_the_known_sum():
-    adc = rpi5_pmic.parse(trees.PMIC)
-    assert len(adc.watts) == 12 and "EXT5V" not in adc.watts and "BATT" not in adc.watts
-    assert sum(adc.watts.values()) == pytest.approx(10.800, abs=5e-4)
-    assert adc.supply_v == pytest.approx(5.06788)
-
-
-def test_a_raspberry_pi_5_is_measured_at_its_rails_and_estimated_at_the_wall(tmp_path):
-    trees.pi5(tmp_path)
-    sensor = power.choose(str(tmp_path), facts("raspberry_pi_5"))
-    assert sensor.probe() is None and sensor.read() == pytest.approx(10.800, abs=5e-4)
-    description = sensor.describe()
-    assert (description["kind"], description["boundary"]) == ("measured", "pmic-rails")
-    assert len(description["rails"]) == 12
-    wall = Rpi5Wall(str(tmp_path))
-    assert wall.probe() is None and wall.read() == pytest.approx(12.955, abs=5e-4)
-    assert (wall.describe()["kind"], wall.describe()["boundary"]) == ("estimated", "wall")
-    # An estimate is taken only where it is asked for by name.
-    assert power.choose(str(tmp_path)).describe()["kind"] == "measured"
-    wanted = power.choose(str(tmp_path), {"sensors": ["rpi5_wall"]})
-    assert wanted.describe()["kind"] == "estimated"
-
-
-def test_an_answer_with_fewer_rails_is_a_failed_reading(tmp_path):
-    trees.pi5(tmp_path)
-    sensor = power.choose(str(tmp_path), facts("raspberry_pi_5"))
-    lines = [line for line in trees.PMIC.splitlines() if "HDMI_V" not in line]
-    trees.write(tmp_path, "answers/pmic_read_adc", "\n".join(lines))
-    with pytest.raises(OSError, match="11 rails in place of 12"):
-        sensor.read()
-    trees.write(tmp_path, "answers/pmic_read_adc", "nothing at all")
-    with pytest.raises(ValueError, match="no rail"):
-        sensor.read()
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("echo 'VCHI initialization failed'; exit 255", "usermod -aG video"),
-        ('echo "Can\'t open device file: /dev/vcio" >&2; exit 1', "/dev/vcio"),
-        ("echo 'error=1 error_msg=\"Command not registered\"'", "this Raspberry Pi has no power sensor"),
-        ("echo what", "no rail with voltage and current"),
-    ],
-)
-def test_a_firmware_that_does_not_answer_is_a_reason(tmp_path, body, reason):
-    trees.program(tmp_path, "vcgencmd", body)
-    assert reason in power.choose(str(tmp_path), facts("raspberry_pi_5")).probe()
-
-
-def test_a_missing_vcgencmd_says_what_to_install(tmp_path):
-    assert "sudo apt install" in power.choose(str(tmp_path), facts("raspberry_pi_5")).probe()
-
-
-# -- RAPL
-
-
-@pytest.fixture
-def rapl(tmp_path):
-    trees.zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
-    trees.zone(tmp_path, "intel-rapl:0:0", "core", 400_000)
-    trees.zone(tmp_path, "intel-rapl:1", "psys", 9_000_000)
-    trees.zone(tmp_path, "intel-rapl-mmio:0", "package-0", 1_000_000)
-    return tmp_path
-
-
-def test_only_packages_count(rapl):
-    trees.zone(rapl, "intel-rapl:2", "package-1-die-0", 500_000)
-    sensor = Rapl(str(rapl))
-    assert sensor.probe() is None
-    assert sensor.read() == [1_000_000, 500_000]
-    assert sensor.describe()["rails"] == ["package-0", "package-1-die-0"]
-    assert sensor.describe()["parts"] == ["core", "psys"]
-    assert sensor.describe()["boundary"] == "package"
-
-
-def test_amd_has_the_same_names_without_dram(tmp_path):
-    trees.zone(tmp_path, "intel-rapl:0", "package-0", 7, 65532610987)
-    trees.zone(tmp_path, "intel-rapl:0:0", "core", 3, 65532610987)
-    sensor = power.choose(str(tmp_path))
-    assert sensor.describe()["rails"] == ["package-0"] and sensor.read() == [7]
-
-
-def test_joules_recover_one_wrap(rapl):
-    sensor = Rapl(str(rapl))
-    assert sensor.probe() is None
-    assert sensor.joules([1_000_000], [3_500_000]) == pytest.approx(2.5)
-    assert sensor.joules([262_143_000_000], [671_150]) == pytest.approx(1.0)
-
-
-def test_rapl_without_permission_says_what_to_type(rapl, monkeypatch):
-    refuse(monkeypatch, "energy_uj")
-    sensor = power.choose(str(rapl))
-    assert "no permission" in sensor.probe() and "CAP_DAC_READ_SEARCH" in sensor.probe()
-    assert "sudo chmod a+r" in sensor.probe()
-    assert sensor.describe()["source"] == "none"
-
-
-def test_another_user_is_refused_for_real():
-    """A child without root's rights meets the refusal of the kernel itself."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        counter = trees.zone(root, "intel-rapl:0", "package-0", 1_000_000) / "energy_uj"
-        # Of root, as the kernel has it; where the tests are no root, of nobody.
-        counter.chmod(0o400 if os.geteuid() == 0 else 0o000)
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                if os.geteuid() == 0:
-                    os.setgid(65534)
-                    os.setuid(65534)
-                os.write(writer, str(Rapl(folder).probe()).encode())
-            finally:
-                os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as pipe:
-            reason = pipe.read().decode()
-        os.waitpid(child, 0)
-    assert "no permission for" in reason and "energy_uj" in reason
-
-
-def test_unreadable_content_is_a_reason_not_a_crash(rapl):
-    trees.write(rapl, "sys/class/powercap/intel-rapl:0/energy_uj", "garbage")
-    assert "cannot be read" in Rapl(str(rapl)).probe()
-    trees.write(rapl, "sys/class/powercap/intel-rapl:0/max_energy_range_uj", "")
-    assert "cannot be read" in Rapl(str(rapl)).probe()
-
-
-def test_a_tree_without_packages_says_so(tmp_path):
-    trees.zone(tmp_path, "intel-rapl:0", "psys", 1)
-    assert "no package domain" in Rapl(str(tmp_path)).probe()
-
-
-# -- other chips
-
-
 def test_the_best_quantity_of_a_chip_is_read(tmp_path):
     folder = trees.energy_chip(tmp_path)
     sensor = power.choose(str(tmp_path))
@@ -379,9 +217,6 @@ def test_several_rails_need_the_boards_word(tmp_path):
 def test_unknown_chips_are_not_guessed_at(tmp_path):
     trees.power_chip(tmp_path, "acpi_power_meter", power1_input=5)
     assert "no hwmon power chip" in Hwmon(str(tmp_path)).probe()
-
-
-# -- choosing
 
 
 def test_a_machine_without_sensors_says_so(tmp_path):

@@ -7,7 +7,11 @@ one: `device_agent.power.recording.unpack`.
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+from targets import board_for, declared
 
 # github.com/jfikar/RPi5-power, README: a listing of a Raspberry Pi 5 under load. Its sum is 10.800 W, its
 # estimate for the wall 12.955 W.
@@ -149,3 +153,20 @@ def power_chip(root: Path, chip: str = "ina226", index: int = 0, **files: object
     for file, content in {"name": chip, **files}.items():
         write(folder, file, content)
     return folder
+
+
+def facts(name):
+    """What the host sends of a board."""
+    return board_for(declared()[name]).facts()
+
+
+def refuse(monkeypatch, end, code=errno.EACCES):
+    """Refuses to open files whose paths end so: root may open every file."""
+    real = os.open
+
+    def guarded(path, *arguments, **options):
+        if str(path).endswith(end):
+            raise OSError(code, os.strerror(code), str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", guarded)
