@@ -29,6 +29,7 @@ _SILENCE_S = 20.0
 _WINDOW_BYTES = 8 << 20
 _READ_BYTES = 1 << 16
 # What paramiko raises when a connection is not, or no longer, usable.
+_HURRY_S = 5.0
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
 
 
@@ -108,6 +109,7 @@ class Link:
                 before = Link(f"{self.name}, by way of {hop.alias}", hop, before)
                 self._ways.append(before.close)
             assert before is not None
+            before.hurry()
             return before._open(endpoint.host, endpoint.port)
         if endpoint.proxy_command:
             connected, end = proxied(endpoint.proxy_command)
@@ -208,6 +210,16 @@ class Link:
             raise ConnectionRefusedError(str(error)) from error
         except _BROKEN as error:
             raise ConnectionResetError(self.last_words() or str(error)) from error
+
+    def hurry(self) -> None:
+        """Have the server send small packets at once; for connections that carry nothing but ports.
+
+        OpenSSH turns TCP_NODELAY on for connections that run a command (packet.c, session.c). On others, an
+        answer of several packets waits for this machine's delayed acknowledgement: 40 ms, now and then.
+        A server that runs no commands is as slow as it is.
+        """
+        with contextlib.suppress(DeviceError):
+            self.run("true", timeout_s=_HURRY_S)
 
     def forward(self, port: int) -> int:
         """A port of this machine that leads to one of the board, for one connection by this user.

@@ -117,6 +117,7 @@ def main() -> None:
             try:
                 if link is None or not link.alive:
                     link = Link(str(first["name"]), _endpoint(dict(first["endpoint"])))
+                    link.hurry()
                 forwarders.append(Forwarder(functools.partial(link.dial, port)))
                 answer: dict[str, Any] = {"port": forwarders[-1].port}
             except (EdgeError, OSError) as error:

@@ -89,11 +89,15 @@ class Sshd:
             )
         until = time.monotonic() + _READY_S
         while time.monotonic() < until:
-            assert self._process.poll() is None, (self.folder / "log").read_text()
+            assert self._process.poll() is None, self.log()
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 return
             time.sleep(0.02)
-        raise AssertionError((self.folder / "log").read_text())
+        raise AssertionError(self.log())
+
+    def log(self) -> str:
+        """What it wrote so far."""
+        return (self.folder / "log").read_text()
 
     def accept_host_key(self) -> None:
         """Have the client know this server."""

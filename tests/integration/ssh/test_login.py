@@ -152,6 +152,24 @@ def test_forwarding_that_is_off_is_said(tmp_path, client_home):
         sshd.stop()
 
 
+def test_ports_are_served_without_delay(tmp_path, client_home):
+    """The server says itself when it stops collecting small packets (its debug2, misc.c)."""
+    sshd = Sshd(tmp_path / "telling", client_home, ("LogLevel DEBUG2",))
+    sshd.start()
+    try:
+        sshd.accept_host_key()
+        with (
+            socket.create_server(("127.0.0.1", 0)) as end,
+            Link.to("bench", "127.0.0.1", port=sshd.port) as link,
+        ):
+            port = link.forward(end.getsockname()[1])
+            with socket.create_connection(("127.0.0.1", port)), end.accept()[0]:
+                before, opened, _ = sshd.log().partition("ctype direct-tcpip")
+                assert opened and "setting TCP_NODELAY" in before
+    finally:
+        sshd.stop()
+
+
 def test_another_identity_file(board, client_home):
     own = client_home / ".ssh" / "id_ed25519"
     own.rename(client_home / "key")
