@@ -82,7 +82,7 @@ class Sshd:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where it locks itself up before a login
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["/usr/sbin/sshd", "-D", "-e", "-f", str(self.folder / "config")],
+                [*self.under(), "/usr/sbin/sshd", "-D", "-e", "-f", str(self.folder / "config")],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -94,6 +94,10 @@ class Sshd:
                 return
             time.sleep(0.02)
         raise AssertionError(self.log())
+
+    def under(self) -> list[str]:
+        """What the server is started by."""
+        return []
 
     def log(self) -> str:
         """What it wrote so far."""

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import hashlib
-import io
 import json
 import os
 import subprocess
-import tarfile
 import threading
 import time
 from dataclasses import replace
@@ -23,7 +19,6 @@ from host.devices import DeviceEntry, Registry, board_shell, install
 from host.devices.install import Installer, board_status, remove_from_board
 from host.errors import DeviceError, DeviceFull
 from host.payload import Payload, agent_archive
-from host.payload.agent import AgentArchive
 from host.payload.archive import content_hash, files_below
 from host.transport import connect
 from host.transport.installing import install_agent
@@ -31,6 +26,7 @@ from host.transport.ssh import link_to
 from targets import board_for, declared
 from tests.integration.small_models import convnet
 from tests.integration.ssh.sshd import cutting
+from tests.integration.ssh.versions import other_version
 
 _WAIT_S = 30.0
 
@@ -138,7 +134,7 @@ def test_what_arrives_damaged_is_not_installed(entry, board):
 
 def test_an_agent_of_another_version_is_replaced_and_its_files_go(entry, board, monkeypatch):
     ours = agent_archive()
-    other = AgentArchive(_repacked(ours, board.folder), _repacked_hash(board.folder), ours.names)
+    other = other_version(board.folder)
     with monkeypatch.context() as patch:
         for module in ("host.devices.install", "host.transport.ssh"):
             patch.setattr(f"{module}.agent_archive", lambda: other)
@@ -220,21 +216,3 @@ def _runs(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
-
-
-def _repacked(archive: AgentArchive, folder) -> bytes:
-    """The same agent with one line more."""
-    tree = folder / "other"
-    with tarfile.open(fileobj=io.BytesIO(archive.content)) as tar:
-        tar.extractall(tree, filter="data")
-    with (tree / "device_agent" / "__init__.py").open("a") as file:
-        file.write("# another version\n")
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as tar:
-        tar.add(tree / "device_agent", "device_agent")
-    (folder / "other.sha256").write_text(hashlib.sha256(plain.getvalue()).hexdigest())
-    return gzip.compress(plain.getvalue())
-
-
-def _repacked_hash(folder) -> str:
-    return (folder / "other.sha256").read_text()
