@@ -16,7 +16,7 @@ from host.deployment.compile import Compiled, one_line
 from host.deployment.contest import Contest, Entrant, Terms, hold
 from host.deployment.diagnose import blame
 from host.deployment.finals import Field, hold_finals, require_sensor, variant_of
-from host.deployment.gpu import GPU, better_of, compiled_for_gpu
+from host.deployment.gpu import GPU, compiled_for_gpu
 from host.deployment.instructions import with_instructions
 from host.deployment.making import Maker, check_file, kernels_part, let_go, read_model, versions
 from host.deployment.options import CompileOptions, DeployOptions, Progress, Silence
@@ -175,11 +175,8 @@ class _Deployment:
         auto = made is not None and self.options.processor == "auto"
         on_gpu = compiled_for_gpu(maker, model) if auto else None
         model = let_go(model)
-        variant, power = self._finals(model, maker, made)
-        if on_gpu is not None:
-            inputs = inputs_to_measure(model.signature, model.golden)[-1]
-            both = (variant, on_gpu)
-            variant = better_of(self.device, model, both, inputs, self.options.objective, self.clock)
+        variants = self._variants(model, maker, made)
+        variant, power = self._finals(model, (*variants, on_gpu) if on_gpu is not None else variants)
         maker = replace(maker, profile=replace(maker.profile, threads=variant.threads))
         contest = hold(self._terms(model, maker, variant, made), self._entrants(model, variant))
         if self.device.emulated:
@@ -227,19 +224,21 @@ class _Deployment:
         folder = self.staging.folder
         return Maker(options, profile, folder, self.clock, self.device, self._replace_device, others)
 
-    def _finals(
-        self, model: ImportedModel, maker: Maker, made: Compiled | None
-    ) -> tuple[Variant, PowerResult | None]:
-        """The variant of the model that meets its peers, and what was measured to choose it."""
+    def _variants(self, model: ImportedModel, maker: Maker, made: Compiled | None) -> tuple[Variant, ...]:
+        """The forms of the model for the CPU that are to be measured beside each other."""
         options, threads = self.options, maker.profile.threads
         if made is None:
             engine = engine_for_format(model.format).name
-            wider = options.needs_energy and not options.threads
-            variants = engine_variants(engine, model.path, threads, wider)
-        elif options.has_finals and not self.device.emulated:
-            variants = variants_of(maker, made, wider=options.needs_energy)
-        else:
-            return Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks), None
+            return engine_variants(engine, model.path, threads, options.needs_energy and not options.threads)
+        if options.has_finals and not self.device.emulated:
+            return variants_of(maker, made, wider=options.needs_energy)
+        return (Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks),)
+
+    def _finals(
+        self, model: ImportedModel, variants: tuple[Variant, ...]
+    ) -> tuple[Variant, PowerResult | None]:
+        """The variant of the model that meets its peers, and what was measured to choose it."""
+        options = self.options
         nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
         # An emulator's times say nothing of which variant is the better one.
         if nothing or self.device.emulated:

@@ -1,31 +1,20 @@
-"""`--processor auto`: the model on the board's CPU and on its GPU, both verified; the better one is taken."""
+"""`--processor auto`: the model for the board's GPU too, as one more variant for the finals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from host.deployment.clock import StageClock
 from host.deployment.compile import one_line
 from host.deployment.processor import gpu_profile, why_no_gpu
 from host.deployment.variants import Variant
-from host.deployment.verify import verify
-from host.errors import BuildError, EngineError, ImportFailed, LoweringError, MeasureError, SessionLost
+from host.errors import BuildError, ImportFailed, LoweringError
 from host.model import ImportedModel
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from host.deployment.making import Maker
-    from host.measure.paired import PairedResult, Ratio
-    from host.transport import Device, Session
 
 GPU = "gpu"
-_CPU = "cpu"
-_ROUNDS = 12
-_TIME_LIMIT_S = 120.0
 
 
 def compiled_for_gpu(maker: Maker, model: ImportedModel) -> Variant | None:
@@ -41,6 +30,8 @@ def compiled_for_gpu(maker: Maker, model: ImportedModel) -> Variant | None:
     reason = why_no_gpu(maker.profile)
     if maker.options.ranged:
         reason = "a range of lengths is served by the CPU only"
+    elif maker.device is not None and maker.device.emulated:
+        reason = "an emulator's times do not say which processor is faster; say --processor gpu"
     elif maker.options.tuned:
         reason = "--trials and --budget tune one processor; say --processor gpu to tune the GPU"
     if reason:
@@ -55,63 +46,3 @@ def compiled_for_gpu(maker: Maker, model: ImportedModel) -> Variant | None:
         note(f"the GPU is left out: {one_line(error)}")
         return None
     return Variant(GPU, "tvm", own.directory("tvm"), own.profile.threads, made.tasks)
-
-
-def better_of(
-    device: Device,
-    model: ImportedModel,
-    variants: tuple[Variant, Variant],
-    inputs: Sequence[np.ndarray],
-    objective: str,
-    clock: StageClock,
-) -> Variant:
-    """Verify the model on the GPU and measure it beside the CPU; one that fails or is not better is out.
-
-    Args:
-        device: where both run.
-        model: for its golden cases.
-        variants: on the CPU, and on the GPU.
-        inputs: to measure with.
-        objective: "latency", "energy" or "edp".
-        clock: counts the stages.
-
-    Raises:
-        DeviceError: the device went away.
-    """
-    from host.measure.paired import compare
-
-    cpu, gpu = variants
-    note = clock.progress.note
-    with ExitStack() as stack, clock.stage("processor"):
-        try:
-            first = _opened(stack, device, gpu)
-            verdict, _ = verify(first, model.signature, model.golden)
-            if not verdict.passed:
-                note(f"the GPU is left out: {verdict.message}")
-                return cpu
-            sessions = {_CPU: _opened(stack, device, cpu), GPU: first}
-            energy_rounds = 0 if objective == "latency" else _ROUNDS
-            result = compare(sessions, inputs, rounds=_ROUNDS, energy_rounds=energy_rounds)
-            ratio = _ratio(result, objective)
-        except (EngineError, SessionLost, MeasureError) as error:
-            note(f"the GPU is left out: {one_line(error)}")
-            return cpu
-    note(
-        f"{objective}, CPU over GPU: {ratio.value:.2f} (95% {ratio.low:.2f} to {ratio.high:.2f}): "
-        f"the {'GPU' if ratio.value > 1.0 else 'CPU'} is taken"
-    )
-    return gpu if ratio.value > 1.0 else cpu
-
-
-def _ratio(result: PairedResult, objective: str) -> Ratio:
-    if objective == "energy":
-        return result.energy_ratio(_CPU, GPU)
-    return result.edp_ratio(_CPU, GPU) if objective == "edp" else result.ratio(_CPU, GPU)
-
-
-def _opened(stack: ExitStack, device: Device, variant: Variant) -> Session:
-    session = stack.enter_context(
-        device.open_session("tvm", threads=variant.threads, time_limit_s=_TIME_LIMIT_S)
-    )
-    session.load(variant.path)
-    return session

@@ -2,7 +2,7 @@
 
 What makes a difference in joules at nearly the same latency is how many cores are awake and how many bytes
 come from far away. So beside the fastest programs there are those among the nearly as fast that move least,
-and the same library on fewer threads. See docs/decisions/0005.
+and the model made for fewer threads. See docs/decisions/0005.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from host.deployment import compile as compiling
 from host.deployment.compile import Compiled, Plan
 from host.deployment.result import TaskOutcome
 from host.deployment.tasks_file import tasks_json
-from host.deployment.tune import records_of
+from host.deployment.tune import recall, records_of
 from host.model import SPACE_VERSION, DeviceProfile
 from host.records import RecordStore
 from host.records.store import profile_data
@@ -39,7 +39,6 @@ _WORTH = 0.98
 # larger cache lies between). Only their proportions matter here.
 _PICOJOULES_A_BYTE = ((32 << 10, 2.5), (1 << 20, 12.5), (1 << 62, 40.0))
 _DRAM_PICOJOULES_A_BYTE = 250.0
-# Fewer threads than the first variant's that are tried: half of them, and one.
 _MOST_VARIANTS = 4
 
 
@@ -83,11 +82,10 @@ def variants_of(maker: Maker, made: Compiled, wider: bool) -> tuple[Variant, ...
         plan = frugal(made.plan, maker.profile, records_of(maker.options))
         if plan is not None:
             found.append(_built(maker, made, first, FRUGAL, plan))
-    if wider and maker.options.threads == 0:
+    # On a GPU the threads are those of the host, which waits.
+    if wider and maker.options.threads == 0 and maker.profile.hardware.gpu is None:
         for fewer in fewer_threads(threads)[: _MOST_VARIANTS - len(found)]:
-            path = maker.directory(f"tvm-{fewer}")
-            bundle.write_variant(path, first.path, fewer)
-            found.append(replace(first, path=path, threads=fewer))
+            found.append(_narrower(maker, made, first, fewer))
     if made.untuned is not None:
         found.append(replace(_built(maker, made, first, UNTUNED, made.untuned), candidate=False))
     return tuple(found)
@@ -104,14 +102,34 @@ def fewer_threads(threads: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(count for count in (threads // 2, 1) if 1 <= count < threads))
 
 
+def _narrower(maker: Maker, made: Compiled, first: Variant, threads: int) -> Variant:
+    """The model on fewer threads: with programs made for them, whose tiles are cut for as many panels.
+
+    Where more is known by measuring of the programs for all threads than of those, the library is shared:
+    what was tuned for more threads is the better guess then.
+    """
+    profile = replace(maker.profile, threads=threads)
+    narrow = replace(maker, profile=profile)
+    if made.plan is not None:
+        plan = compiling.propose(made.lowered, profile, maker.options.seed, maker.clock)
+        plan = recall(plan, profile, records_of(maker.options))
+        tuned = made.plan.chosen if made.tuning is not None else made.plan.from_database
+        if len(plan.from_database) >= len(tuned):
+            return _built(narrow, made, first, FASTEST, plan)
+    path = maker.directory(f"tvm-{threads}")
+    bundle.write_variant(path, first.path, threads)
+    return replace(first, path=path, threads=threads)
+
+
 def _built(maker: Maker, made: Compiled, first: Variant, name: str, plan: Plan) -> Variant:
-    folder = maker.directory(f"tvm-{name.replace(' ', '-')}")
-    library = folder.with_suffix(".so")
+    threads = maker.profile.threads
+    folder = maker.directory(f"tvm-{name.replace(' ', '-')}-{threads}")
+    library = folder.with_name(f"{folder.name}.so")
     clock: StageClock = maker.clock
     built = compiling.build(made.lowered, maker.profile, plan, library, clock)
     tasks = tasks_json(made.lowered.tasks, plan, maker.profile, maker.options.seed)
-    bundle.write_variant(folder, first.path, first.threads, library, tasks)
-    return Variant(name, "tvm", folder, first.threads, built.tasks)
+    bundle.write_variant(folder, first.path, threads, library, tasks)
+    return Variant(name, "tvm", folder, threads, built.tasks)
 
 
 def frugal(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:

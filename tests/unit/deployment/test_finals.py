@@ -21,7 +21,7 @@ from tests.unit.deployment.power_samples import Board, Session
 SIGNATURE = Signature((TensorSpec("x", (2,), "float32"),), (TensorSpec("y", (2,), "float32"),))
 GOLDEN = (GoldenCase((np.ones(2, np.float32),), (np.ones(2, np.float32),)),)
 # By path: seconds of a run, and share of the board's watts.
-VARIANTS = {"fast": (0.010, 1.0), "slow": (0.0102, 0.8), "wrong": (0.005, 0.1)}
+VARIANTS = {"fast": (0.010, 1.0), "slow": (0.0102, 0.8), "wrong": (0.005, 0.1), "gpu": (0.002, 2.0)}
 
 
 class Opened(Session):
@@ -83,6 +83,19 @@ def test_less_energy_is_taken_where_it_was_asked_for() -> None:
     assert variant_of(result.taken, variants("fast", "slow")).path == Path("slow")
     assert held(board(), ("fast", "slow"))[0].taken.variant == "fast"
     assert held(board(), ("fast", "slow"), power_cap_w=5.0)[0].taken.variant == "slow"
+
+
+def test_a_gpu_is_taken_where_it_is_faster_and_below_the_cap() -> None:
+    assert held(board(), ("fast", "gpu"))[0].taken.variant == "gpu"
+    assert held(board(), ("fast", "gpu"), power_cap_w=13.0)[0].taken.variant == "gpu"
+    capped = held(board(), ("fast", "gpu"), power_cap_w=10.0)[0]
+    assert capped.taken.variant == "fast"
+    # What it would have been is told all the same.
+    assert {point.variant for point in capped.points if point.measurement is not None} == {"fast", "gpu"}
+    result, _ = held(board(), ("fast", "gpu"), power_modes=("all",))
+    assert {(point.variant, point.mode) for point in result.points} == {
+        (name, mode) for name in ("fast", "gpu") for mode in ("schedutil", "powersave")
+    }
 
 
 def test_wrong_outputs_and_what_does_not_load_are_out_with_their_reason() -> None:

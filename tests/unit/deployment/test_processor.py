@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from host.build import cuda_major
-from host.deployment.clock import StageClock
 from host.deployment.deploy import compile_bundle
-from host.deployment.gpu import GPU, better_of
-from host.deployment.options import CompileOptions, Silence
+from host.deployment.options import CompileOptions
 from host.deployment.processor import gpu_profile, why_no_gpu
-from host.deployment.variants import FASTEST, Variant
-from host.errors import EngineError, UserError
-from host.measure.paired import PairedResult
-from host.model import DeviceProfile, GoldenCase, ImportedModel, Signature, TensorSpec
+from host.errors import UserError
+from host.model import DeviceProfile
 from targets import board_for, declared
 from tests.integration.small_models import convnet
 
@@ -77,94 +70,6 @@ def test_a_bundle_for_a_jetson_holds_cubins_and_no_source(tmp_path: Path) -> Non
     assert content.count(b"\x7fELF\x02\x01\x01") > len(manifest["kernels"])
     for text in (b"__global__", b"__launch_bounds__", b".visible .entry", b".target sm_", b".address_size"):
         assert text not in content, text
-
-
-class Scripted:
-    """A session that answers with given outputs, or does not load."""
-
-    def __init__(self, outputs: Sequence[np.ndarray], refusal: str = "") -> None:
-        self.outputs, self.refusal = list(outputs), refusal
-
-    def load(self, path: Path) -> None:
-        if self.refusal:
-            raise EngineError(self.refusal)
-
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.outputs
-
-    def __enter__(self) -> Scripted:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-class Board:
-    """A device with a session for each variant, in the order in which they are opened."""
-
-    def __init__(self, *sessions: Scripted) -> None:
-        self.sessions = list(sessions)
-
-    def open_session(self, *_: Any, **__: Any) -> Scripted:
-        return self.sessions.pop(0)
-
-
-class Notes(Silence):
-    """Progress that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.texts.append(text)
-
-
-GOOD = np.ones(4, np.float32)
-
-
-def decide(
-    monkeypatch: pytest.MonkeyPatch, on_gpu: Scripted, seconds: tuple[float, float]
-) -> tuple[str, list[str]]:
-    """What is taken where the CPU needs `seconds[0]` and the GPU `seconds[1]`."""
-
-    def compare(sessions: dict[str, Any], inputs: Any, rounds: int, energy_rounds: int) -> PairedResult:
-        assert list(sessions) == ["cpu", "gpu"]
-        draw = np.random.default_rng(0).uniform(0.98, 1.02, (2, rounds))
-        times = {n: tuple(s * d) for n, s, d in zip(sessions, seconds, draw, strict=True)}
-        return PairedResult(measurements={}, rounds_s=times)
-
-    monkeypatch.setattr("host.measure.paired.compare", compare)
-    spec = TensorSpec("x", (4,), "float32")
-    model = ImportedModel(
-        name="m",
-        path=Path("m.onnx"),
-        format="onnx",
-        content_hash="",
-        signature=Signature((spec,), (spec,)),
-        module=None,
-        golden=(GoldenCase((GOOD,), (GOOD,)),),
-    )
-    variants = (Variant(FASTEST, "tvm", Path("a"), 1), Variant(GPU, "tvm", Path("b"), 1))
-    notes = Notes()
-    board: Any = Board(on_gpu, Scripted([GOOD]))
-    taken = better_of(board, model, variants, [GOOD], "latency", StageClock(notes))
-    return taken.name, notes.texts
-
-
-def test_the_faster_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    name, notes = decide(monkeypatch, Scripted([GOOD]), (2.0, 1.0))
-    assert name == GPU
-    assert "latency, CPU over GPU: 2.0" in notes[0]
-    assert "the GPU is taken" in notes[0]
-    assert decide(monkeypatch, Scripted([GOOD]), (1.0, 2.0))[0] == FASTEST
-
-
-def test_a_gpu_that_is_wrong_or_fails_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    name, notes = decide(monkeypatch, Scripted([GOOD * 2]), (2.0, 1.0))
-    assert name == FASTEST
-    assert "the GPU is left out: output 'x' differs" in notes[0]
-    name, notes = decide(monkeypatch, Scripted([], "the driver finds no CUDA GPU"), (2.0, 1.0))
-    assert (name, notes) == (FASTEST, ["the GPU is left out: the driver finds no CUDA GPU"])
 
 
 def test_unknown_processor_is_refused() -> None:

@@ -3,17 +3,26 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import helper
 from tvm.script import tirx as T
 
+from host import bundle
+from host.deployment import DeployOptions, Silence
+from host.deployment import compile as compiling
+from host.deployment.clock import StageClock
 from host.deployment.compile import Plan
+from host.deployment.making import Maker, read_model
 from host.deployment.variants import (
+    FASTEST,
     engine_variants,
     fewer_threads,
     frugal,
     least_traffic,
     movement_joules,
     picojoules_a_byte,
+    variants_of,
 )
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile, Measurement, Task
@@ -21,6 +30,7 @@ from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.space import DesignSpace, space_for
 from targets import board_for, declared
+from tests.integration.small_models import floats, save
 from tests.unit.deployment.samples import measurement
 
 
@@ -114,3 +124,36 @@ def test_fewer_threads_are_half_and_one(threads: int, expected: tuple[int, ...])
     wide = engine_variants("onnxruntime", Path("m.onnx"), threads, wider=True)
     assert [one.threads for one in wide] == [threads, *expected]
     assert len(engine_variants("onnxruntime", Path("m.onnx"), threads, wider=False)) == 1
+
+
+def test_fewer_threads_have_programs_of_their_own(tmp_path: Path) -> None:
+    records = tmp_path / "records.sqlite"
+    # Large enough to be worth four threads.
+    weights = {"w": np.random.default_rng(0).normal(size=(512, 1024)).astype(np.float32)}
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = save(tmp_path / "net.onnx", [node], [floats("x", 128, 512)], [floats("y", 128, 1024)], weights)
+    options = DeployOptions(model, objective="energy", records=str(records))
+    clock = StageClock(Silence())
+    wide = replace(profile(), threads=4)
+    maker = Maker(options, wide, tmp_path, clock)
+    made = maker.compiled(read_model(options, clock))
+    found = variants_of(maker, made, wider=True)
+    assert [(one.name, one.threads) for one in found] == [(FASTEST, 4), (FASTEST, 2), (FASTEST, 1)]
+    assert (found[0].path / "lib.so").read_bytes() != (found[-1].path / "lib.so").read_bytes()
+    for one in found:
+        assert bundle.load(one.path).threads == one.threads
+        plan = compiling.propose(made.lowered, replace(wide, threads=one.threads), options.seed, clock)
+        assert {task.workload_hash: dict(task.decisions) for task in one.tasks} == {
+            key: dict(candidate.decisions) for key, candidate in plan.chosen.items()
+        }
+
+    # What was measured with all threads is the better guess while nothing is known of fewer.
+    assert made.plan is not None
+    known = [Record(one, profile_data(wide), measurement(1.0)) for one in made.plan.chosen.values()]
+    with RecordStore(records) as store:
+        store.append(known)
+    second = replace(maker, folder=tmp_path / "second")
+    second.folder.mkdir()
+    again = variants_of(second, second.compiled(read_model(options, clock)), wider=True)
+    assert len({(one.path / "lib.so").read_bytes() for one in again}) == 1
+    assert [bundle.load(one.path).threads for one in again] == [4, 2, 1]
