@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Dict, List, Optional
+from typing import Dict, Optional, Sequence
 
 _FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "opt/vc/bin")
 _LONGEST_S = 5.0
@@ -41,20 +41,33 @@ class Commands:
         program = self.path(words[0])
         if program is None:
             raise CommandError("%s is not installed" % words[0])
-        command: List[str] = [program, *words[1:]]
-        try:
-            # Its errors come the same way: vcgencmd prints some of them on stdout.
-            result = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_LONGEST_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CommandError("%s fails: %s" % (" ".join(words), error)) from error
-        text = result.stdout.decode("utf-8", "replace").strip("\0\n")
-        if result.returncode != 0:
-            raise CommandError("%s fails: %s" % (" ".join(words), " ".join(text.split()) or "no message"))
-        return text
+        return run([program, *words[1:]]).strip("\0\n")
+
+
+def run(command: Sequence[str], limit_s: float = _LONGEST_S) -> str:
+    """What a program prints, errors included: vcgencmd prints some of them on stdout.
+
+    Raises:
+        CommandError: it fails, or takes too long.
+    """
+    name = " ".join([os.path.basename(command[0]), *command[1:]])
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandError("%s fails: %s" % (name, error)) from error
+    text = result.stdout.decode("utf-8", "replace")
+    if result.returncode != 0:
+        raise CommandError("%s fails: %s" % (name, one_line(text)))
+    return text
+
+
+def one_line(text: str) -> str:
+    """What a program said, for a message."""
+    return " ".join(text.split()).strip("\0")[:300] or "no message"

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from typing import List, NamedTuple, Optional, Sequence
 
+from device_agent.commands import CommandError, one_line, run
 from device_agent.wire import AgentError
 
 _PLACES = ("usr/sbin/nvpmodel", "usr/bin/nvpmodel")
@@ -67,7 +67,7 @@ class NvpModel:
         text = self._run([str(self._program), "-q"])
         match = re.search(r"NV Power Mode:\s*(\S+)\s*\n\s*(\d+)\s*$", text, re.MULTILINE)
         if not match:
-            raise AgentError("modes", "nvpmodel -q does not name a mode: %s" % _line(text))
+            raise AgentError("modes", "nvpmodel -q does not name a mode: %s" % one_line(text))
         return Mode(int(match.group(2)), match.group(1))
 
     def refusal(self) -> Optional[str]:
@@ -109,25 +109,10 @@ class NvpModel:
                 "power mode %s takes effect after a restart only; on the device type: sudo nvpmodel -m %d"
                 % (mode.name, mode.number),
             )
-        raise AgentError("modes", "nvpmodel does not set %s: %s" % (mode.name, _line(output)))
+        raise AgentError("modes", "nvpmodel does not set %s: %s" % (mode.name, one_line(output)))
 
     def _run(self, command: Sequence[str]) -> str:
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_LIMIT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise AgentError("modes", "%s fails: %s" % (os.path.basename(command[0]), error)) from error
-        text = done.stdout.decode("utf-8", "replace")
-        if done.returncode != 0:
-            raise AgentError("modes", "%s fails: %s" % (" ".join(command), _line(text)))
-        return text
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())[:300] or "no message"
+            return run(command, _LIMIT_S)
+        except CommandError as error:
+            raise AgentError("modes", str(error)) from error

@@ -33,7 +33,7 @@ from host.transport.local import connect_local
 from host.transport.ssh import connect_ssh
 from tests.integration.agent.conftest import write_bundle
 from tests.integration.ssh.conftest import stop_agent
-from tests.integration.ssh.sshd import Sshd, make_key
+from tests.integration.ssh.sshd import Sshd, make_client
 
 _ONCE = {
     "warmup_s": 0.0,
@@ -70,9 +70,7 @@ def main() -> None:
 
 @contextmanager
 def _over_ssh(folder: Path) -> Iterator[Device]:
-    home = folder / "client"
-    (home / ".ssh").mkdir(parents=True, mode=0o700)
-    make_key(home / ".ssh" / "id_ed25519")
+    home = make_client(folder / "client")
     sshd = Sshd(folder / "board", home)
     sshd.start()
     sshd.accept_host_key()

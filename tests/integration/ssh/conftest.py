@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from host.devices import DeviceEntry, Registry
-from tests.integration.ssh.sshd import Sshd, make_key
+from tests.integration.ssh.sshd import Sshd, make_client
 
 
 @pytest.fixture(autouse=True)
 def client_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """HOME of the host's user, with a key of his own and no SSH agent."""
-    home = tmp_path / "client"
-    (home / ".ssh").mkdir(parents=True, mode=0o700)
-    make_key(home / ".ssh" / "id_ed25519")
+    home = make_client(tmp_path / "client")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)

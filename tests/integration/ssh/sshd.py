@@ -25,6 +25,13 @@ def make_key(path: Path, passphrase: str = "") -> Path:
     return path
 
 
+def make_client(home: Path) -> Path:
+    """HOME of a host's user, with a key; returns it."""
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    make_key(home / ".ssh" / "id_ed25519")
+    return home
+
+
 class Sshd:
     """An SSH server that logs in whoever runs the tests, with HOME in a folder of the test's.
 

@@ -27,7 +27,7 @@ from host.transport.wire import Connection
 from tests.integration.agent.conftest import write_bundle
 from tests.integration.small_models import convnet
 from tests.integration.ssh.conftest import stop_agent
-from tests.integration.ssh.sshd import Sshd, cutting, make_key
+from tests.integration.ssh.sshd import Sshd, cutting, make_client
 
 _NOBODY = 65534
 _WAIT_S = 20.0
@@ -37,9 +37,7 @@ _WAIT_S = 20.0
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     """One board for all tests here, with the agent and the runtime of compiled models."""
     folder = tmp_path_factory.mktemp("bench")
-    home = folder / "client"
-    (home / ".ssh").mkdir(parents=True, mode=0o700)
-    make_key(home / ".ssh" / "id_ed25519")
+    home = make_client(folder / "client")
     sshd = Sshd(folder / "board", home)
     sshd.start()
     sshd.accept_host_key()
