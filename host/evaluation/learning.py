@@ -33,7 +33,7 @@ class LearnOptions:
     Attributes:
         checkpoint: that it starts from.
         folder: of the records and checkpoints of this evaluation.
-        steps: batches of each training.
+        steps: batches of each training; 0 for none, which only measures.
         seed: of proposals and batches.
     """
 
@@ -127,6 +127,8 @@ class Learner:
         from host.tlm.vocabulary import Vocabulary
 
         spaces = {key: one.space for key, one in self._subjects.items() if one.space is not None}
+        if not self._options.steps:
+            return
         records = list(self._store)
         if len(records) < _FEWEST or len(records) == self._learned:
             return
