@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+# Path of another interpreter for the boards of these tests, for example an older one.
+BOARD_PYTHON = "EDGETLM_BOARD_PYTHON"
 _READY_S = 15.0
 
 
@@ -30,6 +32,17 @@ def make_client(home: Path) -> Path:
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     make_key(home / ".ssh" / "id_ed25519")
     return home
+
+
+def _programs(folder: Path) -> Path:
+    """A folder with an interpreter that has no packages: whatever a model needs has to be sent."""
+    if other := os.environ.get(BOARD_PYTHON):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python3").symlink_to(other)
+    else:
+        bare = [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)]
+        subprocess.run(bare, check=True)
+    return folder / "bin"
 
 
 class Sshd:
@@ -56,10 +69,7 @@ class Sshd:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
-        # An interpreter without any packages: whatever a model needs has to be sent.
-        bare = [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder / "python")]
-        subprocess.run(bare, check=True)
-        programs = folder / "python" / "bin"
+        programs = _programs(folder / "python")
         lines = [
             *extra,
             f"Port {self.port}",
