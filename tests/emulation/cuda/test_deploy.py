@@ -12,7 +12,9 @@ import pytest
 
 import targets.x86_64
 from host.deployment import DeployOptions, deploy
+from host.deployment.gpu import GPU
 from host.deployment.options import Silence
+from host.deployment.variants import FASTEST
 from targets import Board, MachineDescription
 from targets.nvidia import ORIN_NANO
 from tests.emulation.cuda import emulated
@@ -71,10 +73,13 @@ def deployed(tmp_path: Path, **options: Any) -> tuple[Any, list[str], dict[str, 
 
 
 def test_auto_measures_both_and_takes_the_better(tmp_path: Path) -> None:
-    _, notes, manifest = deployed(tmp_path)
-    (verdict,) = [text for text in notes if text.startswith("latency, CPU over GPU:")]
+    result, notes, manifest = deployed(tmp_path)
+    assert not [text for text in notes if "GPU is left out" in text]
+    points = {point.variant: point for point in result.power.points}
+    assert set(points) == {FASTEST, GPU}
     # Threads one after the other are slower than the CPU's own program.
-    assert verdict.endswith("the CPU is taken")
+    assert points[GPU].value("latency") > points[FASTEST].value("latency") > 0
+    assert result.power.taken is points[FASTEST]
     assert manifest["target"]["kind"] == "llvm"
 
 
