@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from host.build import cuda_major
 from host.deployment.deploy import compile_bundle
+from host.deployment.gpu import compiled_for_gpu
+from host.deployment.making import Maker
 from host.deployment.options import CompileOptions
 from host.deployment.processor import gpu_profile, why_no_gpu
 from host.errors import UserError
@@ -70,6 +74,18 @@ def test_a_bundle_for_a_jetson_holds_cubins_and_no_source(tmp_path: Path) -> Non
     assert content.count(b"\x7fELF\x02\x01\x01") > len(manifest["kernels"])
     for text in (b"__global__", b"__launch_bounds__", b".visible .entry", b".target sm_", b".address_size"):
         assert text not in content, text
+
+
+def test_an_emulator_does_not_choose_between_processors(tmp_path: Path) -> None:
+    said: list[str] = []
+    clock: Any = SimpleNamespace(progress=SimpleNamespace(note=said.append))
+    emulated: Any = SimpleNamespace(emulated=True)
+    options = CompileOptions(model=convnet(tmp_path / "model.onnx"))
+    board = profile("jetson_orin_nano", cuda="12.6")
+    maker = Maker(options, board, tmp_path, clock, emulated)
+    assert compiled_for_gpu(maker, SimpleNamespace()) is None  # type: ignore[arg-type]
+    (reason,) = said
+    assert reason.startswith("the GPU is left out: an emulator's times")
 
 
 def test_unknown_processor_is_refused() -> None:
