@@ -203,33 +203,28 @@ class Installer:
             raise DeviceFull(
                 f"{self._link.name}: {self.status.free_bytes / 1e6:.0f} MB are free in {self.status.home},"
                 f" {(1 + _UNPACKED_SHARE) * size / 1e6:.0f} MB are needed; free some there and run the"
-                " same command"
-                " again"
+                " same command again"
             )
         self._send(archive, f"{self.status.home}/incoming/{name}", have, size)
         order(self._link, "unpack", _UNPACK_S, home=self.status.home, archive=name, into=into, sha256=digest)
 
     def _send(self, archive: IO[bytes], target: str, have: int, size: int) -> None:
         archive.seek(have)
-        with self._link.sftp() as files:
-            try:
-                with files.open(target, "ab" if have else "wb") as file:
-                    file.set_pipelined(True)
+        try:
+            with self._link.sftp() as files, files.open(target, "ab" if have else "wb") as file:
+                file.set_pipelined(True)
+                self._progress(have, size)
+                while piece := archive.read(_PIECE_BYTES):
+                    file.write(piece)
+                    self.sent_bytes += len(piece)
+                    have += len(piece)
                     self._progress(have, size)
-                    while piece := archive.read(_PIECE_BYTES):
-                        file.write(piece)
-                        self.sent_bytes += len(piece)
-                        have += len(piece)
-                        self._progress(have, size)
-            except OSError as error:
-                if not self._link.alive or isinstance(error, TimeoutError):
-                    raise
-                # SFTP has no word for a full disk but "Failure".
-                raise DeviceFull(
-                    f"{self._link.name}: {target} cannot be written ({error}); is the board's disk full?"
-                    " free some"
-                    " there (df -h) and run the same command again"
-                ) from error
+        except OSError as error:
+            # Not the connection, which is a DeviceError; and SFTP has no word for a full disk but "Failure".
+            raise DeviceFull(
+                f"{self._link.name}: {target} cannot be written ({error}); is the board's disk full?"
+                " free some there (df -h) and run the same command again"
+            ) from error
 
 
 def run_agent(link: Link, status: BoardStatus, words: list[str], timeout_s: float = _AGENT_COMMAND_S) -> Any:

@@ -28,8 +28,10 @@ _BEAT_S = 10.0
 _SILENCE_S = 20.0
 _WINDOW_BYTES = 8 << 20
 _READ_BYTES = 1 << 16
-# What paramiko raises when a connection is not, or no longer, usable.
 _HURRY_S = 5.0
+# How long paramiko's reader may take to see what a writer has run into.
+_NOTICE_S = 1.0
+# What paramiko raises when a connection is not, or no longer, usable.
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
 
 
@@ -178,17 +180,17 @@ class Link:
                 if not channel.status_event.wait(max(until - time.monotonic(), 0.1)):
                     raise TimeoutError
                 code = int(channel.recv_exit_status())
-                # Without a status the connection ended before the command, or a signal ended that.
-                if code == -1 and not self.alive:
+                # Without a status a signal ended the command, or the connection ended before it. Paramiko
+                # closes the channels of a lost connection before it says that that is lost.
+                if code == -1 and not (self.alive and channel.eof_received):
                     raise EOFError
             except TimeoutError as error:
                 raise DeviceError(
                     f"{self.name}: {_shortened(command)} did not end within {timeout_s:.0f} s; see whether"
-                    " the"
-                    f" board is overloaded: ssh {self.endpoint.address} uptime"
+                    f" the board is overloaded: ssh {self.endpoint.address} uptime"
                 ) from error
             finally:
-                channel.close()
+                _close(channel)
         return Completed(code, output, messages.decode("utf-8", "replace"))
 
     def dial(self, port: int) -> ChannelStream:
@@ -247,8 +249,7 @@ class Link:
         except _BROKEN as error:
             raise DeviceError(
                 f"{self.name}: no files can be sent ({self.last_words() or error}); the board's SSH server"
-                " needs"
-                " its SFTP subsystem (Subsystem sftp internal-sftp in sshd_config)"
+                " needs its SFTP subsystem (Subsystem sftp internal-sftp in sshd_config)"
             ) from error
         channel = client.get_channel()
         assert channel is not None
@@ -258,11 +259,11 @@ class Link:
         except (paramiko.SSHException, EOFError, TimeoutError) as error:
             raise self._cut("sending files", error) from error
         except OSError as error:
-            if self.alive:
+            if self.alive and not channel.closed:
                 raise
             raise self._cut("sending files", error) from error
         finally:
-            client.close()
+            _close(client)
 
     def _open(self, host: str, port: int) -> paramiko.Channel:
         """A channel to an address as the server sees it."""
@@ -277,6 +278,8 @@ class Link:
             raise self._cut(what, error) from error
 
     def _cut(self, what: str, error: BaseException) -> DeviceError:
+        # Who writes learns of a lost connection a moment before paramiko's reader, which has the reason.
+        self._transport.join(_NOTICE_S)
         reason = self.last_words() or str(error) or type(error).__name__
         return DeviceError(f"{self.name}: {what} broke off: {reason}; run the same command again, it goes on")
 
@@ -337,6 +340,12 @@ def _drained(receive: Callable[[int], bytes], channel: paramiko.Channel, until: 
         if not data:
             return b"".join(parts)
         parts.append(data)
+
+
+def _close(end: paramiko.Channel | paramiko.SFTPClient) -> None:
+    # Closing tells the server, which fails on a lost connection; what lost it is the error to raise.
+    with contextlib.suppress(*_BROKEN):
+        end.close()
 
 
 def _shortened(command: str) -> str:

@@ -132,6 +132,11 @@ class Sshd:
         assert self._process is not None
         return psutil.Process(self._process.pid).children()
 
+    def wait_for_nobody(self) -> None:
+        """Until what served the connections has ended, with all that it had still to write."""
+        _, left = psutil.wait_procs(self.logins(), _READY_S)
+        assert not left
+
     def cut(self) -> None:
         """End every connection at once, without a word."""
         for process in self.logins():

@@ -71,6 +71,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_was(entry, board, client_home, t
             with pytest.raises(DeviceError, match=r"broke off: .* run the same command again, it goes on"):
                 installer.payload(payload, kind)
         assert not (board.root / "payloads.json").exists()
+        board.wait_for_nobody()
         (arrived,) = (board.root / "incoming").iterdir()
         have = arrived.stat().st_size
         assert 0 < have < 6_000_000
@@ -85,6 +86,39 @@ def test_an_upload_that_is_cut_goes_on_where_it_was(entry, board, client_home, t
     serves = json.loads((board.root / "payloads.json").read_text())
     assert serves == {"tvm": {"kind": "python", "path": f"payloads/{payload.sha256}"}}
     assert json.loads((board.root / "board.json").read_text()) == json.loads(json.dumps(kind.facts()))
+
+
+def test_a_connection_whose_loss_paramiko_has_not_noticed_is_a_cut_too(entry, board):
+    sent = []
+    with link_to(entry) as link:
+
+        def lose(done: int, total: int) -> None:
+            # Its reader still waits for the socket; writing is what fails, and so does closing the channel.
+            sent.append(done)
+            link._transport.packetizer.write_all = broken
+
+        def broken(data: bytes) -> None:
+            raise EOFError
+
+        installer = Installer(link, progress=lose)
+        with pytest.raises(DeviceError, match="sending files broke off: EOFError; run the same command again"):
+            installer.agent()
+        with pytest.raises(DeviceError, match=r"a command \(true\) broke off: EOFError"):
+            link.run("true")
+    assert sent
+    assert _install(entry) == len(agent_archive().content)
+
+
+def test_a_file_channel_that_ends_alone_is_no_full_disk(entry, board):
+    with link_to(entry) as link:
+        installer = Installer(link)
+        with pytest.raises(DeviceError, match="sending files broke off") as caught, link.sftp() as files:
+            channel = files.get_channel()
+            assert channel is not None
+            channel.close()
+            files.stat(".")
+        assert not isinstance(caught.value, DeviceFull)
+        assert installer.agent()
 
 
 def test_an_installation_that_is_cut_is_not_half_installed(entry, board, monkeypatch):
