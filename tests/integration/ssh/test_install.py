@@ -101,7 +101,9 @@ def test_a_connection_whose_loss_paramiko_has_not_noticed_is_a_cut_too(entry, bo
             raise EOFError
 
         installer = Installer(link, progress=lose)
-        with pytest.raises(DeviceError, match="sending files broke off: EOFError; run the same command again"):
+        with pytest.raises(
+            DeviceError, match="sending files broke off: EOFError; run the same command again"
+        ):
             installer.agent()
         with pytest.raises(DeviceError, match=r"a command \(true\) broke off: EOFError"):
             link.run("true")
