@@ -23,7 +23,7 @@ from targets import Board
 
 # Lengths that a model is lowered at: enough for a parabola and one to check it.
 _WITNESSES = 4
-# Below this, lowering writes rows in another way (see host/lowering/legalize/row_wise.py).
+# Below this, lowering writes rows in another way (see host/lowering/legalize/whole_vectors.py).
 _ORDINARY = 33
 
 
@@ -135,7 +135,7 @@ def _lowered(source: Source, dimension: Dimension, board: Board, length: int) ->
     imported = ImportedModel(
         source.name, source.format, source.path, Signature((), ()), module, (), content_hash=""
     )
-    return lower(imported, board)
+    return lower(imported, board, any_length=True)
 
 
 def _check_parameters(

@@ -23,7 +23,11 @@ _LEFT_TO_THE_MACHINE = frozenset(
 
 
 def emit(
-    graph: Graph, groups: list[Group], target: tvm.target.Target, half: bool = False
+    graph: Graph,
+    groups: list[Group],
+    target: tvm.target.Target,
+    half: bool = False,
+    any_length: bool = False,
 ) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
     """The relax module of a fused graph, and the values of the parameters behind the inputs.
 
@@ -34,15 +38,16 @@ def emit(
         groups: its nodes by function.
         target: what it is for.
         half: whether tensors lie in memory in half precision, where they may.
+        any_length: whether the functions are to serve other lengths of a dimension too.
 
     Raises:
         LoweringError: an operator that neither we nor TVM can write as a function.
     """
-    table = FunctionTable()
+    table = FunctionTable(any_length=any_length)
     steps = [_step(group, table) for group in groups]
     if half:
         # Which functions there are decides what may be halves.
-        table = FunctionTable(halves(graph, steps))
+        table = FunctionTable(halves(graph, steps), any_length)
         steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)
     writer = _Writer(graph, table, parameters)

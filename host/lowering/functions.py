@@ -37,10 +37,12 @@ class FunctionTable:
 
     Attributes:
         halves: values that lie in memory in half precision.
+        any_length: whether the functions are to serve other lengths too.
         functions: name to PrimFunc.
     """
 
     halves: frozenset[Value] = frozenset()
+    any_length: bool = False
     functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
     _by_key: dict[Any, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -52,7 +54,7 @@ class FunctionTable:
         """
         key, values = _key(group, self.halves)
         if key not in self._by_key:
-            stage = _written(group, self.halves)
+            stage = _written(group, self.halves, self.any_length)
             name = self._fresh_name(group)
             results = _results(stage, group, self.halves)
             function = te.create_prim_func([*stage.arguments.values(), *results])
@@ -97,8 +99,8 @@ def _key(group: Group, halves: frozenset[Value]) -> tuple[Any, list[Value]]:
     return (tuple(description), narrow), list(outside)
 
 
-def _written(group: Group, halves: frozenset[Value]) -> Stage:
-    stage = Stage(halves)
+def _written(group: Group, halves: frozenset[Value], any_length: bool) -> Stage:
+    stage = Stage(halves, any_length)
     for node in group.nodes:
         write(stage, node)
         if node.op in ELEMENTWISE and node is not group.nodes[-1] and _read_twice(node, group):

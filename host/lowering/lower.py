@@ -28,7 +28,9 @@ from host.model import ImportedModel, LoweredModel
 from targets import Board
 
 
-def lower(model: ImportedModel, board: Board, winograd: bool = True, half: bool = False) -> LoweredModel:
+def lower(
+    model: ImportedModel, board: Board, winograd: bool = True, half: bool = False, any_length: bool = False
+) -> LoweredModel:
     """Lower a model for a board.
 
     Args:
@@ -38,6 +40,7 @@ def lower(model: ImportedModel, board: Board, winograd: bool = True, half: bool 
         winograd: whether that algorithm may be used; without it all convolutions are direct.
         half: whether tensors lie in memory in half precision. Winograd's algorithm is left out then: its
             transforms lose what the rounding has left.
+        any_length: whether the functions are to be generalised to other lengths of a dimension.
 
     Raises:
         ImportFailed: the model has no relax module.
@@ -49,7 +52,7 @@ def lower(model: ImportedModel, board: Board, winograd: bool = True, half: bool 
     if winograd and not half:
         graph = use_winograd(graph, board.hardware)
     target = tvm.target.Target(board.tvm_target)
-    module, parameters = emit(graph, fuse(graph), target, half)
+    module, parameters = emit(graph, fuse(graph), target, half, any_length)
     return LoweredModel(
         name=model.name,
         signature=model.signature,

@@ -70,7 +70,8 @@ def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> S
     reads = tuple(_access(load.source, load.indices, variables, axes, arguments) for load in loads)
     write = _access(store.buffer, store.indices, variables, axes, arguments)
     flops, expensive = _arithmetic(store.value)
-    return Stage(block.name_hint, tuple(axes), reads, write, _kind(block, axes, store), flops, expensive)
+    kind, conditional = _kind(block, axes, store), _conditional(store.value)
+    return Stage(block.name_hint, tuple(axes), reads, write, kind, flops, expensive, conditional)
 
 
 def _loads(value: tirx.PrimExpr, written: tirx.Buffer) -> list[tvm.ir.TensorLoad]:
@@ -89,10 +90,17 @@ def _kind(block: tirx.SBlock, axes: list[Axis], store: tirx.BufferStore) -> str:
         value = store.value
         product = isinstance(value, tirx.Add) and isinstance(_unwrapped(value.b), tirx.Mul)
         return "contraction" if product else "reduction"
-    call = store.value
-    if isinstance(call, tvm.ir.Call) and call.op.name == "prim.if_then_else":
-        return "padding"
-    return "injective"
+    return "padding" if _is_condition(store.value) else "injective"
+
+
+def _is_condition(value: object) -> bool:
+    return isinstance(value, tvm.ir.Call) and value.op.name == "prim.if_then_else"
+
+
+def _conditional(value: tirx.PrimExpr) -> bool:
+    calls: list[tvm.ir.Call] = []
+    tvm_ffi.structural_walk(value, (tvm.ir.Call, calls.append), order="post")
+    return any(_is_condition(call) for call in calls)
 
 
 def _unwrapped(value: tirx.PrimExpr) -> tirx.PrimExpr:

@@ -105,6 +105,7 @@ class Stage:
         kind: "contraction" (sum of products), "reduction", "padding" or "injective".
         flops_per_point: arithmetic of one iteration, a multiply-add counting two.
         expensive: whether it evaluates a transcendental function.
+        conditional: whether what it computes depends on the position.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Stage:
     kind: str
     flops_per_point: float
     expensive: bool
+    conditional: bool = False
 
     @cached_property
     def spatial(self) -> tuple[int, ...]:

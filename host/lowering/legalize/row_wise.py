@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -10,57 +10,30 @@ from tvm import te, tirx
 
 from host.lowering.graph import Node
 from host.lowering.legalize import math
-from host.lowering.legalize.stage import Expression, Indices, Stage, load
-
-# Rows are padded to a multiple of this, the longest vector of fp32 elements of any board.
-_ROW_UNIT = 16
-# Rows that are not worth a padded copy.
-_SHORT_ROW = 2 * _ROW_UNIT
+from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
+from host.lowering.legalize.whole_vectors import WholeVectors
 
 
 def softmax(stage: Stage, node: Node) -> None:
     """Blocks "max", "exp", "sum", "reciprocal"; the product of the last two is a formula.
 
-    A row that is no whole number of vectors is copied into one that is (block "row"), filled up with
-    values of no weight: the reductions then have no remainder.
+    A row that is no whole number of vectors is read as one that is, with values of no weight among its own.
     """
     value = node.inputs[0]
-    rows, size, dtype = value.shape[:-1], value.shape[-1], value.dtype
-    data, length = stage.tensor(value, "prologue"), _whole_vectors(size, dtype)
-    if length != size:
-        # Not minus infinity: a row may be nothing else.
-        lowest, read = tirx.min_value(dtype), data
-        data = _filled_rows(stage, value.shape, lambda i: load(read, i), lowest, "row")
+    rows, dtype = value.shape[:-1], value.dtype
+    data, vectors = stage.tensor(value, "prologue"), WholeVectors(stage, value.shape[-1], dtype)
+    # Not minus infinity: a row may be nothing else.
+    element = vectors.read(rows, lambda i: load(data, i), tirx.min_value(dtype), "row")
     exponential = math.exp_of_nonpositive if dtype == "float32" else tirx.exp
-    k = te.reduce_axis((0, length), "k")
-    largest = stage.compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
+    k = te.reduce_axis((0, vectors.length), "k")
+    largest = stage.compute(rows, lambda i: te.max(element([*i, k]), axis=[k]), "max")
     powers = stage.compute(
-        (*rows, length), lambda i: exponential(load(data, i) - load(largest, i[:-1])), "exp"
+        (*rows, vectors.length), lambda i: exponential(element(i) - load(largest, i[:-1])), "exp"
     )
-    k2 = te.reduce_axis((0, length), "k")
+    k2 = te.reduce_axis((0, vectors.length), "k")
     total = stage.compute(rows, lambda i: te.sum(powers(*i, k2), axis=[k2]), "sum")
     share = stage.compute(rows, lambda i: tirx.const(1.0, dtype) / load(total, i), "reciprocal")
-    stage.define(node.output, lambda i: load(powers, i) * load(share, i[:-1]))
-
-
-def _whole_vectors(size: int, dtype: str) -> int:
-    """The length of a row that is filled up to whole vectors, or `size` where that is not worth a copy."""
-    if dtype != "float32" or size <= _SHORT_ROW or size % (_ROW_UNIT // 2) == 0:
-        return size
-    return -(-size // _ROW_UNIT) * _ROW_UNIT
-
-
-def _filled_rows(
-    stage: Stage,
-    shape: Sequence[int],
-    element: Callable[[Indices], Expression],
-    fill: Expression,
-    name: str,
-) -> te.Tensor:
-    """`element` over `shape`, and `fill` behind it up to whole vectors."""
-    *rows, size = shape
-    whole = (*rows, _whole_vectors(size, "float32"))
-    return stage.compute(whole, lambda i: tirx.if_then_else(i[-1] < size, element(i), fill), name)
+    stage.define(node.output, lambda i: load(powers, vectors.place(i)) * load(share, i[:-1]))
 
 
 def log_softmax(stage: Stage, node: Node) -> None:
@@ -84,9 +57,11 @@ def log_softmax(stage: Stage, node: Node) -> None:
 def layer_norm(stage: Stage, node: Node) -> None:
     """Blocks "sum", "square_sum" (of distances from the mean), "scale"; scale and shift come after it."""
     value, dims = node.inputs[0], node.attrs["dims"]
-    if dims == 1 and _whole_vectors(value.shape[-1], value.dtype) != value.shape[-1]:
-        _layer_norm_of_filled_rows(stage, node)
-        return
+    if dims == 1:
+        vectors = WholeVectors(stage, value.shape[-1], value.dtype)
+        if vectors.length != value.shape[-1]:
+            _layer_norm_of_filled_rows(stage, node, vectors)
+            return
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")
     total = _row_sum(stage, node, lambda i: load(data, i), "sum")
@@ -111,27 +86,25 @@ def layer_norm(stage: Stage, node: Node) -> None:
     stage.define(node.output, element)
 
 
-def _layer_norm_of_filled_rows(stage: Stage, node: Node) -> None:
-    """Blocks "row" and "distance", filled up with zeros to whole vectors, "sum", "square_sum", "scale"."""
+def _layer_norm_of_filled_rows(stage: Stage, node: Node, vectors: WholeVectors) -> None:
+    """Blocks "distance", with zeros that make it whole vectors, "sum", "square_sum", "scale"."""
     value = node.inputs[0]
     rows, size, dtype = value.shape[:-1], value.shape[-1], value.dtype
     data, zero = stage.tensor(value, "prologue"), tirx.const(0.0, value.dtype)
     share, epsilon = tirx.const(1.0 / size, dtype), tirx.const(node.attrs["epsilon"], dtype)
 
-    def row_sum(element: Callable[[Indices], Expression], name: str) -> te.Tensor:
-        k = te.reduce_axis((0, _whole_vectors(size, dtype)), "k")
+    def row_sum(element: Element, name: str) -> te.Tensor:
+        k = te.reduce_axis((0, vectors.length), "k")
         return stage.compute(rows, lambda i: te.sum(element([*i, k]), axis=[k]), name)
 
-    row = _filled_rows(stage, value.shape, lambda i: load(data, i), zero, "row")
-    total = row_sum(lambda i: load(row, i), "sum")
-    distance = _filled_rows(
-        stage, value.shape, lambda i: load(row, i) - load(total, i[:-1]) * share, zero, "distance"
-    )
+    total = row_sum(vectors.read(rows, lambda i: load(data, i), zero, "row"), "sum")
+    distances = vectors.filled(lambda i: load(data, i) - load(total, i[:-1]) * share, zero)
+    distance = stage.compute((*rows, vectors.length), distances, "distance")
     squares = row_sum(lambda i: load(distance, i) * load(distance, i), "square_sum")
     scale = stage.compute(
         rows, lambda i: tirx.const(1.0, dtype) / tirx.sqrt(load(squares, i) * share + epsilon), "scale"
     )
-    stage.define(node.output, lambda i: load(distance, i) * load(scale, i[:-1]))
+    stage.define(node.output, lambda i: load(distance, vectors.place(i)) * load(scale, i[:-1]))
 
 
 def rms_norm(stage: Stage, node: Node) -> None:

@@ -22,12 +22,15 @@ class Stage:
 
     Args:
         halves: values that lie in memory in half precision; all is computed in single precision.
+        any_length: whether one function is to serve all lengths of a range, of which this is one.
 
     Attributes:
+        any_length: as given.
         arguments: values that the function reads, with their placeholders.
     """
 
-    def __init__(self, halves: frozenset[Value] = frozenset()) -> None:
+    def __init__(self, halves: frozenset[Value] = frozenset(), any_length: bool = False) -> None:
+        self.any_length = any_length
         self.arguments: dict[Value, te.Tensor] = {}
         self._halves = halves
         self._widened: dict[Value, te.Tensor] = {}

@@ -123,7 +123,7 @@ class Rowwise:
     def _vectorise_plain(sampler: Sampler, stage: Stage, lanes: int) -> None:
         loops = sampler.schedule.get_loops(sampler.schedule.get_sblock(stage.name))
         inner = loops[1:] if len(loops) > 1 else loops
-        vectorise(sampler.schedule, inner[-1], lanes, conditional=stage.kind == "padding")
+        vectorise(sampler.schedule, inner[-1], lanes, conditional=stage.conditional)
 
 
 def _split_fold(schedule: s_tir.Schedule, name: str, rows: int, width: int, lanes: int) -> list[Any]:

@@ -47,9 +47,11 @@ def imported(module: tvm.IRModule, name: str = "model") -> ImportedModel:
     return ImportedModel(name, "onnx", Path("model.onnx"), Signature((), ()), module, (), "")
 
 
-def lowered(build: Build, inputs: Sequence[np.ndarray], lanes: int = LANES) -> LoweredModel:
+def lowered(
+    build: Build, inputs: Sequence[np.ndarray], lanes: int = LANES, any_length: bool = False
+) -> LoweredModel:
     """The lowered form of what `build` writes."""
-    return lower(imported(relax_module(build, inputs)), board(lanes))
+    return lower(imported(relax_module(build, inputs)), board(lanes), any_length=any_length)
 
 
 def flat(result: Any) -> list[np.ndarray]:
@@ -72,11 +74,16 @@ def run_lowered(model: LoweredModel, inputs: Sequence[np.ndarray]) -> list[np.nd
 
 
 def check(
-    build: Build, inputs: Sequence[np.ndarray], lanes: int = LANES, rtol: float = 1e-5, atol: float = 1e-5
+    build: Build,
+    inputs: Sequence[np.ndarray],
+    lanes: int = LANES,
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+    any_length: bool = False,
 ) -> LoweredModel:
     """Assert that lowering changes no value, and return the lowered model."""
     wanted = run(relax_module(build, inputs), inputs)
-    model = lowered(build, inputs, lanes)
+    model = lowered(build, inputs, lanes, any_length)
     found = run_lowered(model, inputs)
     assert len(found) == len(wanted)
     for ours, theirs in zip(found, wanted, strict=True):

@@ -175,6 +175,7 @@ def cases() -> dict[str, Case]:
         "batched": Case(fn.batched(3, 7, 37, 20), (left, right), left @ right),
         "pooling": Case(pooling(8, 12), (wide,), pooled),
         "softmax": Case(fn.softmax(2, 5, 37), (rows,), fn.softmax_numpy(rows)),
+        "softmax, lowered": Case(fn.lowered_softmax(2, 5, 37), (rows,), fn.softmax_numpy(rows)),
         "layer norm": Case(layer_norm(3, 7, 64), (norm, scale), layer_norm_numpy(norm, scale)),
         "total": Case(total(3, 7, 64), (norm,), norm.sum(-1)),
         "total of filled rows": Case(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
 from host.lowering.tasks import workload_hash
 from host.model import Task
 from targets import Board, MachineDescription, board_for
+from tests.unit.lowering.harness import lowered
 
 ZERO = tirx.const(0, "float32")
 
@@ -152,6 +153,25 @@ def softmax(*shape: int) -> tirx.PrimFunc:
     total = te.compute(shape[:-1], lambda *i: te.sum(power[(*i, m)], axis=m), name="total")
     out = te.compute(shape, lambda *i: power[i] / total[i[:-1]], name="quotient")
     return _function(a, out)
+
+
+def lowered_softmax(*shape: int) -> tirx.PrimFunc:
+    """Softmax along the last axis as a model is lowered to it."""
+    model = lowered(lambda builder, x: relax.op.nn.softmax(x, -1), [np.zeros(shape, "float32")])
+    return model.tasks[0].function
+
+
+def lowered_layer_norm(*shape: int) -> tirx.PrimFunc:
+    """Layer normalisation over the last axis as a model is lowered to it; scale and shift are arguments."""
+    inputs = [np.zeros(size, "float32") for size in (shape, shape[-1:], shape[-1:])]
+    model = lowered(lambda builder, *x: relax.op.nn.layer_norm(*x, axes=[-1]), inputs)
+    return model.tasks[0].function
+
+
+def layer_norm_numpy(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """What `lowered_layer_norm` computes."""
+    distance = x - x.mean(-1, keepdims=True)
+    return distance / np.sqrt((distance**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
 
 
 def softmax_numpy(a: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from tests.unit.space.cuda_emulator import emulate, launch_sizes
 CASES = cases()
 RULES = {
     "softmax": "cuda_rowwise",
+    "softmax, lowered": "cuda_rowwise",
     "layer norm": "cuda_rowwise",
     "total": "cuda_rowwise",
     "total of filled rows": "cuda_rowwise",

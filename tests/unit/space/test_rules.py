@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir
 
+from host.build.kernel import lower_function
 from host.errors import ScheduleError
 from host.model import SPACE_VERSION, Candidate
 from host.space import DesignSpace, scheduled_function, space_for
@@ -30,6 +31,7 @@ def _cases() -> dict[str, tuple]:
     ba, bb = _draw(3, 7, 20), _draw(3, 20, 37)
     sa = _draw(2, 5, 64)
     so, ss, sh = _draw(6, 37), _draw(5, 16), _draw(5, 24)
+    sr, ns, nb = _draw(6, 50), _draw(50), _draw(50)
     xa, xb = _draw(1, 7, 13, 3), _draw(1, 7, 13, 3)
     ta = _draw(1, 6, 4, 16)
     ga, gw = _draw(1, 7, 7, 12), _draw(3, 2, 3, 3, 4, 8)
@@ -58,6 +60,13 @@ def _cases() -> dict[str, tuple]:
         ),
         "softmax": (fn.softmax(2, 5, 64), [sa], fn.softmax_numpy(sa), "rowwise"),
         "softmax, 37 long": (fn.softmax(6, 37), [so], fn.softmax_numpy(so), "rowwise"),
+        "softmax, 50 long, lowered": (fn.lowered_softmax(6, 50), [sr], fn.softmax_numpy(sr), "rowwise"),
+        "layer norm, 50 long, lowered": (
+            fn.lowered_layer_norm(6, 50),
+            [sr, ns, nb],
+            fn.layer_norm_numpy(sr, ns, nb),
+            "rowwise",
+        ),
         "softmax, one vector long": (fn.softmax(5, 16), [ss], fn.softmax_numpy(ss), "rowwise"),
         "softmax of half vectors": (fn.softmax(5, 24), [sh], fn.softmax_numpy(sh), "rowwise"),
         "addition": (fn.addition(1, 7, 13, 3), [xa, xb], np.maximum(xa + xb, 0), "injective"),
@@ -102,6 +111,22 @@ def test_short_rows_are_reduced_in_vectors(name: str) -> None:
     space, _ = _space(name)
     assert space.hardware.lanes == 16
     assert any(space.legal({"partials": 1, "inline": inline}) for inline in (0, 1))
+
+
+@pytest.mark.parametrize("name", ["softmax, 50 long, lowered", "layer norm, 50 long, lowered"])
+@pytest.mark.parametrize("restrict", ["", "avx2"])
+def test_rows_that_are_no_whole_vectors_are_read_in_vectors(name: str, restrict: str) -> None:
+    space, target = _space(name, restrict)
+    for inline in (0, 1):
+        scheduled = scheduled_function(
+            space.apply(space.candidate({"partials": 1, "inline": inline}, "test"))
+        )
+        loads: list[tvm.ir.TensorLoad] = []
+        for function in lower_function(scheduled, "main", tvm.target.Target(target)).functions.values():
+            tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append), order="post")
+        rows = [load for load in loads if load.source.name.startswith("x0")]
+        assert rows
+        assert all(tvm_ffi.dtype(str(load.ty)).lanes == space.hardware.lanes for load in rows)
 
 
 def test_partial_results_are_folded_by_halves() -> None:
