@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from tvm import te, tirx
 
-from host.lowering.graph import Node, Value
-from host.lowering.legalize.stage import Expression, Indices, Stage, load
-
-_Combine = Callable[..., Expression]
+from host.lowering.graph import Node
+from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
+from host.lowering.legalize.whole_vectors import Combine, reduced_row
 
 _product = te.comm_reducer(lambda a, b: a * b, lambda t: tirx.const(1, t), name="prod")
-_COMBINE: dict[str, _Combine] = {
+_COMBINE: dict[str, Combine] = {
     "sum": te.sum,
-    "mean": te.sum,
     "max": te.max,
     "min": te.min,
     "prod": _product,
+}
+# What a reduction does not notice among the elements of a row.
+_NEUTRAL: dict[str, Callable[[str], Expression]] = {
+    "sum": lambda dtype: tirx.const(0, dtype),
+    "max": tirx.min_value,
+    "min": tirx.max_value,
+    "prod": lambda dtype: tirx.const(1, dtype),
 }
 
 
@@ -29,8 +33,8 @@ def reduce(stage: Stage, node: Node) -> None:
     if node.op == "variance":
         _variance(stage, node)
         return
-    name = "sum" if node.op == "mean" else node.op
-    result = _reduced(stage, value, axes, node, lambda i: stage.element(value, i), _COMBINE[node.op], name)
+    kind = "sum" if node.op == "mean" else node.op
+    result = _reduced(stage, node, lambda i: stage.element(value, i), kind, kind)
     if node.op == "mean":
         count = prod(value.shape[axis] for axis in axes)
         stage.define(node.output, lambda i: scaled(load(result, i), count, value.dtype))
@@ -45,16 +49,14 @@ def scaled(total: Expression, count: int, dtype: str) -> Expression:
     return total * tirx.const(1.0 / count, dtype)
 
 
-def _reduced(
-    stage: Stage,
-    value: Value,
-    axes: Sequence[int],
-    node: Node,
-    element: Callable[[list[Any]], Expression],
-    combine: _Combine,
-    name: str,
-) -> te.Tensor:
-    rank, keepdims = len(value.shape), node.attrs["keepdims"]
+def _reduced(stage: Stage, node: Node, element: Element, kind: str, name: str) -> te.Tensor:
+    """A block that reduces `element`, which takes an index for each axis of the node's input."""
+    value, keepdims = node.inputs[0], node.attrs["keepdims"]
+    rank, axes = len(value.shape), sorted(node.attrs["axes"])
+    kept = rank - len(axes)
+    if axes and axes[0] == kept:
+        row = reduced_row(stage, value.shape[kept:], value.dtype, element, _COMBINE[kind], _NEUTRAL[kind])
+        return stage.compute(node.output.shape, lambda indices: row(indices[:kept]), name)
     reduced = {axis: te.reduce_axis((0, value.shape[axis]), f"k{axis}") for axis in axes}
 
     def body(indices: Indices) -> Expression:
@@ -70,7 +72,7 @@ def _reduced(
         if not reduced:
             return element(source)
         # A reduction is the whole of its expression: names for shared values go inside.
-        return combine(stage.scoped(lambda: element(source)), axis=list(reduced.values()))
+        return _COMBINE[kind](stage.scoped(lambda: element(source)), axis=list(reduced.values()))
 
     return stage.compute(node.output.shape, body, name)
 
@@ -79,9 +81,9 @@ def _variance(stage: Stage, node: Node) -> None:
     """Mean square distance from the mean, in two passes."""
     value, axes = node.inputs[0], node.attrs["axes"]
     count = prod(value.shape[axis] for axis in axes)
-    total = _reduced(stage, value, axes, node, lambda i: stage.element(value, i), te.sum, "sum")
+    total = _reduced(stage, node, lambda i: stage.element(value, i), "sum", "sum")
 
-    def squared(indices: list[Any]) -> Expression:
+    def squared(indices: Indices) -> Expression:
         if node.attrs["keepdims"]:
             place = [0 if axis in axes else i for axis, i in enumerate(indices)]
         else:
@@ -89,5 +91,5 @@ def _variance(stage: Stage, node: Node) -> None:
         distance = stage.element(value, indices) - scaled(load(total, place), count, value.dtype)
         return distance * distance
 
-    result = _reduced(stage, value, axes, node, squared, te.sum, "square_sum")
+    result = _reduced(stage, node, squared, "sum", "square_sum")
     stage.define(node.output, lambda i: scaled(load(result, i), count, value.dtype))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from tvm import te, tirx
 
 from host.lowering.graph import Node
 from host.lowering.legalize import math
 from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
-from host.lowering.legalize.whole_vectors import WholeVectors
+from host.lowering.legalize.whole_vectors import WholeVectors, reduced_row
 
 
 def softmax(stage: Stage, node: Node) -> None:
@@ -44,12 +42,9 @@ def log_softmax(stage: Stage, node: Node) -> None:
     exponential, logarithm = (
         (math.exp_of_nonpositive, math.log) if dtype == "float32" else (tirx.exp, tirx.log)
     )
-    k = te.reduce_axis((0, size), "k")
-    largest = stage.compute(rows, lambda i: te.max(data(*i, k), axis=[k]), "max")
-    k2 = te.reduce_axis((0, size), "k")
-    total = stage.compute(
-        rows, lambda i: te.sum(exponential(load(data, [*i, k2]) - load(largest, i)), axis=[k2]), "sum"
-    )
+    greatest = reduced_row(stage, (size,), dtype, lambda i: load(data, i), te.max, tirx.min_value)
+    largest = stage.compute(rows, greatest, "max")
+    total = _row_sum(stage, node, lambda i: exponential(load(data, i) - load(largest, i[:-1])), "sum")
     logarithms = stage.compute(rows, lambda i: logarithm(load(total, i)), "log")
     stage.define(node.output, lambda i: load(data, i) - load(largest, i[:-1]) - load(logarithms, i[:-1]))
 
@@ -57,10 +52,10 @@ def log_softmax(stage: Stage, node: Node) -> None:
 def layer_norm(stage: Stage, node: Node) -> None:
     """Blocks "sum", "square_sum" (of distances from the mean), "scale"; scale and shift come after it."""
     value, dims = node.inputs[0], node.attrs["dims"]
-    if dims == 1:
+    if dims == 1 and stage.any_length:
         vectors = WholeVectors(stage, value.shape[-1], value.dtype)
         if vectors.length != value.shape[-1]:
-            _layer_norm_of_filled_rows(stage, node, vectors)
+            _layer_norm_of_any_length(stage, node, vectors)
             return
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")
@@ -86,7 +81,7 @@ def layer_norm(stage: Stage, node: Node) -> None:
     stage.define(node.output, element)
 
 
-def _layer_norm_of_filled_rows(stage: Stage, node: Node, vectors: WholeVectors) -> None:
+def _layer_norm_of_any_length(stage: Stage, node: Node, vectors: WholeVectors) -> None:
     """Blocks "distance", with zeros that make it whole vectors, "sum", "square_sum", "scale"."""
     value = node.inputs[0]
     rows, size, dtype = value.shape[:-1], value.shape[-1], value.dtype
@@ -120,7 +115,11 @@ def rms_norm(stage: Stage, node: Node) -> None:
     stage.define(node.output, lambda i: load(data, i) * load(scale, i[: len(rows)]))
 
 
-def _row_sum(stage: Stage, node: Node, element: Callable[[list[Any]], Expression], name: str) -> te.Tensor:
-    value, dims = node.inputs[0], node.attrs["dims"]
-    axes = [te.reduce_axis((0, size), f"k{d}") for d, size in enumerate(value.shape[-dims:])]
-    return stage.compute(value.shape[:-dims], lambda i: te.sum(element([*i, *axes]), axis=axes), name)
+def _row_sum(stage: Stage, node: Node, element: Element, name: str) -> te.Tensor:
+    value, dims = node.inputs[0], node.attrs.get("dims", 1)
+    body = reduced_row(stage, value.shape[-dims:], value.dtype, element, te.sum, _zero)
+    return stage.compute(value.shape[:-dims], body, name)
+
+
+def _zero(dtype: str) -> Expression:
+    return tirx.const(0.0, dtype)

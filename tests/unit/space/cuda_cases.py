@@ -137,7 +137,7 @@ def cases() -> dict[str, Case]:
     odd, odd_weights = draw(1, 9, 9, 5), draw(2, 3, 3, 5, 16)
     point = draw(1, 1, 1, 16, 32)
     deep, deep_weights = draw(1, 12, 12, 24), draw(3, 3, 24)
-    left, right = draw(3, 7, 20), draw(3, 20, 37)
+    left, right, square = draw(3, 7, 20), draw(3, 20, 37), draw(10, 7, 7)
     in_groups, group_weights = draw(1, 7, 7, 12), draw(3, 2, 3, 3, 4, 8)
     odd_groups = draw(3, 1, 3, 3, 4, 12)
     wide, rows, norm, scale = draw(1, 8, 8, 12), draw(2, 5, 37), draw(3, 7, 64), draw(64)
@@ -176,6 +176,7 @@ def cases() -> dict[str, Case]:
         "pooling": Case(pooling(8, 12), (wide,), pooled),
         "softmax": Case(fn.softmax(2, 5, 37), (rows,), fn.softmax_numpy(rows)),
         "softmax, lowered": Case(fn.lowered_softmax(2, 5, 37), (rows,), fn.softmax_numpy(rows)),
+        "mean, lowered": Case(fn.lowered_mean(10, 7, 7), (square,), square.mean((1, 2), keepdims=True)),
         "layer norm": Case(layer_norm(3, 7, 64), (norm, scale), layer_norm_numpy(norm, scale)),
         "total": Case(total(3, 7, 64), (norm,), norm.sum(-1)),
         "total of filled rows": Case(

@@ -168,6 +168,12 @@ def lowered_layer_norm(*shape: int) -> tirx.PrimFunc:
     return model.tasks[0].function
 
 
+def lowered_mean(*shape: int) -> tirx.PrimFunc:
+    """Mean over the last two axes as a model is lowered to it."""
+    model = lowered(lambda builder, x: relax.op.mean(x, [-2, -1]), [np.zeros(shape, "float32")])
+    return model.tasks[0].function
+
+
 def layer_norm_numpy(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """What `lowered_layer_norm` computes."""
     distance = x - x.mean(-1, keepdims=True)
