@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from host.space.design import Decision, Decisions, Sampler
 from host.space.rules.common import fuse_parallel, inline_chain, vectorise
 from host.space.workload import Stage, Workload
@@ -39,12 +41,14 @@ class Injective:
         sampler: Sampler, stage: Stage, flat: bool, conditional: bool, hardware: HardwareModel, threads: int
     ) -> None:
         schedule = sampler.schedule
-        loops = schedule.get_loops(schedule.get_sblock(stage.name))
+        block = schedule.get_sblock(stage.name)
+        loops = schedule.get_loops(block)
         if not loops:
             return
-        if flat and len(loops) > 1:
-            loops = [schedule.fuse(*loops)]
         width = hardware.lanes * 4 // max(4, stage.write.element_bytes)
+        if flat:
+            count = _fused(stage, width)
+            loops = [*loops[:-count], schedule.fuse(*loops[-count:]) if count > 1 else loops[-1]]
         strip = sampler.value("strip")
         strided = _strided_loop(stage)
         if strip and strided is not None and not flat:
@@ -61,7 +65,7 @@ class Injective:
             if last is not None:
                 count = int(schedule.get(last).extent)
                 vectors = sampler.value("vectors")
-                ragged = extent % count != 0
+                ragged = count * int(schedule.get(schedule.get_loops(block)[-1]).extent) != extent
                 if vectors > 1 and count % vectors == 0 and not (conditional or ragged):
                     last, unrolled = schedule.split(last, [None, sampler.sample("vectors")])
                     schedule.unroll(unrolled)
@@ -69,6 +73,22 @@ class Injective:
         extents = [int(schedule.get(loop).extent) for loop in loops]
         keep = 1 if len(loops) > 1 else 0
         fuse_parallel(schedule, loops[: len(loops) - keep] or loops, extents, threads)
+
+
+def _fused(stage: Stage, width: int) -> int:
+    """How many of the innermost loops become one, if memory is walked through in the order of all.
+
+    Whole vectors in the innermost: all. Otherwise as few as hold whole vectors, or all. TVM sees that the
+    fused index is one number again unless a vector divides what one step of an outer loop moves, but
+    that of the innermost does not: it has divided by the vector by then, and gathers element by element.
+    """
+    extents = [axis.extent for axis in stage.axes]
+    if extents[-1] % width == 0:
+        return len(extents)
+    for count in range(1, len(extents)):
+        if math.prod(extents[-count:]) % width == 0 and math.prod(extents[:-count]) > 1:
+            return count
+    return len(extents)
 
 
 def _flat(workload: Workload, output: Stage) -> bool:

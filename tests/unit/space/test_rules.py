@@ -130,6 +130,26 @@ def test_rows_that_are_no_whole_vectors_are_read_in_vectors(name: str, restrict:
         assert all(tvm_ffi.dtype(str(load.ty)).lanes == space.hardware.lanes for load in rows)
 
 
+@pytest.mark.parametrize(
+    "shape", [(1, 64, 56, 56), (12, 50, 50), (6, 28, 28), (8, 77, 77), (20, 3), (1, 1, 14, 14)]
+)
+@pytest.mark.parametrize("restrict", ["", "avx2"])
+def test_elementwise_chains_run_through_memory_in_vectors(shape: tuple[int, ...], restrict: str) -> None:
+    """Whatever the lengths of the axes: no vector is gathered from computed places."""
+    board = fn.board(restrict)
+    space = space_for(fn.task(fn.addition(*shape)), board.hardware)
+    for vectors in (1, 2, 4):
+        scheduled = scheduled_function(space.apply(space.candidate({"vectors": vectors, "strip": 0}, "test")))
+        loads: list[tvm.ir.TensorLoad] = []
+        for function in lower_function(
+            scheduled, "main", tvm.target.Target(board.tvm_target)
+        ).functions.values():
+            tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append), order="post")
+        wide = [load for load in loads if tvm_ffi.dtype(str(load.ty)).lanes > 1]
+        assert wide
+        assert all(isinstance(load.indices[0], tvm.tirx.Ramp) for load in wide), vectors
+
+
 def test_partial_results_are_folded_by_halves() -> None:
     """Folded one after the other, 32 partial results are a chain of 32 dependent operations."""
     space, _ = _space("softmax")
