@@ -43,6 +43,11 @@ _NOT_FETCHED, _FETCHED_FOR_FEW = 0.7, 0.26
 # Bytes beside a short run that are fetched with it in vain, from another cache and from memory. Pooling of
 # 112x112x64 in runs of 64, 128 and 256 bytes: 66, 70 and 54 us; of eight such images 2.4, 1.5 and 0.9 ms.
 _FETCHED_IN_VAIN, _FETCHED_IN_VAIN_FROM_MEMORY = 32.0, 128.0
+# Elements that a vector is made of lie this far apart from one step of a long sum to the next: no prefetcher
+# follows, and each run costs as much as these bytes more. Products of a vector with 32 matrices of 128 x 1024
+# in runs of 64, 128, 256 and 512 bytes: 735, 743, 465 and 272 us; with 8 of 64 x 512 (in the cache): 29, 20,
+# 12 and 10.
+_FAR_BYTES, _FAR_STEPS, _LOST_BY_JUMPING = 2048, 16, 128.0
 # Slow-down when every register is taken: the stages after the reduction spill.
 _CROWDED = 0.06
 # Share of the transfers into the first, second, third ... level that arithmetic does not hide: the farther
@@ -261,17 +266,29 @@ def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     sizes = footprints(accesses, useful)
     once = sum(sizes[0])
     runs = _runs(accesses, roles, counts, values, order)
+    jumps = tuple(_jump(access, anchor, roles, values) for access in accesses)
     found = []
     for number, (level, source) in enumerate(zip(hardware.levels, hardware.levels[1:], strict=False)):
         # The first level is filled from the second, which is near enough for any order.
         beside = (_FETCHED_IN_VAIN if source.size_bytes else _FETCHED_IN_VAIN_FROM_MEMORY) if number else 0.0
-        factors = tuple(1.0 + beside / run for run in runs)
+        factors = tuple((1.0 + beside / run) * jump for run, jump in zip(runs, jumps, strict=True))
         moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes, factors)
         if not source.size_bytes:
             # What has to come from memory once comes whatever the program; only more than that counts.
             moved -= once
         found.append(moved / source.bandwidth_bytes_per_s)
     return found
+
+
+def _jump(access: Access, anchor: Stage, roles: Roles, values: Decisions) -> float:
+    """Slow-down of a buffer whose rows are far apart, of which each step of the sum reads another one."""
+    if not roles.reduction or access.strides[roles.vector] != 1 or access.block_strides[roles.vector][0]:
+        return 1.0
+    axis = roles.reduction[-1]
+    far = abs(access.strides[axis]) * access.element_bytes >= _FAR_BYTES
+    if not far or anchor.axes[axis].extent < _FAR_STEPS:
+        return 1.0
+    return 1.0 + _LOST_BY_JUMPING / (values["vectors"] * roles.lanes * access.element_bytes)
 
 
 def _runs(

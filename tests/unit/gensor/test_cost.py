@@ -104,6 +104,14 @@ def test_latency_limits_a_single_accumulator() -> None:
     assert estimate_seconds(space_for(fn.task(function), slow, 1), values) > 1.5 * quick
 
 
+def test_rows_that_are_far_apart_are_read_in_long_runs() -> None:
+    """The scores of one token: a product with a matrix that is no packed weight, row by row."""
+    far, near = _space(fn.batched(8, 1, 512, 64)), _space(fn.batched(8, 1, 128, 64))
+    short, wide = ({**UNIT, "rows": 1, "vectors": vectors} for vectors in (1, 8))
+    assert estimate_seconds(far, short) > 1.5 * estimate_seconds(far, wide)
+    assert estimate_seconds(near, short) < 1.5 * estimate_seconds(near, wide)
+
+
 def test_panels_outside_of_the_rows_read_memory_in_runs_and_long_runs_are_faster() -> None:
     """With peeled borders panels are the outermost loop: each reads its channels of every pixel."""
     space = _space(fn.depthwise(224, 64, 1))
