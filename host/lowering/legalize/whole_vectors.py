@@ -21,8 +21,8 @@ class WholeVectors:
     """How a row of `size` elements is read as one of `length`.
 
     The last unit ends where the row ends, so that it is read like any other; the elements that it shares
-    with the unit before are replaced by a value of no weight. With 20 elements in units of 16: 0 to 15,
-    twelve times that value, 16 to 19. A copy of the row that is filled up at its end would do as well,
+    with the unit before are replaced by a value of no weight. With 37 elements in units of 16: 0 to 31,
+    eleven times that value, 32 to 36. A copy of the row that is filled up at its end would do as well,
     but is written element by element there, and read as a vector right after that, which processors wait
     for. It is what is left where one function serves rows of any length, since a unit needs a whole one
     before it.
