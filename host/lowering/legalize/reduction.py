@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from tvm import te, tirx
 
 from host.lowering.graph import Node
 from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
-from host.lowering.legalize.whole_vectors import Combine, reduced_row
+from host.lowering.legalize.whole_vectors import WholeVectors
 
 _product = te.comm_reducer(lambda a, b: a * b, lambda t: tirx.const(1, t), name="prod")
-_COMBINE: dict[str, Combine] = {
+_COMBINE: dict[str, Callable[..., Expression]] = {
     "sum": te.sum,
     "max": te.max,
     "min": te.min,
@@ -55,7 +55,7 @@ def _reduced(stage: Stage, node: Node, element: Element, kind: str, name: str) -
     rank, axes = len(value.shape), sorted(node.attrs["axes"])
     kept = rank - len(axes)
     if axes and axes[0] == kept:
-        row = reduced_row(stage, value.shape[kept:], value.dtype, element, _COMBINE[kind], _NEUTRAL[kind])
+        row = reduced_row(stage, value.shape[kept:], value.dtype, element, kind)
         return stage.compute(node.output.shape, lambda indices: row(indices[:kept]), name)
     reduced = {axis: te.reduce_axis((0, value.shape[axis]), f"k{axis}") for axis in axes}
 
@@ -75,6 +75,36 @@ def _reduced(stage: Stage, node: Node, element: Element, kind: str, name: str) -
         return _COMBINE[kind](stage.scoped(lambda: element(source)), axis=list(reduced.values()))
 
     return stage.compute(node.output.shape, body, name)
+
+
+def reduced_row(stage: Stage, sizes: Sequence[int], dtype: str, element: Element, kind: str) -> Element:
+    """A reduction over the last axes of what `element` reads, as the body of a block.
+
+    Args:
+        stage: of the function.
+        sizes: extents of the reduced axes.
+        dtype: of the elements.
+        element: takes the indices of the block and then those of the reduced axes.
+        kind: "sum", "max", "min" or "prod".
+    """
+    combine, vectors = _COMBINE[kind], WholeVectors(stage, prod(sizes), dtype)
+    if stage.any_length or vectors.length == prod(sizes):
+        axes = [te.reduce_axis((0, size), f"k{i}") for i, size in enumerate(sizes)]
+        # A reduction is the whole of its expression: names for shared values go inside.
+        return lambda i: combine(stage.scoped(lambda: element([*i, *axes])), axis=axes)
+    k = te.reduce_axis((0, vectors.length), "k")
+    # Either side of a condition names what it shares for itself.
+    read = vectors.filled(
+        lambda i: stage.scoped(lambda: element([*i[:-1], *_apart(i[-1], sizes)])), _NEUTRAL[kind](dtype)
+    )
+    return lambda i: combine(read([*i, k]), axis=[k])
+
+
+def _apart(position: Expression, sizes: Sequence[int]) -> Indices:
+    """Indices along several axes of a position along all of them."""
+    if len(sizes) == 1:
+        return [position]
+    return [*_apart(position // sizes[-1], sizes[:-1]), position % sizes[-1]]
 
 
 def _variance(stage: Stage, node: Node) -> None:

@@ -8,8 +8,9 @@ from tvm import te, tirx
 
 from host.lowering.graph import Node
 from host.lowering.legalize import math
+from host.lowering.legalize.reduction import reduced_row
 from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
-from host.lowering.legalize.whole_vectors import WholeVectors, reduced_row
+from host.lowering.legalize.whole_vectors import WholeVectors
 
 
 def softmax(stage: Stage, node: Node) -> None:
@@ -42,7 +43,7 @@ def log_softmax(stage: Stage, node: Node) -> None:
     exponential, logarithm = (
         (math.exp_of_nonpositive, math.log) if dtype == "float32" else (tirx.exp, tirx.log)
     )
-    greatest = reduced_row(stage, (size,), dtype, lambda i: load(data, i), te.max, tirx.min_value)
+    greatest = reduced_row(stage, (size,), dtype, lambda i: load(data, i), "max")
     largest = stage.compute(rows, greatest, "max")
     total = _row_sum(stage, node, lambda i: exponential(load(data, i) - load(largest, i[:-1])), "sum")
     logarithms = stage.compute(rows, lambda i: logarithm(load(total, i)), "log")
@@ -99,7 +100,7 @@ def _layer_norm_of_any_length(stage: Stage, node: Node, vectors: WholeVectors) -
     scale = stage.compute(
         rows, lambda i: tirx.const(1.0, dtype) / tirx.sqrt(load(squares, i) * share + epsilon), "scale"
     )
-    stage.define(node.output, lambda i: load(distance, vectors.place(i)) * load(scale, i[:-1]))
+    stage.define(node.output, lambda i: load(distance, i) * load(scale, i[:-1]))
 
 
 def rms_norm(stage: Stage, node: Node) -> None:
@@ -117,9 +118,5 @@ def rms_norm(stage: Stage, node: Node) -> None:
 
 def _row_sum(stage: Stage, node: Node, element: Element, name: str) -> te.Tensor:
     value, dims = node.inputs[0], node.attrs.get("dims", 1)
-    body = reduced_row(stage, value.shape[-dims:], value.dtype, element, te.sum, _zero)
+    body = reduced_row(stage, value.shape[-dims:], value.dtype, element, "sum")
     return stage.compute(value.shape[:-dims], body, name)
-
-
-def _zero(dtype: str) -> Expression:
-    return tirx.const(0.0, dtype)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Sequence
 
-from tvm import te, tirx
+from tvm import tirx
 
 from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
-
-Combine = Callable[..., Expression]
 
 # Rows are lengthened to a multiple of this, the longest vector of fp32 elements of any board.
 _UNIT = 16
@@ -78,40 +75,3 @@ class WholeVectors:
         *outer, position = indices
         extra, last = self.length - self._size, self.length - _UNIT
         return [*outer, position + tirx.if_then_else(position < last, 0, extra)]
-
-
-def reduced_row(
-    stage: Stage,
-    sizes: Sequence[int],
-    dtype: str,
-    element: Element,
-    combine: Combine,
-    neutral: Callable[[str], Expression],
-) -> Element:
-    """A reduction over the last axes of what `element` reads, as the body of a block.
-
-    Args:
-        stage: of the function.
-        sizes: extents of the reduced axes.
-        dtype: of the elements.
-        element: takes the indices of the block and then those of the reduced axes.
-        combine: reduction of TVM's.
-        neutral: the value that it does not notice, by type.
-    """
-    vectors = WholeVectors(stage, prod(sizes), dtype)
-    if stage.any_length or vectors.length == prod(sizes):
-        axes = [te.reduce_axis((0, size), f"k{i}") for i, size in enumerate(sizes)]
-        return lambda i: combine(stage.scoped(lambda: element([*i, *axes])), axis=axes)
-    k = te.reduce_axis((0, vectors.length), "k")
-    # Either side of a condition names what it shares for itself.
-    read = vectors.filled(
-        lambda i: stage.scoped(lambda: element([*i[:-1], *_apart(i[-1], sizes)])), neutral(dtype)
-    )
-    return lambda i: combine(read([*i, k]), axis=[k])
-
-
-def _apart(position: Expression, sizes: Sequence[int]) -> Indices:
-    """Indices along several axes of a position along all of them."""
-    if len(sizes) == 1:
-        return [position]
-    return [*_apart(position // sizes[-1], sizes[:-1]), position % sizes[-1]]

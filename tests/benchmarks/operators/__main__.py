@@ -22,10 +22,11 @@ from host.errors import EdgeError, LoweringError
 from host.measure.metaschedule import register_intrinsics
 from tests.benchmarks.e2e import machine
 from tests.benchmarks.operators.bench import Bench, Options, open_bench
-from tests.benchmarks.operators.configurations import Operator, select
+from tests.benchmarks.operators.configurations import OPERATORS, Operator, select
 from tests.benchmarks.operators.contest import hold
 from tests.benchmarks.operators.figures import SCHEMA, entry_of, summary
 from tests.benchmarks.operators.methods import LIBRARY, METHODS, NoProgramError, Proposal
+from tests.benchmarks.operators.others import OTHERS
 from tests.benchmarks.operators.rank import Ranking, per_class, rank
 from tests.benchmarks.operators.subject import Subject, prepare
 
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--methods", default="gensor,tree,metaschedule,library", help=", ".join([*METHODS, LIBRARY])
     )
-    parser.add_argument("--only", default="", help="comma-separated names or classes of operators")
+    parser.add_argument("--only", default="", help="comma-separated names or classes of operators, or others")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=256, help="of each search")
     parser.add_argument(
@@ -126,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no method {', '.join(sorted(unknown))}; there are {', '.join([*METHODS, LIBRARY])}")
     try:
-        operators = select(options.only.split(",") if options.only else ())
+        operators = select(options.only.split(","), (*OPERATORS, *OTHERS)) if options.only else OPERATORS
     except KeyError as error:
         parser.error(f"no operator {error.args[0]}")
     results: dict[str, Any] = {"schema": SCHEMA, "machine": machine(), "operators": {}}

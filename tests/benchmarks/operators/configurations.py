@@ -15,7 +15,7 @@ class Operator:
 
     Attributes:
         name: key in the results.
-        kind: one of `CLASSES`.
+        kind: one of `CLASSES`, or "others".
         origin: the network that the shape is of.
         node: ONNX operator type.
         inputs: shapes of the activations, images as NCHW.
@@ -117,16 +117,16 @@ OPERATORS: tuple[Operator, ...] = (
 )
 
 
-def select(names: Sequence[str]) -> tuple[Operator, ...]:
+def select(names: Sequence[str], among: Sequence[Operator] = OPERATORS) -> tuple[Operator, ...]:
     """Operators by name, all of them if no name is given; a class's name stands for its operators.
 
     Raises:
         KeyError: an unknown name.
     """
     if not names:
-        return OPERATORS
-    known = {operator.name for operator in OPERATORS} | set(CLASSES)
+        return tuple(among)
+    known = {name for operator in among for name in (operator.name, operator.kind)}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise KeyError(f"{', '.join(unknown)}; there are {', '.join(sorted(known))}")
-    return tuple(operator for operator in OPERATORS if {operator.name, operator.kind} & set(names))
+    return tuple(operator for operator in among if {operator.name, operator.kind} & set(names))

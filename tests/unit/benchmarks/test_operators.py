@@ -18,6 +18,7 @@ from tests.benchmarks.baselines.own_space import decisions_of, mutated, program_
 from tests.benchmarks.operators.configurations import CLASSES, OPERATORS, Operator, select
 from tests.benchmarks.operators.contest import relative_error
 from tests.benchmarks.operators.figures import geomean, ratios, summary
+from tests.benchmarks.operators.others import OTHERS
 from tests.benchmarks.operators.rank import Ranking, per_class, spearman
 from tests.benchmarks.operators.subject import make_model
 from tests.unit.space import functions as fn
@@ -31,6 +32,8 @@ def test_operators_of_the_issue() -> None:
 
 def test_selection_by_name_and_class() -> None:
     assert select(()) == OPERATORS
+    assert select(["others"], (*OPERATORS, *OTHERS)) == OTHERS
+    assert len({operator.name for operator in (*OPERATORS, *OTHERS)}) == len(OPERATORS) + len(OTHERS)
     assert [operator.name for operator in select(["gemv_768x3072"])] == ["gemv_768x3072"]
     assert {operator.kind for operator in select(["softmax", "gemv_768x3072"])} == {"softmax", "gemv"}
     with pytest.raises(KeyError, match="gemw"):

@@ -83,6 +83,14 @@ def _space(name: str, restrict: str = "", threads: int = 1) -> tuple[DesignSpace
     return space_for(fn.task(CASES[name][0], name), board.hardware, threads), board.tvm_target
 
 
+def _loads(scheduled: tvm.tirx.PrimFunc, target: dict[str, object]) -> list[tvm.ir.TensorLoad]:
+    """What the code generator is given to load."""
+    loads: list[tvm.ir.TensorLoad] = []
+    for function in lower_function(scheduled, "main", tvm.target.Target(target)).functions.values():
+        tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append), order="post")
+    return loads
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_random_programs_compute_the_task(name: str, threads: int) -> None:
@@ -122,10 +130,7 @@ def test_rows_that_are_no_whole_vectors_are_read_in_vectors(name: str, restrict:
         scheduled = scheduled_function(
             space.apply(space.candidate({"partials": 1, "inline": inline}, "test"))
         )
-        loads: list[tvm.ir.TensorLoad] = []
-        for function in lower_function(scheduled, "main", tvm.target.Target(target)).functions.values():
-            tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append), order="post")
-        rows = [load for load in loads if load.source.name.startswith("x0")]
+        rows = [load for load in _loads(scheduled, target) if load.source.name.startswith("x0")]
         assert rows
         assert all(tvm_ffi.dtype(str(load.ty)).lanes == space.hardware.lanes for load in rows)
 
@@ -140,12 +145,7 @@ def test_elementwise_chains_run_through_memory_in_vectors(shape: tuple[int, ...]
     space = space_for(fn.task(fn.addition(*shape)), board.hardware)
     for vectors in (1, 2, 4):
         scheduled = scheduled_function(space.apply(space.candidate({"vectors": vectors, "strip": 0}, "test")))
-        loads: list[tvm.ir.TensorLoad] = []
-        for function in lower_function(
-            scheduled, "main", tvm.target.Target(board.tvm_target)
-        ).functions.values():
-            tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append), order="post")
-        wide = [load for load in loads if tvm_ffi.dtype(str(load.ty)).lanes > 1]
+        wide = [load for load in _loads(scheduled, board.tvm_target) if tvm_ffi.dtype(str(load.ty)).lanes > 1]
         assert wide
         assert all(isinstance(load.indices[0], tvm.tirx.Ramp) for load in wide), vectors
 
