@@ -73,6 +73,62 @@ class BundleLimits(NamedTuple):
     threads: int
 
 
+class SshLimits(NamedTuple):
+    """Of what a board answers over SSH.
+
+    Attributes:
+        stdout_bytes: of a command's output.
+        stderr_bytes: of a command's messages.
+        packet_bytes: of one packet.
+        banner_line_bytes: of a line that a server sends before the protocol begins.
+        backlog_bytes: of a channel's data that nobody has read yet; more than the window that is granted.
+        path_characters: of a path on a board.
+        entries: of a list in an answer.
+    """
+
+    stdout_bytes: int
+    stderr_bytes: int
+    packet_bytes: int
+    banner_line_bytes: int
+    backlog_bytes: int
+    path_characters: int
+    entries: int
+
+
+class RecordLimits(NamedTuple):
+    """Of a record of a measurement.
+
+    Attributes:
+        line_bytes: of its line of JSON.
+        file_lines: of a file that is imported.
+        shortest_s: least time of one call; no processor does anything that is measured in less.
+        longest_s: longest time of one call.
+        times: number of them.
+        energy_j: of one call.
+        threads: of the measurement.
+        decisions: of a candidate.
+        decision_values: numbers of one decision.
+        decision_value: largest of them, with either sign.
+        text_characters: of a text field such as the command or the reason of a failure.
+        name_characters: of a name such as that of a rule, a proposer or a decision.
+        ahead_s: how far its date may lie in the future, as clocks differ.
+    """
+
+    line_bytes: int
+    file_lines: int
+    shortest_s: float
+    longest_s: float
+    times: int
+    energy_j: float
+    threads: int
+    decisions: int
+    decision_values: int
+    decision_value: int
+    text_characters: int
+    name_characters: int
+    ahead_s: float
+
+
 class Limits(NamedTuple):
     """All of them, a field a section of the file."""
 
@@ -80,6 +136,8 @@ class Limits(NamedTuple):
     text: TextLimits
     wire: WireLimits
     bundle: BundleLimits
+    ssh: SshLimits
+    records: RecordLimits
 
 
 def _read() -> Limits:
@@ -91,6 +149,8 @@ def _read() -> Limits:
         "text": TextLimits,
         "wire": WireLimits,
         "bundle": BundleLimits,
+        "ssh": SshLimits,
+        "records": RecordLimits,
     }
     return Limits(**{name: section(**data[name]) for name, section in sections.items()})
 
