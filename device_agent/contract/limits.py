@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import Dict, NamedTuple
 
 
 class JsonLimits(NamedTuple):
@@ -31,14 +31,46 @@ class WireLimits(NamedTuple):
     """Of the protocol between the host and the agent.
 
     Attributes:
-        header_bytes: of a frame's header.
+        header_bytes: of a reply's header.
+        request_bytes: of a request's header.
         hello_bytes: of the first request's header, whose sender is not known yet.
+        file_bytes: of an upload.
+        blob_bytes: of the tensors of one frame; never more than the machine's memory.
+        text_characters: of a text, such as a path.
+        name_characters: of a name.
+        files: that one request names.
+        tensors: of one frame.
+        rank: dimensions of a tensor.
+        dimension: size of one.
+        items: entries of a list or an object in a reply.
         threads: of a session.
+        seconds: of a time limit, or of waiting.
+        runs: runs, repeats or windows that a request asks for.
+        clients: that an agent serves at once, where it may open enough files.
+        status_line_bytes: of what an executor tells the daemon in one line.
+        status_bytes_per_s: of all that it tells.
+        meter_line_bytes: of what the process that reads sensors says in one line.
     """
 
     header_bytes: int
+    request_bytes: int
     hello_bytes: int
+    file_bytes: int
+    blob_bytes: int
+    text_characters: int
+    name_characters: int
+    files: int
+    tensors: int
+    rank: int
+    dimension: int
+    items: int
     threads: int
+    seconds: int
+    runs: int
+    clients: int
+    status_line_bytes: int
+    status_bytes_per_s: int
+    meter_line_bytes: int
 
 
 class BundleLimits(NamedTuple):
@@ -57,6 +89,9 @@ class BundleLimits(NamedTuple):
         tensor_bytes: of one tensor.
         parameters: number of them.
         threads: that a model may ask for.
+        alignment: of each parameter in `params.bin`, in bytes.
+        trust_bytes: of the file of trusted keys.
+        trust_entries: keys in it, and revocations.
     """
 
     manifest_bytes: int
@@ -71,6 +106,9 @@ class BundleLimits(NamedTuple):
     tensor_bytes: int
     parameters: int
     threads: int
+    alignment: int
+    trust_bytes: int
+    trust_entries: int
 
 
 class SshLimits(NamedTuple):
@@ -80,7 +118,7 @@ class SshLimits(NamedTuple):
         stdout_bytes: of a command's output.
         stderr_bytes: of a command's messages.
         packet_bytes: of one packet.
-        banner_line_bytes: of a line that a server sends before the protocol begins.
+        banner_bytes: of the lines that a server sends before the protocol begins.
         backlog_bytes: of a channel's data that nobody has read yet; more than the window that is granted.
         path_characters: of a path on a board.
         entries: of a list in an answer.
@@ -89,7 +127,7 @@ class SshLimits(NamedTuple):
     stdout_bytes: int
     stderr_bytes: int
     packet_bytes: int
-    banner_line_bytes: int
+    banner_bytes: int
     backlog_bytes: int
     path_characters: int
     entries: int
@@ -130,7 +168,11 @@ class RecordLimits(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """All of them, a field a section of the file."""
+    """All of them, a field a section of the file.
+
+    Attributes:
+        item_bytes: size of one element of each type that a tensor may have.
+    """
 
     json: JsonLimits
     text: TextLimits
@@ -152,7 +194,8 @@ def _read() -> Limits:
         "ssh": SshLimits,
         "records": RecordLimits,
     }
-    return Limits(**{name: section(**data[name]) for name, section in sections.items()})
+    bounds = {name: section(**data[name]) for name, section in sections.items()}
+    return Limits(item_bytes=data["item_bytes"], **bounds)
 
 
 LIMITS = _read()
