@@ -180,6 +180,7 @@ class Limits(NamedTuple):
     bundle: BundleLimits
     ssh: SshLimits
     records: RecordLimits
+    item_bytes: Dict[str, int]
 
 
 def _read() -> Limits:
