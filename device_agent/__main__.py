@@ -9,6 +9,7 @@ import os
 import sys
 from typing import List, Optional
 
+from device_agent.contract.quiet import silence
 from device_agent.home import Home, default_root
 from device_agent.wire import AgentError
 
@@ -22,6 +23,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     options = _parser().parse_args(arguments)
     # Whatever is written below is for this user's eyes.
     os.umask(0o077)
+    silence()
     try:
         return _run(options)
     except (OSError, AgentError) as error:

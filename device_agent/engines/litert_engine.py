@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Dict, List, Sequence
 
+from device_agent.contract.quiet import import_quietly
 from device_agent.engines import check_count, fails
 from device_agent.wire import TensorData
 
@@ -66,7 +66,7 @@ def create() -> LiteRtEngine:
     """A new engine; ImportError where neither package is installed."""
     for name in ("ai_edge_litert.interpreter", "tflite_runtime.interpreter"):
         try:
-            return LiteRtEngine(importlib.import_module(name))
+            return LiteRtEngine(import_quietly(name))
         except ModuleNotFoundError:
             continue
     raise ImportError("neither ai-edge-litert nor tflite-runtime is installed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Sequence
 
+from device_agent.contract.quiet import import_quietly
 from device_agent.engines import check_count, fails
 from device_agent.wire import AgentError, TensorData
 
@@ -92,7 +93,6 @@ def _files(path: str) -> List[str]:
 
 def create() -> NcnnEngine:
     """A new engine; ImportError where the package is missing."""
-    import ncnn
     import numpy  # noqa: F401 - what is missing is to show now, not at the first input
 
-    return NcnnEngine(ncnn)
+    return NcnnEngine(import_quietly("ncnn"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
+from device_agent.contract.quiet import import_quietly
 from device_agent.engines import check_count, fails
 from device_agent.wire import TensorData
 
@@ -70,6 +71,4 @@ class OnnxRuntimeEngine:
 
 def create() -> OnnxRuntimeEngine:
     """A new engine; ImportError where the package is missing."""
-    import onnxruntime
-
-    return OnnxRuntimeEngine(onnxruntime)
+    return OnnxRuntimeEngine(import_quietly("onnxruntime"))

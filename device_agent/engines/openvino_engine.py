@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
+from device_agent.contract.quiet import import_quietly
 from device_agent.engines import check_count, fails
 from device_agent.wire import TensorData
 
@@ -67,6 +68,4 @@ class OpenVinoEngine:
 
 def create() -> OpenVinoEngine:
     """A new engine; ImportError where OpenVINO is missing."""
-    import openvino
-
-    return OpenVinoEngine(openvino)
+    return OpenVinoEngine(import_quietly("openvino"))

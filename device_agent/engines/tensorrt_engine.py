@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
+from device_agent.contract.quiet import import_quietly
 from device_agent.engines import check_count, fails
 from device_agent.engines.cuda_memory import CudaMemory
 from device_agent.wire import AgentError, TensorData, tensor_bytes
@@ -105,6 +106,5 @@ def _first(parser: Any) -> str:
 def create() -> TensorrtEngine:
     """A new engine; ImportError where the package is missing."""
     import numpy  # noqa: F401 - the package's types are NumPy's
-    import tensorrt
 
-    return TensorrtEngine(tensorrt, CudaMemory())
+    return TensorrtEngine(import_quietly("tensorrt"), CudaMemory())
