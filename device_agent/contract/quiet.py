@@ -2,16 +2,16 @@
 
 Each entry was seen at work under `strace` with a fresh home, or is in the library's documentation:
 
-- ONNX Runtime 1.29 and newer, Linux: `import onnxruntime` alone writes a device identifier and a queue of events
-  (with the paths of programs and models) below the user's cache and a session file in the folder for temporary
-  files, and looks its collector up. `ORT_DISABLE_TELEMETRY` is read once, when the library starts, and then
-  nothing of this happens; `disable_telemetry_events()` after it only stops further events.
+- ONNX Runtime 1.29 and newer, Linux: `import onnxruntime` alone writes a device identifier and a queue of
+  events (with the paths of programs and models) below the user's cache, and a session file in the folder for
+  temporary files; seconds later its collector is looked up. `ORT_DISABLE_TELEMETRY` is read once, when the
+  library starts, and then nothing of this happens; `disable_telemetry_events()` only stops further events.
 - OpenVINO: `import openvino` sends an event and writes an identifier below `~/intel` where the package
   `openvino_telemetry` can be imported. It has no variable; without the package OpenVINO takes its own stub.
 - Hugging Face's libraries: `HF_HUB_DISABLE_TELEMETRY`, and `DO_NOT_TRACK`, which others follow too.
 - pip asks for its own newest version: `PIP_DISABLE_PIP_VERSION_CHECK`.
 
-TVM, PyTorch, LiteRT, tflite-runtime, ncnn, TensorRT, plotly and onnxslim look nothing up and write no identifier.
+TVM, PyTorch, LiteRT, tflite-runtime, ncnn, plotly and onnxslim look nothing up and write no identifier.
 """
 
 from __future__ import annotations
