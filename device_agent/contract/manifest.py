@@ -1,0 +1,215 @@
+"""What `manifest.json` of a bundle must be like before anything is done by it.
+
+The identity of a bundle is the SHA-256 of its manifest, and the manifest has the size and the SHA-256 of
+every file: the identity decides every byte. What is checked here decides what runs and what memory is read;
+the native executor checks the same (`device_agent/native/executor/manifest.cc`). Other fields are for people.
+
+    schema        "edgetlm.bundle/2"
+    name          of the bundle: letters, digits, dot, dash and underscore
+    backend       "tvm", "onnxruntime" or "litert"
+    files         {name: {"size": bytes, "sha256": hexadecimal}}, all but the manifest and its signature
+    model         which of the files is the library or the model
+    threads       that it was measured with
+    signature     {"inputs": [{"name", "shape", "dtype"}, ...], "outputs": [...]}; in a bundle for a range of
+                  lengths also "open" of a tensor (its axes that are the length; "shape" has the greatest)
+                  and "length" {"name", "low", "high"}
+    parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
+                  arguments
+    target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from device_agent.contract import strict_json
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
+
+SCHEMA = "edgetlm.bundle/2"
+BACKENDS = ("tvm", "onnxruntime", "litert")
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+PARAMETERS = "params.bin"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_BOUNDS = LIMITS.bundle
+
+
+class ContractError(ValueError):
+    """Something from elsewhere is not what it must be; the message is one line that can be shown."""
+
+
+class FileEntry(NamedTuple):
+    """A file as the manifest names it.
+
+    Attributes:
+        size: in bytes.
+        sha256: in hexadecimal.
+    """
+
+    size: int
+    sha256: str
+
+
+class CheckedManifest(NamedTuple):
+    """A manifest that passed.
+
+    Attributes:
+        fields: all of it.
+        files: by name.
+        model: name of the file that runs.
+        backend: of BACKENDS.
+        threads: that it was measured with.
+    """
+
+    fields: Dict[str, Any]
+    files: Dict[str, FileEntry]
+    model: str
+    backend: str
+    threads: int
+
+
+def is_name(text: object) -> bool:
+    """Whether a text can name a bundle, or a file in one: it names no other folder and hides nothing."""
+    return isinstance(text, str) and len(text) <= _BOUNDS.name_characters and bool(_NAME.fullmatch(text))
+
+
+def is_digest(text: object) -> bool:
+    """Whether a text is a SHA-256 in hexadecimal."""
+    return isinstance(text, str) and bool(_DIGEST.fullmatch(text))
+
+
+def check_manifest(data: bytes) -> CheckedManifest:
+    """The manifest of a bundle, checked.
+
+    Args:
+        data: content of `manifest.json`.
+
+    Raises:
+        ContractError: it is none, of another version, or names what cannot be.
+    """
+    try:
+        fields = strict_json.parse(data, _BOUNDS.manifest_bytes, MANIFEST)
+    except ValueError as error:
+        raise ContractError(str(error)) from error
+    schema = fields.get("schema") if isinstance(fields, dict) else None
+    if schema != SCHEMA:
+        raise ContractError("it has the schema %s, this version reads %s" % (printable(schema, 80), SCHEMA))
+    _need(is_name(fields.get("name")), "its name is not made of letters, digits, dot, dash and underscore")
+    backend = fields.get("backend")
+    _need(isinstance(backend, str) and backend in BACKENDS, "its backend is none of %s" % ", ".join(BACKENDS))
+    files = _files(fields.get("files"))
+    _need(isinstance(fields.get("model"), str) and fields["model"] in files, "its model is none of its files")
+    threads = _whole(fields.get("threads"), "threads", 1, _BOUNDS.threads)
+    _check_signature(fields.get("signature"))
+    _check_parameters(fields.get("parameters", []), files, str(backend))
+    target = fields.get("target", {})
+    _need(isinstance(target, dict), "its target is not an object")
+    _need(isinstance(target.get("kind", ""), str), "the kind of its target is not text")
+    return CheckedManifest(fields, files, fields["model"], str(backend), threads)
+
+
+def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
+    """Size of a tensor of a known type in bytes."""
+    size = LIMITS.item_bytes[dtype]
+    for dimension in shape:
+        size *= dimension
+    return size
+
+
+def _need(condition: object, complaint: str) -> None:
+    if not condition:
+        raise ContractError(complaint)
+
+
+def _whole(value: object, what: str, low: int, high: int) -> int:
+    # A truth value is a whole number to Python and none to JSON.
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ContractError("%s is %s, not a whole number from %d to %d" % (what, _shown(value), low, high))
+    return value
+
+
+def _list(value: object, what: str, longest: int) -> List[Any]:
+    if not isinstance(value, list) or len(value) > longest:
+        raise ContractError("%s is not a list of at most %d" % (what, longest))
+    return value
+
+
+def _object(value: object, what: str) -> Dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ContractError("%s is not an object" % what)
+    return value
+
+
+def _shown(value: object) -> str:
+    return printable(repr(value), 60)
+
+
+def _files(value: object) -> Dict[str, FileEntry]:
+    entries = _object(value, "the list of files")
+    _need(0 < len(entries) <= _BOUNDS.files, "it names %d files, not 1 to %d" % (len(entries), _BOUNDS.files))
+    files = {}
+    for name, fields in entries.items():
+        _need(
+            is_name(name) and name not in (MANIFEST, SIGNATURE),
+            "it names the file %s outside of the bundle" % _shown(name),
+        )
+        entry = _object(fields, "the entry of %s" % name)
+        size = _whole(entry.get("size"), "the size of %s" % name, 0, _BOUNDS.file_bytes)
+        _need(is_digest(entry.get("sha256")), "the sha256 of %s is not a SHA-256" % name)
+        files[name] = FileEntry(size, entry["sha256"])
+    _need(sum(one.size for one in files.values()) <= _BOUNDS.total_bytes, "its files are too large")
+    return files
+
+
+def _check_signature(value: object) -> None:
+    signature = _object(value, "the signature")
+    for kind in ("inputs", "outputs"):
+        for tensor in _list(signature.get(kind), kind, _BOUNDS.tensors):
+            fields = _object(tensor, "one of the %s" % kind)
+            name = fields.get("name")
+            _need(isinstance(name, str), "one of the %s has no name" % kind)
+            shape, _ = _tensor(fields, "%s of the %s" % (_shown(name), kind))
+            for axis in _list(fields.get("open", []), "the open axes", _BOUNDS.rank):
+                _whole(axis, "an open axis", 0, len(shape) - 1)
+    length = signature.get("length")
+    if length is not None:
+        fields = _object(length, "the range of lengths")
+        _need(isinstance(fields.get("name"), str), "the range of lengths has no name")
+        low = _whole(fields.get("low"), "the least length", 1, _BOUNDS.dimension)
+        _whole(fields.get("high"), "the greatest length", low, _BOUNDS.dimension)
+
+
+def _tensor(fields: Dict[str, Any], what: str) -> Tuple[List[int], str]:
+    """Shape and type of a tensor."""
+    shape = _list(fields.get("shape"), "the shape of %s" % what, _BOUNDS.rank)
+    for dimension in shape:
+        _whole(dimension, "a dimension of %s" % what, 0, _BOUNDS.dimension)
+    dtype = fields.get("dtype")
+    _need(
+        isinstance(dtype, str) and dtype in LIMITS.item_bytes,
+        "the type of %s is %s, none of %s" % (what, _shown(dtype), ", ".join(LIMITS.item_bytes)),
+    )
+    _need(tensor_bytes(shape, str(dtype)) <= _BOUNDS.tensor_bytes, "%s is too large" % what)
+    return shape, str(dtype)
+
+
+def _check_parameters(value: object, files: Dict[str, FileEntry], backend: str) -> None:
+    entries = _list(value, "the list of parameters", _BOUNDS.parameters)
+    if not entries:
+        return
+    whole: Optional[FileEntry] = files.get(PARAMETERS)
+    if whole is None or backend != "tvm":
+        raise ContractError("it has parameters and no %s of the backend tvm" % PARAMETERS)
+    for index, entry in enumerate(entries):
+        what = "parameter %d" % index
+        fields = _object(entry, what)
+        shape, dtype = _tensor(fields, what)
+        size = tensor_bytes(shape, dtype)
+        offset = _whole(fields.get("offset"), "the offset of %s" % what, 0, whole.size)
+        _need(offset % _BOUNDS.alignment == 0, "%s is not aligned" % what)
+        nbytes = _whole(fields.get("nbytes"), "the size of %s" % what, 0, whole.size)
+        _need(nbytes == size, "%s has not the size of its shape" % what)
+        _need(size <= whole.size - offset, "%s does not fit %s" % (what, PARAMETERS))
