@@ -87,7 +87,7 @@ def verify_directory(directory: str, memory: Optional["VerifiedFiles"] = None) -
         for name, entry in manifest.files.items():
             check_file(os.path.join(directory, name), name, entry)
         # Of the files as they were before they were read: a change meanwhile is noticed next time. One that
-        # follows another within the resolution of the file system's times is not, so young files are not kept.
+        # follows another within the resolution of the file system's times is not: young files are not kept.
         if memory is not None and all(stamp[-1] / 1e9 + _SETTLED_S < began_s for stamp in stamps.values()):
             memory.remember(version, stamps)
     return VerifiedBundle(directory, version, manifest, signature)
