@@ -38,6 +38,7 @@ class WireLimits(NamedTuple):
         blob_bytes: of the tensors of one frame; never more than the machine's memory.
         text_characters: of a text, such as a path.
         name_characters: of a name.
+        message_characters: of an error's message.
         files: that one request names.
         tensors: of one frame.
         rank: dimensions of a tensor.
@@ -59,6 +60,7 @@ class WireLimits(NamedTuple):
     blob_bytes: int
     text_characters: int
     name_characters: int
+    message_characters: int
     files: int
     tensors: int
     rank: int
@@ -92,6 +94,8 @@ class BundleLimits(NamedTuple):
         alignment: of each parameter in `params.bin`, in bytes.
         trust_bytes: of the file of trusted keys.
         trust_entries: keys in it, and revocations.
+        unpacked_bytes: that a zip may always unpack to.
+        unpacked_ratio: bytes that a zip may unpack to beyond that, by byte of the zip.
     """
 
     manifest_bytes: int
@@ -109,6 +113,8 @@ class BundleLimits(NamedTuple):
     alignment: int
     trust_bytes: int
     trust_entries: int
+    unpacked_bytes: int
+    unpacked_ratio: int
 
 
 class SshLimits(NamedTuple):
@@ -167,6 +173,38 @@ class RecordLimits(NamedTuple):
     ahead_s: float
 
 
+class ModelLimits(NamedTuple):
+    """Of a model file.
+
+    Attributes:
+        program_bytes: of the program of a `torch.export` archive, which is JSON.
+        directory_bytes: of the directory of an archive.
+        pickle_bytes: of one pickled tensor, or of all weights of an old archive.
+        nodes: of a graph, with those of its inner graphs, functions called and loops unrolled.
+        name_characters: of the name of a value.
+        rank: dimensions of a tensor.
+        dimension: size of one.
+        elements: of a tensor.
+        computed_elements: of a tensor that a small file makes out of nothing: a fill, a range, a repetition.
+        graph_depth: of graphs within graphs, and of functions that call functions.
+        interface: inputs, and outputs.
+        weight_files: files beside the model that hold its weights.
+    """
+
+    program_bytes: int
+    directory_bytes: int
+    pickle_bytes: int
+    nodes: int
+    name_characters: int
+    rank: int
+    dimension: int
+    elements: int
+    computed_elements: int
+    graph_depth: int
+    interface: int
+    weight_files: int
+
+
 class Limits(NamedTuple):
     """All of them, a field a section of the file.
 
@@ -178,6 +216,7 @@ class Limits(NamedTuple):
     text: TextLimits
     wire: WireLimits
     bundle: BundleLimits
+    model: ModelLimits
     ssh: SshLimits
     records: RecordLimits
     item_bytes: Dict[str, int]
@@ -192,6 +231,7 @@ def _read() -> Limits:
         "text": TextLimits,
         "wire": WireLimits,
         "bundle": BundleLimits,
+        "model": ModelLimits,
         "ssh": SshLimits,
         "records": RecordLimits,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
+from device_agent.contract.pt2 import check_archive, weights_only
 from device_agent.engines import check_count, fails
 from device_agent.wire import TensorData
 
@@ -24,8 +25,10 @@ class TorchEngine:
         """See Engine; the signature of a program holds no names, so none is returned."""
         self._torch.set_num_threads(threads)
         try:
-            program = self._torch.export.load(path)
-            self._module = program.module()
+            check_archive(path)
+            with weights_only():
+                program = self._torch.export.load(path)
+                self._module = program.module()
         except Exception as error:  # zip, pickle and export errors share no base
             raise fails("torch cannot load", path, error) from error
         kind = self._torch.export.graph_signature.InputKind.USER_INPUT

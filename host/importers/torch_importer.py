@@ -14,6 +14,7 @@ from host.importers.assemble import Source, assemble, content_hash, work_file  #
 import torch
 from torch.export.graph_signature import InputKind, TensorArgument
 
+from device_agent.contract.pt2 import check_archive, weights_only
 from host.errors import ImportFailed, ModelFileError, ShapeError
 from host.importers.draws import InputRange
 from host.importers.golden import GoldenOptions
@@ -84,7 +85,14 @@ def export_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor
 
 def _read(path: Path) -> torch.export.ExportedProgram:
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        check_archive(str(path))
+    except ValueError as error:
+        raise ModelFileError(
+            f"{path}: refused: {error}: save the model again with torch.export.save, out of tensors and "
+            "operators of torch only"
+        ) from error
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), weights_only():
             warnings.simplefilter("ignore")
             return torch.export.load(path)
     except Exception as error:  # whatever torch meets in a damaged archive
