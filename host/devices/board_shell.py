@@ -8,6 +8,9 @@ import shlex
 from importlib import resources
 from typing import Any
 
+from device_agent.contract import strict_json
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import DeviceError, DeviceFull
 from host.ssh import Completed, Link
 
@@ -45,7 +48,12 @@ def order(link: Link, do: str, timeout_s: float = ORDER_S, **arguments: Any) -> 
     error = answer.get("error")
     if error is None:
         return answer
-    kind, message = str(error["kind"]), str(error["message"])
+    # A board that answers something else here has said nothing that anybody could use.
+    told = error if isinstance(error, dict) else {}
+    kind, message = (
+        str(told.get("kind", "")),
+        printable(told.get("message") or "it cannot, and says no reason"),
+    )
     if kind == "python":
         raise DeviceError(
             f"{link.name}: the board's Python is {message}, the agent needs 3.8 or newer; install one"
@@ -61,12 +69,14 @@ def order(link: Link, do: str, timeout_s: float = ORDER_S, **arguments: Any) -> 
 
 
 def _answer(link: Link, do: str, done: Completed) -> dict[str, Any]:
-    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    lines = done.stdout.strip().splitlines()
     try:
         # A login script may have greeted before.
-        answer = json.loads(lines[-1])
-        return dict(answer)
-    except (IndexError, ValueError, TypeError) as error:
+        answer = strict_json.parse(lines[-1], LIMITS.ssh.stdout_bytes, "its answer")
+        if not isinstance(answer, dict):
+            raise ValueError("its answer is no object")
+        return answer
+    except (IndexError, ValueError) as error:
         raise DeviceError(
             f"{link.name}: the board cannot carry out {do!r} ({done.last_words()}); see whether"
             f" `ssh {link.endpoint.address} python3 --version` works"

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from device_agent.contract.text import printable
+from host.address import LARGEST_PORT, is_host, is_user
+from host.address import parse_address as parse_address
 from host.errors import UserError
 
 KINDS = ("ssh", "emulated", "replay")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# The parts may end up in the user's ProxyCommand, which a shell reads: nothing that means something to it.
-_ADDRESS = re.compile(
-    r"(?:(?P<user>[\w.+\\-]+)@)?(?:\[(?P<v6>[0-9A-Fa-f:.%\w-]+)\]|(?P<host>\w[\w.-]*))(?::(?P<port>\d+))?"
-)
 _RESERVED = ("local", "replay", "tag")
-_LARGEST_PORT = 65535
+_LONGEST_NAME = 64
+_LONGEST_OPTION = 4096
+# Options are paths and words of the user's, and go to the board quoted. None has a line break for a reason.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -58,38 +60,51 @@ class DeviceEntry:
 
 
 def checked(entry: DeviceEntry) -> DeviceEntry:
-    """The entry itself if it can be registered.
+    """The entry itself if it can be registered; the same check for the command line and for the file.
 
     Raises:
-        UserError: its name, a tag, its kind or its port cannot be.
+        UserError: a field cannot be what it is.
     """
     for what, word in (("name", entry.name), *(("tag", tag) for tag in entry.tags)):
-        if not _NAME.fullmatch(word):
-            raise UserError(f"{word!r} is no {what} for a device: use letters, digits, '.', '_' and '-'")
+        if not _is_name(word):
+            raise UserError(
+                f"{printable(repr(word))} is no {what} for a device: use letters, digits, '.', '_' and '-'"
+            )
     if entry.name in _RESERVED:
         raise UserError(f"{entry.name!r} has a meaning of its own; choose another name")
     if entry.kind not in KINDS:
         raise UserError(
             f"{entry.name}: no kind of device is called {entry.kind!r}; there is {', '.join(KINDS)}"
         )
-    if not 0 <= entry.port <= _LARGEST_PORT:
-        raise UserError(f"{entry.name}: {entry.port} is no port; use 1 to {_LARGEST_PORT}")
+    if not 0 <= entry.port <= LARGEST_PORT:
+        raise UserError(f"{entry.name}: {entry.port} is no port; use 1 to {LARGEST_PORT}")
     if entry.kind == "ssh" and not entry.host:
         raise UserError(f"{entry.name}: a board needs an address; type --host user@address")
+    if entry.host and not is_host(entry.host):
+        raise UserError(
+            f"{entry.name}: {printable(repr(entry.host))} is no host; give a name or an address, without"
+            " spaces, quotes and what a shell would read"
+        )
+    if entry.user and not is_user(entry.user):
+        raise UserError(
+            f"{entry.name}: {printable(repr(entry.user))} is no user; use letters, digits,"
+            " '.', '_', '+' and '-'"
+        )
+    if entry.board and not _is_name(entry.board):
+        raise UserError(
+            f"{entry.name}: {printable(repr(entry.board))} is no kind of board; sdk env lists them"
+        )
+    for key, value in entry.options.items():
+        if not _is_name(key) or len(value) > _LONGEST_OPTION or _CONTROL.search(value):
+            raise UserError(
+                f"{entry.name}: the option {printable(repr(key))} cannot be {printable(repr(value), 80)}:"
+                f" at most {_LONGEST_OPTION} characters, no line breaks and no control characters"
+            )
     return entry
 
 
-def parse_address(text: str) -> tuple[str, str, int]:
-    """User ("" if not given), host and port (0 if not given) of `user@host:port`; IPv6 in brackets.
-
-    Raises:
-        UserError: it is no address.
-    """
-    found = _ADDRESS.fullmatch(text)
-    port = int(found["port"] or 0) if found else 0
-    if found is None or port > _LARGEST_PORT:
-        raise UserError(f"--host {text!r} is no address; write it as user@address or user@address:port")
-    return found["user"] or "", found["v6"] or found["host"], port
+def _is_name(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
 def from_table(name: str, table: object, where: str) -> DeviceEntry:
@@ -99,17 +114,22 @@ def from_table(name: str, table: object, where: str) -> DeviceEntry:
         UserError: a field is missing, unknown or of the wrong type.
     """
     if not isinstance(table, dict):
-        raise UserError(f"{where}: device {name} is no table; write [devices.{name}]")
+        raise UserError(f"{where}: device {printable(name)} is no table; write [devices.NAME]")
     values: dict[str, Any] = dict(table)
     types: dict[str, type] = {"port": int, "tags": list, "options": dict}
     known = [one.name for one in fields(DeviceEntry) if one.name != "name"]
     for key, value in values.items():
         if key not in known:
-            raise UserError(f"{where}: device {name}: unknown field {key!r}: there is {', '.join(known)}")
+            raise UserError(
+                f"{where}: device {printable(name)}: unknown field {printable(repr(key))}:"
+                f" there is {', '.join(known)}"
+            )
         if type(value) is not types.get(key, str):
-            raise UserError(f"{where}: device {name}: {key} = {value!r} has the wrong type")
+            raise UserError(
+                f"{where}: device {printable(name)}: {key} = {printable(repr(value), 80)} has the wrong type"
+            )
     if "kind" not in values:
-        raise UserError(f'{where}: device {name} has no kind; add kind = "ssh"')
+        raise UserError(f'{where}: device {printable(name)} has no kind; add kind = "ssh"')
     values["tags"] = tuple(str(tag) for tag in values.get("tags", ()))
     values["options"] = {str(key): str(value) for key, value in values.get("options", {}).items()}
     return checked(DeviceEntry(name=name, **values))

@@ -13,10 +13,10 @@ import shlex
 import socket
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from host.devices.answers import Answer, BoardStatus, status_of, unit_of
 from host.devices.board_shell import order, shell
 from host.errors import DeviceError, DeviceFull
 from host.payload import Payload, agent_archive
@@ -33,33 +33,6 @@ _PIECE_BYTES = 1 << 18
 _UNPACKED_SHARE = 5
 
 
-@dataclass(frozen=True)
-class BoardStatus:
-    """What a board has installed.
-
-    Attributes:
-        home: the agent's folder.
-        python: interpreter of the agent.
-        agent: hash of the agent in use, "" for none.
-        agents: hashes of all that are there.
-        payloads: hashes of the runtimes that are there.
-        serves: which runtime serves which engine.
-        incoming: bytes that have arrived, by the name of an unfinished archive.
-        free_bytes: on the file system of the folder.
-        unit: state of the service: `available`, `enabled`, `linger`, `system`, `reason`.
-    """
-
-    home: str
-    python: str
-    agent: str
-    agents: tuple[str, ...]
-    payloads: tuple[str, ...]
-    serves: Mapping[str, Mapping[str, Any]]
-    incoming: Mapping[str, int]
-    free_bytes: int
-    unit: Mapping[str, Any]
-
-
 def board_status(link: Link, home: str = "") -> BoardStatus:
     """Ask a board what it has; its folder is made if need be.
 
@@ -70,9 +43,7 @@ def board_status(link: Link, home: str = "") -> BoardStatus:
     Raises:
         DeviceError: it has no usable Python, or the connection was cut.
     """
-    answer = order(link, "status", home=home)
-    answer["agents"], answer["payloads"] = tuple(answer["agents"]), tuple(answer["payloads"])
-    return BoardStatus(**answer)
+    return status_of(link.name, order(link, "status", home=home))
 
 
 class Installer:
@@ -143,7 +114,8 @@ class Installer:
         """Have the board's systemd start the agent for this user; says in `reason` why not."""
         if self.status.unit["system"] or not self.status.unit["available"]:
             return self.status.unit
-        return order(self._link, "unit", home=self.status.home, text=self._unit_text(system=False))
+        answer = order(self._link, "unit", home=self.status.home, text=self._unit_text(system=False))
+        return unit_of(self._link.name, {"unit": answer})
 
     def system_unit(self, power_modes: bool = False) -> None:
         """Install the hardened unit of the whole system through sudo.
@@ -173,7 +145,7 @@ class Installer:
 
     def prune(self) -> int:
         """Remove versions that nothing uses any more; returns how many."""
-        removed = order(self._link, "prune", home=self.status.home)["removed"]
+        removed = Answer(self._link.name, order(self._link, "prune", home=self.status.home)).texts("removed")
         self._refresh()
         return len(removed)
 
@@ -183,7 +155,7 @@ class Installer:
         done = run_agent(self._link, self.status, words)
         if done.code:
             raise DeviceError(f"{self._link.name}: the agent has no service unit ({done.last_words()})")
-        return str(done.stdout.decode())
+        return str(done.stdout.decode("utf-8", "replace"))
 
     def _order(self, do: str, **arguments: Any) -> None:
         order(self._link, do, home=self.status.home, **arguments)
@@ -271,7 +243,8 @@ def remove_from_board(link: Link, home: str = "", purge: bool = False) -> list[s
         command = f"sh -c 'systemctl disable --now {UNIT}; rm -f {_SYSTEM_UNIT}; systemctl daemon-reload'"
         as_root(link, command, "the system unit cannot be removed from here")
         removed.append(_SYSTEM_UNIT)
-    return removed + [str(path) for path in order(link, "remove", home=home, purge=purge)["removed"]]
+    answer = Answer(link.name, order(link, "remove", home=home, purge=purge))
+    return [*removed, *answer.texts("removed")]
 
 
 def _host_mark() -> str:

@@ -62,7 +62,7 @@ def status(order: Dict[str, Any]) -> Dict[str, Any]:
         "agent": _link_name(os.path.join(home, "agent", "current")),
         "agents": _folders(os.path.join(home, "agent")),
         "payloads": _folders(os.path.join(home, "payloads")),
-        "serves": _read_json(os.path.join(home, "payloads.json")) or {},
+        "serves": _read_table(os.path.join(home, "payloads.json")),
         "incoming": {name: os.path.getsize(os.path.join(incoming, name)) for name in os.listdir(incoming)},
         "free_bytes": shutil.disk_usage(home).free,
         "unit": unit_state(home),
@@ -113,10 +113,11 @@ def prune(order: Dict[str, Any]) -> Dict[str, Any]:
     removed = []
     with _locked(home):
         used = {_link_name(os.path.join(home, "agent", "current"))}
-        running = _read_json(os.path.join(home, "device", "agent.json")) or {}
+        running = _read_table(os.path.join(home, "device", "agent.json"))
         used.add(os.path.basename(os.path.dirname(str(running.get("code", "")))))
-        for entry in (_read_json(os.path.join(home, "payloads.json")) or {}).values():
-            used.add(os.path.basename(str(entry["path"])))
+        for entry in _read_table(os.path.join(home, "payloads.json")).values():
+            if isinstance(entry, dict):
+                used.add(os.path.basename(str(entry.get("path", ""))))
         for kind in ("agent", "payloads"):
             folder = os.path.join(home, kind)
             for name in _folders(folder):
@@ -219,11 +220,11 @@ def examine(order: Dict[str, Any]) -> Dict[str, Any]:
 
 def _loads(home: str) -> str:
     """Why the runtime of the installed payload does not load, "" if it does."""
-    entry = (_read_json(os.path.join(home, "payloads.json")) or {}).get("tvm")
-    if not entry:
+    entry = _read_table(os.path.join(home, "payloads.json")).get("tvm")
+    if not isinstance(entry, dict):
         return "no runtime is installed"
-    folder = os.path.join(home, str(entry["path"]))
-    if entry["kind"] == "native":
+    folder = os.path.join(home, str(entry.get("path", "")))
+    if entry.get("kind") == "native":
         executable = os.path.join(folder, "edgetlm-executor")
         return "" if os.access(executable, os.X_OK) else "%s is missing" % executable
     environment = dict(os.environ, PYTHONPATH=folder)
@@ -305,11 +306,13 @@ def _read(path: str) -> Any:
         return None
 
 
-def _read_json(path: str) -> Any:
+def _read_table(path: str) -> Dict[str, Any]:
+    """The object in a file of JSON; none where there is no such file, or one that is damaged."""
     try:
-        return json.loads(_read(path) or "null")
-    except ValueError:
-        return None
+        found = json.loads(_read(path) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _folders(path: str) -> List[str]:

@@ -14,12 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from device_agent.contract.text import printable
 from host.devices.entry import DeviceEntry, checked, from_table, to_table
 from host.errors import DeviceError, UnknownDeviceError, UserError
 from host.places import config_root
 from targets import families
 
 _HEADER = "# Written by `sdk devices`; edit it while no such command runs.\n"
+# Thousands of devices.
+_LARGEST_FILE_BYTES = 1 << 20
 _TAG = "tag:"
 _REPLAY = "replay:"
 
@@ -46,15 +49,23 @@ class Registry:
             UserError: the file cannot be used.
         """
         try:
-            content = tomllib.loads(self.path.read_text(encoding="utf-8"))
+            content = tomllib.loads(self._text())
         except FileNotFoundError:
             return {}
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UserError(f"{self.path} cannot be read ({error}); correct it or remove it") from error
+        except (OSError, ValueError, RecursionError) as error:
+            reason = printable(error, 200)
+            raise UserError(f"{self.path} cannot be read ({reason}); correct it or remove it") from error
         tables = content.get("devices", {})
         if not isinstance(tables, dict) or set(content) - {"devices"}:
             raise UserError(f"{self.path} holds more than [devices.NAME] tables; correct it or remove it")
         return {name: from_table(name, table, str(self.path)) for name, table in sorted(tables.items())}
+
+    def _text(self) -> str:
+        with self.path.open("rb") as file:
+            data = file.read(_LARGEST_FILE_BYTES + 1)
+        if len(data) > _LARGEST_FILE_BYTES:
+            raise ValueError(f"it has more than {_LARGEST_FILE_BYTES} bytes")
+        return data.decode("utf-8")
 
     def get(self, name: str) -> DeviceEntry:
         """A device by its own name.

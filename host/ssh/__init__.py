@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from host.ssh.link import Completed, Link
+from host.ssh.link import Link
+from host.ssh.output import Completed
 
 __all__ = ["Completed", "Link"]
 

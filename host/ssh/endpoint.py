@@ -11,6 +11,8 @@ from typing import Any
 
 import paramiko
 
+from device_agent.contract.text import printable
+from host.address import is_host, is_port, is_user
 from host.errors import UserError
 
 _DEFAULT_PORT = 22
@@ -68,11 +70,14 @@ def endpoint_for(
         known_hosts: the only file of host keys to go by, "" for the configuration's.
 
     Raises:
-        UserError: the configuration, or the key file, cannot be used.
+        UserError: the configuration, or the key file, cannot be used, or a part of the address is none.
     """
-    options = _lookup(host)
+    # Before the configuration is read: it may expand them in commands that a shell runs.
+    _checked_part("host", host, is_host(host))
+    _checked_part("user", user, not user or is_user(user))
+    options = _lookup(host, user, port)
     resolved = str(options.get("hostname", host))
-    number = port or int(options.get("port", _DEFAULT_PORT))
+    number = port or _port(options.get("port", _DEFAULT_PORT))
     named = [Path(str(name)).expanduser() for name in options.get("identityfile", ())]
     if identity:
         own = Path(identity).expanduser()
@@ -82,11 +87,15 @@ def endpoint_for(
     jump = str(options.get("proxyjump", "none"))
     command = str(options.get("proxycommand", "none"))
     alias = str(options.get("hostkeyalias", resolved))
+    login = user or str(options.get("user", "")) or getpass.getuser()
+    # What the configuration makes of them is shown, and offered in commands to type.
+    _checked_part("host name", resolved, is_host(resolved))
+    _checked_part("user", login, is_user(login))
     return Endpoint(
         alias=host,
         host=resolved,
         port=number,
-        user=user or str(options.get("user", "")) or getpass.getuser(),
+        user=login,
         identities=tuple(named) or tuple(Path.home() / ".ssh" / name for name in _DEFAULT_KEYS),
         only_identities=str(options.get("identitiesonly", "no")).lower() == "yes",
         proxy_command="" if command.lower() == "none" else command,
@@ -99,20 +108,37 @@ def endpoint_for(
     )
 
 
+def _checked_part(what: str, text: str, good: bool) -> None:
+    if not good:
+        raise UserError(
+            f"{printable(repr(text))} is no {what} of an SSH server: it holds what a shell would read;"
+            " correct the device's address, or ~/.ssh/config"
+        )
+
+
+def _port(text: object) -> int:
+    number = int(str(text)) if str(text).isascii() and str(text).isdigit() else 0
+    if not is_port(number):
+        raise UserError(f"{printable(repr(text))} is no port of an SSH server; correct ~/.ssh/config")
+    return number
+
+
 def _files(options: Mapping[str, Any], name: str, default: str) -> tuple[Path, ...]:
     return tuple(Path(word.strip('"')).expanduser() for word in str(options.get(name, default)).split())
 
 
-def _lookup(host: str) -> dict[str, Any]:
+def _lookup(host: str, user: str, port: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     own = Path.home() / ".ssh"
+    # The user's own words come first, as on ssh's command line: they stand for %r and %p too.
+    given = [*([f"User {user}"] if user else []), *([f"Port {port}"] if port else [])]
     # The first value found for an option is the one that holds; keys of both files are offered.
     for path, base in ((own / "config", own), (Path("/etc/ssh/ssh_config"), Path("/etc/ssh"))):
-        text = "\n".join(_lines(path, base, 0))
+        text = "\n".join([*given, *_lines(path, base, 0)])
         try:
             options = paramiko.SSHConfig.from_text(text).lookup(host)
         except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ImportError) as error:
-            raise UserError(f"{path} cannot be used ({error}); correct it") from error
+            raise UserError(f"{path} cannot be used ({printable(error)}); correct it") from error
         # Every lookup answers with the name itself, which would hide a later file's.
         if options.get("hostname") == host:
             options.pop("hostname")
@@ -127,7 +153,7 @@ def _lines(path: Path, base: Path, depth: int) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); correct it") from error
+        raise UserError(f"{path} cannot be read ({printable(error)}); correct it") from error
     lines: list[str] = []
     for line in text.splitlines():
         words = line.replace("=", " ", 1).split()

@@ -6,16 +6,19 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import paramiko
 
+from device_agent.contract.text import printable
+from host.address import parse_address
 from host.errors import DeviceError
+from host.ssh.bounded import BoundedTransport
 from host.ssh.channel import ChannelStream
 from host.ssh.endpoint import Endpoint, endpoint_for
 from host.ssh.host_keys import check_host_key, known_keys, prefer_known
 from host.ssh.login import log_in
+from host.ssh.output import Completed, TooMuchOutput, collect
 from host.ssh.relay import Relay
 from host.ssh.ways import CONNECT_S, direct, proxied
 
@@ -27,32 +30,11 @@ _CHANNEL_S = 20.0
 _BEAT_S = 10.0
 _SILENCE_S = 20.0
 _WINDOW_BYTES = 8 << 20
-_READ_BYTES = 1 << 16
 _HURRY_S = 5.0
 # How long paramiko's reader may take to see what a writer has run into.
 _NOTICE_S = 1.0
 # What paramiko raises when a connection is not, or no longer, usable.
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
-
-
-@dataclass(frozen=True)
-class Completed:
-    """A command that ended on the board.
-
-    Attributes:
-        code: its exit status, -1 where a signal ended it.
-        stdout: what it wrote.
-        stderr: its messages.
-    """
-
-    code: int
-    stdout: bytes
-    stderr: str
-
-    def last_words(self) -> str:
-        """The last line of its messages, or its exit status."""
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        return lines[-1] if lines else f"exit status {self.code}"
 
 
 class Link:
@@ -124,7 +106,7 @@ class Link:
     def _shake_hands(self, stream: Any) -> paramiko.Transport:
         known = known_keys(self.endpoint)
         try:
-            transport = paramiko.Transport(stream, default_window_size=_WINDOW_BYTES)
+            transport = BoundedTransport(stream, _WINDOW_BYTES)
             self._ways.append(transport.close)
             transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = CONNECT_S
             transport.channel_timeout = _CHANNEL_S
@@ -135,8 +117,8 @@ class Link:
         except _BROKEN as error:
             where = f"{self.endpoint.host}:{self.endpoint.port}"
             raise DeviceError(
-                f"{self.name}: no SSH connection with {where} ({str(error) or 'it was cut'}); see whether"
-                f" `ssh {self.endpoint.address}` works"
+                f"{self.name}: no SSH connection with {where} ({printable(error) or 'it was cut'});"
+                f" see whether `ssh {self.endpoint.address}` works"
             ) from error
         return transport
 
@@ -162,7 +144,8 @@ class Link:
             timeout_s: longest time.
 
         Raises:
-            DeviceError: the connection was cut, or it took too long; the command is hung up then.
+            DeviceError: the connection was cut, or the command took too long or wrote more than
+                `limits.json` allows; it is hung up then.
         """
         until = time.monotonic() + timeout_s
         with self._guard(f"a command ({_shortened(command)})"):
@@ -175,8 +158,7 @@ class Link:
                 with contextlib.suppress(ConnectionResetError):
                     stream.sendall(stdin)
                 stream.finish_sending()
-                output = _drained(channel.recv, channel, until)
-                messages = _drained(channel.recv_stderr, channel, until)
+                output, messages = collect(channel, until)
                 if not channel.status_event.wait(max(until - time.monotonic(), 0.1)):
                     raise TimeoutError
                 code = int(channel.recv_exit_status())
@@ -188,6 +170,11 @@ class Link:
                 raise DeviceError(
                     f"{self.name}: {_shortened(command)} did not end within {timeout_s:.0f} s; see whether"
                     f" the board is overloaded: ssh {self.endpoint.address} uptime"
+                ) from error
+            except TooMuchOutput as error:
+                raise DeviceError(
+                    f"{self.name}: {_shortened(command)} answers with {error}, as no agent of ours does;"
+                    f" see what runs there: ssh {self.endpoint.address}"
                 ) from error
             finally:
                 _close(channel)
@@ -280,7 +267,7 @@ class Link:
     def _cut(self, what: str, error: BaseException) -> DeviceError:
         # Who writes learns of a lost connection a moment before paramiko's reader, which has the reason.
         self._transport.join(_NOTICE_S)
-        reason = self.last_words() or str(error) or type(error).__name__
+        reason = printable(self.last_words() or error) or type(error).__name__
         return DeviceError(f"{self.name}: {what} broke off: {reason}; run the same command again, it goes on")
 
     # -- its end
@@ -324,22 +311,8 @@ class Link:
 
 def _hop(text: str) -> Endpoint:
     """The endpoint of one host of ProxyJump: [user@]host[:port]."""
-    user, _, address = text.rpartition("@")
-    host, _, port = address.rpartition(":") if address.count(":") == 1 else (address.strip("[]"), "", "")
-    return endpoint_for(host, user, int(port or 0))
-
-
-def _drained(receive: Callable[[int], bytes], channel: paramiko.Channel, until: float) -> bytes:
-    parts: list[bytes] = []
-    while True:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        channel.settimeout(left)
-        data = receive(_READ_BYTES)
-        if not data:
-            return b"".join(parts)
-        parts.append(data)
+    user, host, port = parse_address(text, "ProxyJump")
+    return endpoint_for(host, user, port)
 
 
 def _close(end: paramiko.Channel | paramiko.SFTPClient) -> None:
@@ -349,4 +322,4 @@ def _close(end: paramiko.Channel | paramiko.SFTPClient) -> None:
 
 
 def _shortened(command: str) -> str:
-    return command if len(command) <= 60 else command[:57] + "..."
+    return printable(command, 60)

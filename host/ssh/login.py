@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import paramiko
 
+from device_agent.contract.text import printable
 from host.errors import DeviceError
 from host.ssh.endpoint import Endpoint
 
@@ -39,7 +41,7 @@ def log_in(name: str, endpoint: Endpoint, transport: paramiko.Transport) -> None
         return  # it asks for nothing
     if "publickey" not in methods:
         raise DeviceError(
-            f"{name}: {endpoint.address} takes no keys, only {' or '.join(sorted(methods))}; allow them on"
+            f"{name}: {endpoint.address} takes no keys, only {_names(methods, ' or ')}; allow them on"
             " the board"
             " (PubkeyAuthentication yes in /etc/ssh/sshd_config)"
         )
@@ -52,13 +54,13 @@ def log_in(name: str, endpoint: Endpoint, transport: paramiko.Transport) -> None
         except paramiko.SSHException as error:
             raise DeviceError(
                 f"{name}: {endpoint.address} ended the login after {len(attempts.refused) + 1} keys"
-                f" ({error});"
+                f" ({printable(error)});"
                 " name the right one: --identity FILE, or IdentityFile and IdentitiesOnly in ~/.ssh/config"
             ) from error
         if not further:
             return
         raise DeviceError(
-            f"{name}: {endpoint.address} wants {' and '.join(sorted(further))} besides a key, which nobody"
+            f"{name}: {endpoint.address} wants {_names(further, ' and ')} besides a key, which nobody"
             " can type"
             " here; allow keys alone for this user on the board (AuthenticationMethods in"
             " /etc/ssh/sshd_config)"
@@ -75,6 +77,11 @@ def _methods(endpoint: Endpoint, transport: paramiko.Transport) -> set[str] | No
     except paramiko.AuthenticationException:
         return {"publickey"}
     return None
+
+
+def _names(methods: Iterable[str], between: str) -> str:
+    """The server's names of ways to log in."""
+    return between.join(sorted(printable(method, 60) for method in methods))
 
 
 def _keys(endpoint: Endpoint, attempts: _Attempts) -> Iterator[tuple[paramiko.PKey, str]]:
@@ -96,7 +103,7 @@ def _keys(endpoint: Endpoint, attempts: _Attempts) -> Iterator[tuple[paramiko.PK
             except (paramiko.PasswordRequiredException, TypeError):
                 attempts.locked.append(path)
             except (paramiko.SSHException, ValueError, OSError) as error:
-                attempts.unusable.append(f"{path} ({error})")
+                attempts.unusable.append(f"{path} ({printable(error)})")
     finally:
         agent.close()
 
@@ -111,7 +118,7 @@ def _public_half(path: Path) -> bytes | None:
 
 def _refusal(endpoint: Endpoint, attempts: _Attempts, passwords: bool) -> str:
     if attempts.locked:
-        names = " ".join(str(path) for path in attempts.locked)
+        names = shlex.join(str(path) for path in attempts.locked)
         return (
             f"{names} is protected by a passphrase; unlock it for this session: ssh-add {names}"
             " (eval $(ssh-agent) before, if no agent runs)"

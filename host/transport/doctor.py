@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from host.devices import DeviceEntry
+from host.devices.answers import BoardFacts, BoardStatus, facts_of
 from host.devices.board_shell import order
-from host.devices.install import BoardStatus, board_status
+from host.devices.install import board_status
 from host.errors import EdgeError
 from host.payload import PayloadError, agent_archive, platform_of
 from host.payload.engines import OF_THE_BOARD, engine_parts
@@ -69,28 +71,28 @@ def examine_board(entry: DeviceEntry) -> list[Finding]:
         try:
             home = entry.options.get("home", "")
             before = time.time()
-            facts = order(link, "examine", home=home)
+            answer = order(link, "examine", home=home)
             after = time.time()
-            status = board_status(link, home)
+            status, facts = board_status(link, home), facts_of(entry.name, answer)
         except EdgeError as error:
             return [*findings, _failed("python", error)]
         findings += _bare(link, status, facts)
-        findings.append(_clock(float(facts["time_s"]), before, after))
+        findings.append(_clock(facts.time_s, before, after))
         findings += _agent(entry, link, status, facts)
     return findings
 
 
-def _bare(link: Link, status: BoardStatus, facts: dict[str, Any]) -> Iterator[Finding]:
-    yield Finding("python", True, f"{status.python}, {facts['system']}, {facts['machine']}, {facts['libc']}")
+def _bare(link: Link, status: BoardStatus, facts: BoardFacts) -> Iterator[Finding]:
+    yield Finding("python", True, f"{status.python}, {facts.system}, {facts.machine}, {facts.libc}")
     free = status.free_bytes
     enough = free >= _LEAST_FREE_BYTES
-    advice = "" if enough else f"ssh {link.endpoint.address} df -h {status.home}"
+    advice = "" if enough else f"ssh {link.endpoint.address} df -h {shlex.quote(status.home)}"
     yield Finding("disk", enough, f"{free / 1e9:.1f} GB free in {status.home}", advice)
-    yield _service(link, status.unit, str(facts["user"]))
-    mode = " ".join(str(facts["power_mode"]).split())
+    yield _service(link, status.unit, facts.user)
+    mode = facts.power_mode
     if mode:
         yield Finding("power", True, mode)
-    flags = _pi_flags(str(facts["throttled"]))
+    flags = _pi_flags(facts.throttled)
     if flags:
         yield Finding("throttled", False, ", ".join(flags), "use the official supply, and cool the board")
 
@@ -103,7 +105,7 @@ def _service(link: Link, unit: Mapping[str, Any], user: str) -> Finding:
     enabled = "a unit of the user starts the agent" if unit["enabled"] else "no unit starts the agent"
     if unit["linger"]:
         return Finding("service", True, f"{enabled}, also without a login")
-    advice = f"ssh -t {link.endpoint.address} sudo loginctl enable-linger {user}"
+    advice = f"ssh -t {link.endpoint.address} sudo loginctl enable-linger {shlex.quote(user)}"
     return Finding("service", False, f"{enabled}, only while somebody is logged in", advice)
 
 
@@ -125,7 +127,7 @@ def _clock(board_s: float, before_s: float, after_s: float) -> Finding:
     return Finding("clock", good, text, "" if good else "sudo timedatectl set-ntp true (on the board)")
 
 
-def _agent(entry: DeviceEntry, link: Link, status: BoardStatus, facts: dict[str, Any]) -> Iterator[Finding]:
+def _agent(entry: DeviceEntry, link: Link, status: BoardStatus, facts: BoardFacts) -> Iterator[Finding]:
     install = f"sdk devices install-agent {entry.name}"
     if not status.agent:
         yield Finding("agent", False, "is not installed", install)
@@ -134,12 +136,12 @@ def _agent(entry: DeviceEntry, link: Link, status: BoardStatus, facts: dict[str,
         yield Finding("agent", False, "is of another version; the next connection replaces it", install)
         return
     yield Finding("agent", True, f"version {status.agent[:12]}, this host's, in {status.home}")
-    loads = str(facts["tvm_ffi"])
+    loads = facts.tvm_ffi
     yield Finding("runtime", not loads, loads or "loads", install if loads else "")
     try:
         device = connect_ssh(entry)
     except EdgeError as error:
-        log = f"; its log ends: {facts['agent_log']}" if facts["agent_log"] else ""
+        log = f"; its log ends: {facts.agent_log}" if facts.agent_log else ""
         yield Finding("connection", False, f"{error}{log}", install)
         return
     with device:
