@@ -11,11 +11,14 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Callable, Dict, NamedTuple, Optional
 
-from device_agent import power, wire
+from device_agent import clients, door, power, wire
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from device_agent.door import Door, refuse
-from device_agent.files import Uploads, full_disk, place
+from device_agent.files import Uploads, check_file_name, full_disk, place
 from device_agent.home import Home, RunFolder, private_folder, try_lock, write_private
 from device_agent.keeper import ModeKeeper
 from device_agent.lease import Client, Lease
@@ -35,7 +38,10 @@ _PARENT_S = 0.25
 _CLAIM_S = 2.0
 # Ending executors and restoring power modes.
 _CLEARING_S = 30.0
-_NAME_LENGTH = 100
+# No machine has as much; what is larger is an error.
+_MOST_MEMORY_BYTES = 1 << 50
+_LIMITS = LIMITS.wire
+Command = Callable[[Fields, Client], Optional[Header]]
 
 
 class Settings(NamedTuple):
@@ -98,10 +104,13 @@ class Daemon:
         self._modes = ModeKeeper(modes, self._lease, self._run_folder.clear, self._log.write)
         self._stop = threading.Event()
         self._clients: Dict[int, socket.socket] = {}
+        self._room = clients.room()
         self._count = 0
         self._retired = False
+        self._failed = False
         self._quiet_since_s = time.monotonic()
-        self._door = Door(wire.hello_missing, self._greet, settings.port)
+        self._commands = self._all_commands()
+        self._door = Door(wire.hello_missing, self._greet, settings.port, self._log.write, self._deaf)
         self.port = self._door.port
         if settings.home is not None:
             self._register(settings.home)
@@ -135,7 +144,8 @@ class Daemon:
         """Serves until told to stop, by the host, by SIGTERM or by the parent's end.
 
         Returns:
-            What the process ends with: 0, or another status that asks systemd for a new agent.
+            What the process ends with: 0, or another status that asks systemd for a new agent; 1 where the
+            listener failed.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
@@ -156,6 +166,8 @@ class Daemon:
             if not self._modes.unrestored:
                 self._run_folder.remove()
             self._held.close()
+        if self._failed:
+            return 1
         return RETIRED if self._retired else 0
 
     def _over(self) -> bool:
@@ -179,19 +191,30 @@ class Daemon:
         self._stop.set()
         self._sessions.wake()
 
+    def _deaf(self, reason: str) -> None:
+        """Ends an agent that nobody can reach any more."""
+        self._failed = True
+        if self._settings.home is None:  # its log is quiet, and its host reads stderr
+            door.say(reason)
+        self._log.write("%s; the agent ends" % reason)
+        self.stop()
+
     def _greet(self, connection: socket.socket, data: bytes) -> None:
         """Lets a client in that has a secret, in a thread of its own."""
         try:
             hello = wire.check_hello(data, self._admit)
+            if len(self._clients) >= self._room:
+                text = "the agent serves %d clients, as many as it can; close some or try again later"
+                raise AgentError("busy", text % self._room)
         except AgentError as error:
             self._log.write("nobody was let in: %s" % error)
             refuse(connection, [wire.frame(wire.error_reply(error))])
             return
-        connection.setblocking(True)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        door.welcome(connection)
         self._count += 1
-        name = _printable(str(hello.get("client") or "another client"))
-        client = Client(self._count, name, _printable(str(hello.get("identity") or "")))
+        name = printable(hello.get("client") or "another client", _LIMITS.name_characters)
+        identity = printable(hello.get("identity") or "", _LIMITS.name_characters)
+        client = Client(self._count, name, identity)
         self._clients[client.number] = connection
         self._log.write("client %d: %s" % (client.number, client.name))
         try:
@@ -210,18 +233,23 @@ class Daemon:
         except AgentError as error:  # what came is no frame: nothing that follows can be one
             refuse(connection, [wire.frame(wire.error_reply(error))])
         finally:
-            self._sessions.close_owned(client)
-            self._modes.client_ended(client)
-            self._lease.drop(client)
-            connection.close()
-            self._log.write("client %d is gone" % client.number)
-            del self._clients[client.number]
-            self._quiet_since_s = time.monotonic()
-            self._sessions.wake()
+            # Each of these has to happen, whatever becomes of the others.
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._sessions.wake)
+                stack.callback(self._gone, connection, client)
+                stack.callback(self._lease.drop, client)
+                stack.callback(self._modes.client_ended, client)
+                stack.callback(self._sessions.close_owned, client)
 
-    def _replace(self, header: Header, client: Client) -> None:
+    def _gone(self, connection: socket.socket, client: Client) -> None:
+        connection.close()
+        self._log.write("client %d is gone" % client.number)
+        del self._clients[client.number]
+        self._quiet_since_s = time.monotonic()
+
+    def _replace(self, fields: Fields, client: Client) -> None:
         """Ends the holder's connection, which was cut without this side having noticed."""
-        holder, identity = self._lease.holder(), str(header["identity"])
+        holder, identity = self._lease.holder(), fields.text("identity", _LIMITS.name_characters)
         if holder is None or not identity or holder.client.identity != identity:
             return
         cut = self._clients.get(holder.client.number)
@@ -231,60 +259,67 @@ class Daemon:
             self._lease.await_end(holder.client, _CLEARING_S)
 
     def _answer(self, connection: socket.socket, client: Client, header: Header) -> None:
-        command = str(header.get("command"))
-        size = int(header.get("blob_bytes", 0))
+        command = wire.fields_of(header).name("command")
+        # Only an upload has bytes; others that announce some end the connection, as too large a file does.
+        size = wire.blob_bytes(header, _LIMITS.file_bytes if command == "file.put" else 0)
         try:
+            fields = wire.fields_of(header, command)
             if command == "file.put":
-                self._uploads.receive(connection, str(header.get("sha256")), size)
-                fields: Header = {}
+                self._uploads.receive(connection, fields.text("sha256", standard=""), size)
+                reply: Header = {}
             else:
-                wire.discard_blob(connection, size)
-                fields = self._dispatch(command, header, client)
+                reply = self._dispatch(command, fields, client)
         except AgentError as error:
-            wire.send(connection, wire.error_reply(error))
-            return
+            reply = wire.error_reply(error)
+        except wire.ClosedError:
+            raise
         except OSError as error:
-            wire.send(connection, wire.error_reply(full_disk(error, "the answer to %s" % command)))
-            return
-        except (KeyError, TypeError, ValueError) as error:
-            wire.send(connection, wire.error_reply(AgentError("bad_request", "%s: %r" % (command, error))))
-            return
-        wire.send(connection, dict(fields, ok=True))
+            reply = wire.error_reply(full_disk(error, "the answer to %s" % command))
+        except Exception as error:  # noqa: BLE001 - an error of ours in one request is no end of the others
+            self._log.write("%s of client %d failed: %r" % (command, client.number, error))
+            text = "%s failed on the device: %r; report this, with the agent's log" % (command, error)
+            reply = wire.error_reply(AgentError("internal", text))
+        else:
+            reply = dict(reply, ok=True)
+        wire.send(connection, reply)
 
-    def _dispatch(self, command: str, header: Header, client: Client) -> Header:
-        commands: Dict[str, Callable[[Header, Client], Optional[Header]]] = {
-            "describe": lambda h, c: self._machine.describe(),
-            "state": lambda h, c: self._machine.state(),
-            "sensor": lambda h, c: self._sensor(),
-            "file.has": lambda h, c: {"has": self._uploads.has(str(h["sha256"]))},
+    def _dispatch(self, command: str, fields: Fields, client: Client) -> Header:
+        if command not in self._commands:
+            raise AgentError("bad_request", "unknown command %s" % printable(command))
+        return self._commands[command](fields, client) or {}
+
+    def _all_commands(self) -> Dict[str, Command]:
+        """What a client may ask; every one reads its fields through `Fields`."""
+        return {
+            "describe": lambda f, c: self._machine.describe(),
+            "state": lambda f, c: self._machine.state(),
+            "sensor": lambda f, c: self._sensor(),
+            "file.has": lambda f, c: {"has": self._uploads.has(f.text("sha256"))},
             "session.open": self._open,
-            "session.attach": lambda h, c: self._sessions.attach(str(h["session"])),
+            "session.attach": lambda f, c: self._sessions.attach(f.name("session")),
             "session.status": self._status,
-            "session.pause": lambda h, c: self._sessions.pause(str(h["session"]), True),
-            "session.resume": lambda h, c: self._sessions.pause(str(h["session"]), False),
+            "session.pause": lambda f, c: self._sessions.pause(f.name("session"), True),
+            "session.resume": lambda f, c: self._sessions.pause(f.name("session"), False),
             "session.close": self._close,
             "session.place": self._place,
             "bundle.install": self._install,
-            "bundle.activate": lambda h, c: self._store.activate(str(h["name"]), str(h["version"])),
-            "bundle.list": lambda h, c: {"bundles": self._store.list()},
-            "bundle.rollback": lambda h, c: {"version": self._store.rollback(str(h["name"]))},
-            "bundle.remove": lambda h, c: self._store.remove(str(h["name"])),
-            "bundle.path": lambda h, c: {"path": self._store.active_path(str(h["name"]))},
-            "modes.list": lambda h, c: self._modes.list(),
-            "modes.set": lambda h, c: self._modes.set(c, str(h["mode"]), str(h.get("session") or "")),
-            "modes.restore": lambda h, c: self._modes.restore(c),
-            "device.holder": lambda h, c: self._lease.describe(),
+            "bundle.activate": lambda f, c: self._store.activate(f.name("name"), f.name("version")),
+            "bundle.list": lambda f, c: {"bundles": self._store.list()},
+            "bundle.rollback": lambda f, c: {"version": self._store.rollback(f.name("name"))},
+            "bundle.remove": lambda f, c: self._store.remove(f.name("name")),
+            "bundle.path": lambda f, c: {"path": self._store.active_path(f.name("name"))},
+            "modes.list": lambda f, c: self._modes.list(),
+            "modes.set": lambda f, c: self._modes.set(c, f.name("mode"), f.text("session", standard="")),
+            "modes.restore": lambda f, c: self._modes.restore(c),
+            "device.holder": lambda f, c: self._lease.describe(),
             "device.hold": self._hold,
-            "device.release": lambda h, c: self._lease.give_back(c),
+            "device.release": lambda f, c: self._lease.give_back(c),
             "device.replace": self._replace,
             "retire": self._retire,
-            "shutdown": lambda h, c: self.stop(),
+            "shutdown": lambda f, c: self.stop(),
         }
-        if command not in commands:
-            raise AgentError("bad_request", "unknown command %s" % command)
-        return commands[command](header, client) or {}
 
-    def _retire(self, header: Header, client: Client) -> None:
+    def _retire(self, fields: Fields, client: Client) -> None:
         """Makes room for an agent of another version, unless somebody would lose work."""
         holder = self._lease.holder()
         if holder is not None:
@@ -292,71 +327,61 @@ class Daemon:
         self._retired = True
         self.stop()
 
-    def _hold(self, header: Header, client: Client) -> None:
-        self._lease.take(client, float(header.get("wait_s", 0.0)), self._present(client))
+    def _hold(self, fields: Fields, client: Client) -> None:
+        self._lease.take(client, fields.seconds("wait_s", 0.0), self._present(client))
 
     def _present(self, client: Client) -> Callable[[], bool]:
-        return lambda: not _hung_up(self._clients[client.number])
+        return lambda: not clients.hung_up(self._clients[client.number])
 
     def _sensor(self) -> Header:
         home = self._settings.home
         facts = power.board_facts(home.board if home is not None else None)
         return power.summary(power.choose(self._settings.system_root, facts))
 
-    def _open(self, header: Header, client: Client) -> Header:
-        engine, python = str(header["engine"]), header.get("python")
-        command, site = self._payloads.command(engine, str(python) if python else None)
+    def _open(self, fields: Fields, client: Client) -> Header:
+        engine = fields.name("engine")
+        command, site = self._payloads.command(engine, fields.text("python", standard="") or None)
+        wanted = None
+        if fields.has("memory_limit_bytes"):
+            wanted = fields.whole("memory_limit_bytes", 0, _MOST_MEMORY_BYTES)
         terms = Terms(
             engine=engine,
-            threads=int(header["threads"]),
-            time_limit_s=float(header["time_limit_s"]),
-            memory_limit_bytes=self._machine.memory_limit_bytes(header.get("memory_limit_bytes")),
+            threads=fields.whole("threads", 1, _LIMITS.threads),
+            time_limit_s=fields.seconds("time_limit_s"),
+            memory_limit_bytes=self._machine.memory_limit_bytes(wanted),
             command=command,
             site=site,
             meter=self._payloads.meter(),
             system_root=self._settings.system_root,
         )
-        if terms.threads < 1 or terms.time_limit_s <= 0 or terms.memory_limit_bytes < 0:
-            raise AgentError("bad_request", "a session needs threads and a time limit: %s" % (terms,))
-        wait_s = float(header.get("wait_s", 0.0))
-        return self._sessions.open(client, terms, wait_s, self._present(client))
+        if terms.time_limit_s <= 0:
+            raise AgentError("bad_request", "session.open: a session needs a time limit")
+        return self._sessions.open(client, terms, fields.seconds("wait_s", 0.0), self._present(client))
 
-    def _close(self, header: Header, client: Client) -> None:
-        name = str(header["session"])
+    def _close(self, fields: Fields, client: Client) -> None:
+        name = fields.name("session")
         self._sessions.close(name)
         self._modes.session_ended(name)
 
-    def _status(self, header: Header, client: Client) -> Header:
-        return self._sessions.status(str(header["session"]), float(header.get("wait_s", 0.0)))
+    def _status(self, fields: Fields, client: Client) -> Header:
+        return self._sessions.status(fields.name("session"), fields.seconds("wait_s", 0.0))
 
-    def _place(self, header: Header, client: Client) -> Header:
+    def _place(self, fields: Fields, client: Client) -> Header:
         """Gives a session uploaded files under their names, in a folder of its own."""
-        session = self._sessions.get(str(header["session"]))
-        folder = os.path.join(session.workdir, "files", os.path.basename(str(header["folder"])))
+        session = self._sessions.get(fields.name("session"))
+        # All of the request is looked at before anything is changed.
+        folder = os.path.join(session.workdir, "files", check_file_name(fields.name("folder")))
+        files = fields.text_map("files", _LIMITS.files)
+        sources = {check_file_name(name): self._uploads.path(digest) for name, digest in files.items()}
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        for name, digest in dict(header["files"]).items():
-            if os.path.basename(name) != name:
-                raise AgentError("bad_request", "%r is no file name" % name)
-            place(self._uploads.path(digest), os.path.join(folder, name))
+        for name, source in sources.items():
+            place(source, os.path.join(folder, name))
         return {"path": folder}
 
-    def _install(self, header: Header, client: Client) -> Header:
-        files: Dict[str, Any] = dict(header["files"])
-        return {"version": self._store.install(str(header["name"]), files, self._uploads.path)}
-
-
-def _printable(name: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in name[:_NAME_LENGTH])
-
-
-def _hung_up(connection: socket.socket) -> bool:
-    try:
-        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    def _install(self, fields: Fields, client: Client) -> Header:
+        files = fields.text_map("files", _LIMITS.files)
+        return {"version": self._store.install(fields.name("name"), files, self._uploads.path)}
 
 
 def _claim(home: Home, held: contextlib.ExitStack) -> None:

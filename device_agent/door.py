@@ -8,6 +8,7 @@ once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -15,10 +16,14 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
+from device_agent.contract.text import printable
+
 HANDSHAKE_S = 10.0
 ROOM = 32
 # Out of file descriptors, or of memory for one more connection.
 _EXHAUSTED_S = 0.1
+# A peer that is gone without a word is found out after about two minutes.
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 
 class Knock(NamedTuple):
@@ -39,6 +44,9 @@ class Door:
             keeps the connection or closes it. The connection does not block then, and nothing that follows
             the request was read.
         port: to listen on, 0 for any.
+        note: takes a message for the log.
+        deaf: called if the door cannot go on, in its thread, with the reason; by default the process ends:
+            it must not live on as one that nobody can reach.
     """
 
     def __init__(
@@ -46,9 +54,13 @@ class Door:
         missing: Callable[[bytes], int],
         admit: Callable[[socket.socket, bytes], None],
         port: int = 0,
+        note: Callable[[str], None] = lambda text: say(text),
+        deaf: Callable[[str], None] = lambda reason: _end(reason),
     ) -> None:
         self._missing = missing
         self._admit = admit
+        self._note = note
+        self._deaf = deaf
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.bind(("127.0.0.1", port))
@@ -82,15 +94,21 @@ class Door:
         os.close(self._wake_writer)
 
     def _watch(self) -> None:
-        while not self._closed:
-            for key, _ in self._selector.select(self._patience_s()):
-                if key.fileobj is self._listener:
-                    self._answer()
-                elif key.fd in self._waiting:
-                    self._hear(self._waiting[key.fd])
-            now = time.monotonic()
-            for knock in [one for one in self._waiting.values() if now >= one.deadline_s]:
-                self._drop(knock)
+        try:
+            while not self._closed:
+                self._turn()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody else would notice
+            self._deaf("the listener failed: %s" % printable(repr(error)))
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(self._patience_s()):
+            if key.fileobj is self._listener:
+                self._answer()
+            elif key.fd in self._waiting:
+                self._hear(self._waiting[key.fd])
+        now = time.monotonic()
+        for knock in [one for one in self._waiting.values() if now >= one.deadline_s]:
+            self._drop(knock)
 
     def _patience_s(self) -> Optional[float]:
         # Connections came in the order of the dictionary, and all have the same time.
@@ -123,11 +141,17 @@ class Door:
             self._drop(knock)
         elif self._missing(bytes(knock.data)) <= 0:
             self._forget(knock)
-            try:
-                self._admit(knock.connection, bytes(knock.data))
-            except (OSError, RuntimeError):
-                # It went away at this moment, or there is no thread left for it: the door stays open.
-                knock.connection.close()
+            self._let_in(knock)
+
+    def _let_in(self, knock: Knock) -> None:
+        try:
+            self._admit(knock.connection, bytes(knock.data))
+        except (OSError, RuntimeError):
+            # It went away at this moment, or there is no thread left for it: the door stays open.
+            knock.connection.close()
+        except Exception as error:  # noqa: BLE001 - one who knocks must not close the door to the others
+            knock.connection.close()
+            self._note("a first request was dropped, for which this agent has an error: %r" % error)
 
     def _forget(self, knock: Knock) -> None:
         self._selector.unregister(knock.connection)
@@ -138,12 +162,33 @@ class Door:
         knock.connection.close()
 
 
+def welcome(connection: socket.socket) -> None:
+    """Readies a connection that was let in: it blocks, sends at once, and ends if its peer is gone."""
+    connection.setblocking(True)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 def refuse(connection: socket.socket, answers: List[bytes]) -> None:
     """Sends a last answer, if it can be sent at once, and closes."""
     try:
         for answer in answers:
-            connection.send(answer)
+            connection.send(answer, socket.MSG_DONTWAIT)
     except OSError:
         pass  # whoever does not listen is not waited for
     finally:
         connection.close()
+
+
+def say(text: str) -> None:
+    """Writes a line to stderr."""
+    with contextlib.suppress(OSError):
+        os.write(2, ("%s\n" % printable(text)).encode("utf-8", "backslashreplace"))
+
+
+def _end(reason: str) -> None:
+    say("%s; the process ends" % reason)
+    os._exit(1)

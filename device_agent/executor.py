@@ -20,9 +20,11 @@ import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from device_agent import engines, wire
-from device_agent.door import Door, refuse
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
+from device_agent.door import Door, refuse, say, welcome
 from device_agent.machine import Machine
-from device_agent.measure import Meter, plan_of
+from device_agent.measure import Meter, Plan, plan_of
 from device_agent.power.client import meter_for
 from device_agent.tickets import SharedToken
 from device_agent.wire import AgentError, Header, TensorData
@@ -32,6 +34,9 @@ _PR_SET_PDEATHSIG = 1
 _LEAVING_S = 3.0
 # See device_agent.rpc_server, which is imported by sessions of TVM only.
 _RPC_MAGIC = b"\x71\xf2\x0f\x00"
+_PROFILE_RUNS = 10
+_INTERMEDIATE_BYTES = 64 << 20
+_LIMITS = LIMITS.wire
 Reply = Tuple[Header, List[wire.Buffer]]
 
 
@@ -78,6 +83,7 @@ class Commands:
         Raises:
             AgentError: what the host is told.
         """
+        command = wire.fields_of(header).name("command")
         method: Optional[Callable[[Header, bytearray], Reply]] = {
             "load": self.load,
             "inputs": self.inputs,
@@ -85,16 +91,16 @@ class Commands:
             "measure": self.measure,
             "profile": self.profile,
             "intermediates": self.intermediates,
-        }.get(str(header.get("command")))
+        }.get(command)
         if method is None:
-            raise AgentError("bad_request", "unknown command %s of a session" % header.get("command"))
+            raise AgentError("bad_request", "unknown command %s of a session" % printable(command))
         return method(header, blob)
 
     def load(self, header: Header, _blob: bytearray) -> Reply:
         """Loads the model at `path`."""
-        path = str(header["path"])
+        path = wire.fields_of(header, "load").text("path")
         if not os.path.exists(path):
-            raise AgentError("bad_request", "%s is not on the device" % path)
+            raise AgentError("bad_request", "%s is not on the device" % printable(path))
         self._loaded = self._bound = False
         signature = self._engine.load(path, self._threads)
         self._loaded = True
@@ -103,13 +109,13 @@ class Commands:
     def inputs(self, header: Header, blob: bytearray) -> Reply:
         """Sets the inputs of the following runs."""
         self._need_model()
-        self._engine.bind(wire.split_tensors(header["tensors"], blob))
+        self._engine.bind(wire.split_tensors(header.get("tensors"), blob))
         self._bound = True
         return {}, []
 
     def run(self, header: Header, blob: bytearray) -> Reply:
         """One inference, of the `tensors` sent or of the inputs set before."""
-        if "tensors" in header:
+        if header.get("tensors") is not None:
             self.inputs(header, blob)
         self._need_inputs()
         self._engine.invoke()
@@ -118,19 +124,22 @@ class Commands:
     def measure(self, header: Header, _blob: bytearray) -> Reply:
         """Times and energy of inferences, by the `plan` of `device_agent.measure`."""
         self._need_inputs()
-        return self._meter.measure(self._engine.invoke, plan_of(header.get("plan", {}))), []
+        return self._meter.measure(self._engine.invoke, _plan_in(header)), []
 
     def profile(self, header: Header, _blob: bytearray) -> Reply:
         """Time of each kernel in place."""
         self._need_inputs()
         self._only_tvm("profile")
-        return {"kernels": self._engine.profile(max(1, int(header.get("runs", 10))))}, []
+        runs = wire.fields_of(header, "profile").whole("runs", 1, _LIMITS.runs, _PROFILE_RUNS)
+        return {"kernels": self._engine.profile(runs)}, []
 
     def intermediates(self, header: Header, _blob: bytearray) -> Reply:
         """Outputs of the kernels from call `start` on, until `max_bytes`."""
         self._need_inputs()
         self._only_tvm("intermediates")
-        start, limit = int(header.get("start", 0)), int(header.get("max_bytes", 64 << 20))
+        fields = wire.fields_of(header, "intermediates")
+        start = fields.whole("start", 0, _LIMITS.runs, 0)
+        limit = fields.whole("max_bytes", 0, _LIMITS.blob_bytes, _INTERMEDIATE_BYTES)
         calls, tensors, complete = self._engine.intermediates(start, limit)
         return _tensor_reply({"calls": calls, "complete": complete}, tensors)
 
@@ -146,6 +155,11 @@ class Commands:
     def _only_tvm(self, command: str) -> None:
         if not hasattr(self._engine, command):
             raise AgentError("bad_request", "%s is possible with the tvm engine only" % command)
+
+
+def _plan_in(header: Header) -> Plan:
+    fields = wire.fields_of(header, "measure")
+    return plan_of(fields.object("plan").values if fields.has("plan") else {})
 
 
 def _tensor_reply(fields: Header, tensors: List[TensorData]) -> Reply:
@@ -193,6 +207,11 @@ class Executor:
                 self._serve_frames(connection)
             except (OSError, wire.ClosedError):
                 pass  # the client went away; the daemon decides what becomes of the session
+            except AgentError as error:
+                # What came is no frame, so nothing after it can be understood.
+                refuse(connection, [wire.frame(wire.error_reply(error))])
+            except Exception as error:  # noqa: BLE001 - of one client; the session waits for the next one
+                say("a client was dropped, for which this executor has an error: %r" % error)
             finally:
                 connection.close()
                 self._frames_taken.release()
@@ -220,8 +239,7 @@ class Executor:
                 refuse(connection, [wire.frame(wire.error_reply(error))])
                 return
             target = self._greet_frames
-        connection.setblocking(True)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        welcome(connection)
         threading.Thread(target=target, args=(connection,), daemon=True).start()
 
     def _greet_frames(self, connection: socket.socket) -> None:
@@ -255,8 +273,10 @@ class Executor:
     def _serve_frames(self, connection: socket.socket) -> None:
         while True:
             header = wire.receive_header(connection)
-            blob = wire.receive_exact(connection, int(header.get("blob_bytes", 0)))
-            self._status.set("frames", True, float(header.get("time_limit_s", 0.0)))
+            size = wire.blob_bytes(header, _blob_limit(header))
+            limit_s = wire.fields_of(header).seconds("time_limit_s", 0.0)
+            blob = wire.receive_exact(connection, size)
+            self._status.set("frames", True, limit_s)
             try:
                 fields, blobs = answer(self._commands, header, blob)
             finally:
@@ -264,18 +284,23 @@ class Executor:
             wire.send(connection, fields, blobs)
 
 
+def _blob_limit(header: Header) -> int:
+    return wire.most_tensor_bytes() if header.get("command") in ("inputs", "run") else 0
+
+
 def answer(commands: Commands, header: Header, blob: bytearray) -> Reply:
     """The reply to one request, errors included: a session survives any error of a model."""
+    command = printable(header.get("command"), _LIMITS.name_characters)
     try:
         fields, blobs = commands.dispatch(header, blob)
     except AgentError as error:
         return wire.error_reply(error), []
     except MemoryError:
-        return wire.error_reply(AgentError("engine", "out of memory in %s" % header.get("command"))), []
+        return wire.error_reply(AgentError("engine", "out of memory in %s" % command)), []
     except (KeyError, TypeError, ValueError) as error:
-        return wire.error_reply(AgentError("bad_request", "%s: %r" % (header.get("command"), error))), []
+        return wire.error_reply(AgentError("bad_request", "%s: %r" % (command, error))), []
     except Exception as error:  # noqa: BLE001 - a model's code may raise anything
-        return wire.error_reply(AgentError("engine", "%s failed: %s" % (header.get("command"), error))), []
+        return wire.error_reply(AgentError("engine", "%s failed: %s" % (command, error))), []
     return dict(fields, ok=True), blobs
 
 

@@ -15,11 +15,12 @@ import socket
 import time
 from typing import Iterator, List, Optional, Tuple
 
+from device_agent.contract.text import printable
 from device_agent.home import private_folder, try_lock
 from device_agent.wire import CHUNK_BYTES, AgentError, ClosedError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_HASH = re.compile(r"[0-9a-f]{64}$")
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def full_disk(error: OSError, what: str) -> AgentError:
@@ -29,6 +30,17 @@ def full_disk(error: OSError, what: str) -> AgentError:
             "device_full", "no space left on the device for %s; remove bundles or free some" % what
         )
     return AgentError("internal", "%s cannot be written: %s" % (what, error))
+
+
+def check_file_name(name: str) -> str:
+    """The name, if it is that of a file in a folder.
+
+    Raises:
+        AgentError: it leads elsewhere, or cannot be shown.
+    """
+    if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(os.fsencode(name)) > 255:
+        raise AgentError("bad_request", "%s is no file name" % (printable(name, 80) or "an empty text"))
+    return name
 
 
 class Uploads:
@@ -63,8 +75,8 @@ class Uploads:
         Raises:
             AgentError: this is no hash.
         """
-        if not _HASH.match(digest):
-            raise AgentError("bad_request", "%r is no SHA-256" % digest[:80])
+        if not _HASH.fullmatch(digest):
+            raise AgentError("bad_request", "%r is no SHA-256" % printable(digest, 80))
         return os.path.join(self._folder, digest)
 
     def has(self, digest: str) -> bool:
@@ -146,7 +158,7 @@ class Uploads:
 
     def names(self) -> List[str]:
         """Hashes of the files that are here."""
-        return sorted(name for name in os.listdir(self._folder) if _HASH.match(name))
+        return sorted(name for name in os.listdir(self._folder) if _HASH.fullmatch(name))
 
 
 class _Incoming:

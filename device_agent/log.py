@@ -8,6 +8,9 @@ import threading
 import time
 from typing import Optional
 
+from device_agent.contract.text import printable
+
+_LINE_CHARACTERS = 2000
 LIMIT_BYTES = 1 << 20
 
 
@@ -38,16 +41,17 @@ class Log:
             self._redirect(self._path)
 
     def write(self, text: str) -> None:
-        """One message; one that cannot be written, on a full disk, is dropped."""
+        """One message, whatever characters it has; one that cannot be written, on a full disk, is dropped."""
         if self._quiet:
             return
-        line = "%s %s\n" % (time.strftime("%Y-%m-%d %H:%M:%S"), " ".join(text.split()))
+        shown = printable(text, _LINE_CHARACTERS)
+        line = ("%s %s\n" % (time.strftime("%Y-%m-%d %H:%M:%S"), shown)).encode("utf-8", "backslashreplace")
         with self._lock:
             try:
                 if self._path is not None and os.fstat(2).st_size + len(line) > self._limit_bytes:
                     os.replace(self._path, self._path + ".1")
                     self._redirect(self._path)
-                os.write(2, line.encode())
+                os.write(2, line)
             except OSError:
                 return
 

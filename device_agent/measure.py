@@ -5,9 +5,12 @@ from __future__ import annotations
 import collections
 import math
 import time
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from device_agent import energy
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from device_agent.machine import Machine
 from device_agent.power.client import MeterLost
 from device_agent.power.meter import PowerMeter
@@ -61,24 +64,31 @@ class Plan(NamedTuple):
     start_c: float = 0.0
 
 
-def plan_of(fields: Dict[str, Any]) -> Plan:
+def plan_of(fields: Mapping[str, Any]) -> Plan:
     """A plan from the fields of a request.
 
     Raises:
-        AgentError: a field is unknown or no number.
+        AgentError: a field is unknown, no number, or out of its range.
     """
-    unknown = set(fields) - set(Plan._fields)
+    unknown = sorted(set(fields) - set(Plan._fields))
     if unknown:
-        raise AgentError("bad_request", "unknown fields of a measurement: %s" % ", ".join(sorted(unknown)))
-    try:
-        plan = Plan(**{name: type(getattr(Plan(), name))(value) for name, value in fields.items()})
-    except (TypeError, ValueError) as error:
-        raise AgentError("bad_request", "a field of the measurement is no number: %s" % error) from error
+        names = printable(", ".join(unknown))
+        raise AgentError("bad_request", "unknown fields of a measurement: %s" % names)
+    given = Fields(fields, lambda text: AgentError("bad_request", "a field of the measurement: %s" % text))
+    plan = Plan(**{name: _checked(given, name, value) for name, value in Plan()._asdict().items()})
     if plan.min_repeats < 1 or plan.max_repeats < plan.min_repeats or plan.max_time_s <= 0:
         raise AgentError("bad_request", "a measurement needs at least one sample and some time: %s" % (plan,))
     if plan.trials < 1 or plan.retries < 0 or plan.energy_updates < 0:
         raise AgentError("bad_request", "a measurement needs at least one window of energy: %s" % (plan,))
     return plan
+
+
+def _checked(given: Fields, name: str, standard: Any) -> Any:
+    if isinstance(standard, bool):
+        return given.truth(name, standard)
+    if isinstance(standard, int):
+        return given.whole(name, 0, LIMITS.wire.runs, standard)
+    return given.seconds(name, standard)
 
 
 class Meter:

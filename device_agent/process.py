@@ -5,20 +5,31 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.strict_json import parse
+from device_agent.contract.text import printable
 from device_agent.usage import usage
 from device_agent.wire import AgentError
 
 _STDERR_TAIL_BYTES = 4096
 _START_S = 120.0
 _STOPPING_S = 1.0
+_PIECE_BYTES = 65536
+_SHOWN_CHARACTERS = 80
+# What an executor says after its first line: that work begins on a channel, with a limit of seconds (0 for
+# the session's), or that it ends.
+_WORK = re.compile(rb"B (frames|rpc) ([0-9][0-9.e+-]{0,30})|I (frames|rpc)")
+_LIMITS = LIMITS.wire
 # Names the session in the environment of its processes.
 _MARK = "EDGETLM_SESSION"
 
@@ -71,6 +82,8 @@ class ExecutorProcess:
         self._workdir = workdir
         self._log = os.path.join(workdir, "stderr.log")
         self._pending = b""
+        # Bytes that it said in the second that began at this time.
+        self._said_bytes, self._said_since_s = 0, 0.0
         self._paused = False
         # By channel: the deadline (while paused, the time left) and the limit it came from.
         self._busy: Dict[str, Tuple[float, float]] = {}
@@ -114,32 +127,68 @@ class ExecutorProcess:
         return bool(self._busy) and not self._paused
 
     def hear(self) -> bool:
-        """Takes what came through the status pipe; False when that was closed."""
+        """Takes what came through the status pipe; False when that was closed.
+
+        A model's own code can write into the pipe, so what comes may be anything. What the protocol does not
+        have ends the executor, with that as the reason.
+        """
         try:
-            data = os.read(self.status.fileno(), 65536)
+            data = os.read(self.status.fileno(), _PIECE_BYTES)
         except BlockingIOError:
             return True
-        lines = (self._pending + data).split(b"\n")
-        self._pending = lines.pop()
-        for line in lines:
-            if not self.ready.is_set():
-                self._announced(json.loads(line.decode()))
-                continue
-            words = line.decode().split()
-            if words[0] == "B":
-                limit = float(words[2]) or self._terms.time_limit_s
-                self._busy[words[1]] = (time.monotonic() + limit, limit)
-            else:
-                self._busy.pop(words[1], None)
+        if self.reason is None:
+            try:
+                self._take(data)
+            except ValueError as error:
+                self.end("was killed: its executor sent %s" % printable(error))
         return bool(data)
 
-    def _announced(self, fields: Dict[str, Any]) -> None:
-        if "port" in fields:
-            self.port = int(fields["port"])
+    def _take(self, data: bytes) -> None:
+        now = time.monotonic()
+        if now - self._said_since_s >= 1.0:
+            self._said_bytes, self._said_since_s = 0, now
+        self._said_bytes += len(data)
+        if self._said_bytes > _LIMITS.status_bytes_per_s:
+            raise ValueError("more than %d bytes of status in a second" % _LIMITS.status_bytes_per_s)
+        lines = (self._pending + data).split(b"\n")
+        self._pending = lines.pop()
+        for line in [*lines, self._pending]:
+            if len(line) > _LIMITS.status_line_bytes:
+                raise ValueError("a line of status of more than %d bytes" % _LIMITS.status_line_bytes)
+        for line in lines:
+            if self.ready.is_set():
+                self._works(line)
+            else:
+                self._announced(line)
+
+    def _works(self, line: bytes) -> None:
+        match = _WORK.fullmatch(line)
+        if match is None:
+            shown = line.decode("utf-8", "backslashreplace")
+            raise ValueError("a status that is none: %s" % printable(shown, _SHOWN_CHARACTERS))
+        if match.group(3):
+            self._busy.pop(match.group(3).decode(), None)
+            return
+        given = float(match.group(2))
+        if not given <= _LIMITS.seconds:
+            raise ValueError("a time limit of %g s" % given)
+        limit = given or self._terms.time_limit_s
+        now = time.monotonic()
+        # While it is paused the time that is left is kept, not the moment at which it ends.
+        self._busy[match.group(1).decode()] = (limit if self._paused else now + limit, limit)
+
+    def _announced(self, line: bytes) -> None:
+        values = parse(line, _LIMITS.status_line_bytes, "a first line that")
+        if not isinstance(values, dict):
+            raise ValueError("a first line that is no object")
+        fields = Fields(values, lambda text: ValueError("a first line whose %s" % text))
+        if fields.has("port"):
+            self.port = fields.whole("port", 1, 65535)
             self._busy.clear()
         else:
-            error = fields["error"]
-            self.refusal = AgentError(str(error["kind"]), str(error["message"]))
+            error = fields.object("error")
+            kind = error.text("kind", _LIMITS.name_characters)
+            self.refusal = AgentError(kind, printable(error.text("message"), _LIMITS.message_characters))
         self.ready.set()
 
     def pause(self, paused: bool) -> None:
@@ -264,4 +313,4 @@ def _last_line(path: str) -> str:
             lines = file.read().decode("utf-8", "replace").split("\n")
     except OSError:
         return ""
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+    return next((printable(line, 300) for line in reversed(lines) if line.strip()), "")

@@ -11,6 +11,8 @@ import time
 from typing import Any, Dict, List
 
 from device_agent import wire
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from device_agent.home import Home, locked
 from device_agent.tickets import TicketBox
 from device_agent.wire import AgentError, Header
@@ -109,10 +111,10 @@ def ask(record: Dict[str, Any], command: str) -> Header:
                 {"command": command},
             ):
                 wire.send(connection, dict(request))
-                reply = wire.receive_header(connection)
+                reply = wire.receive_header(connection, LIMITS.wire.header_bytes)
                 if not reply.get("ok"):
-                    error = reply.get("error", {})
-                    raise AgentError(str(error.get("kind")), str(error.get("message")))
+                    error = wire.fields_of(reply, command).object("error")
+                    raise AgentError(error.name("kind"), printable(error.text("message")))
             return reply
     except (OSError, wire.ClosedError) as error:
         raise AgentError("internal", "the running agent does not answer: %s" % error) from error
@@ -224,11 +226,11 @@ def status_lines(home: Home) -> List[str]:
         "folder: %s" % home.root,
     ]
     holder = ask(record, "device.holder")
-    lines.append(str(holder["text"]))
+    lines.append(printable(holder["text"]))
     return lines
 
 
 def _last_line(path: str) -> str:
     with open(path, "rb") as file:
         lines = file.read()[-4096:].decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "no reason given"
+    return printable(lines[-1]) if lines else "no reason given"

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from device_agent.contract.text import printable
 from device_agent.lease import Client, Lease
 from device_agent.process import ExecutorProcess, Terms
 from device_agent.usage import Usage, usage
@@ -182,7 +183,7 @@ class Sessions:
         executor = session.executor
         if executor is None:
             raise AgentError(
-                "session_lost", "cannot start %s: %s" % (session.terms.command[0], session.failure)
+                "session_lost", "cannot start %s: %s" % (printable(session.terms.command[0]), session.failure)
             )
         executor.ready.wait()
         if executor.refusal is not None:
@@ -207,15 +208,24 @@ class Sessions:
                 os.read(self._wake_reader, 4096)
                 continue
             with self._lock:
-                if not executor.hear():
-                    self._selector.unregister(executor.status)
-                    executor.status.close()
-                    executor.end(None)
+                self._hear(executor)
         while not self._orders.empty():
             self._spawn(*self._orders.get())
         if time.monotonic() - self._checked_s >= _POLL_S:
             self._checked_s = time.monotonic()
             self._check_all()
+
+    def _hear(self, executor: ExecutorProcess) -> None:
+        try:
+            open_still = executor.hear()
+        except Exception as error:  # noqa: BLE001 - one executor must not end the daemon with all the others
+            executor.end("was killed: what it said cannot be taken: %s" % printable(repr(error)))
+            open_still = False
+        # One that was ended says nothing more, but what it has started may still hold the pipe.
+        if not open_still or executor.reason is not None:
+            self._selector.unregister(executor.status)
+            executor.status.close()
+            executor.end(None)
 
     def _patience_s(self, patience_s: Optional[float]) -> Optional[float]:
         with self._lock:
@@ -230,9 +240,9 @@ class Sessions:
     def _spawn(self, session: Session, started: threading.Event) -> None:
         try:
             executor = ExecutorProcess(session.terms, session.workdir)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - of one session; the daemon goes on
             session.executor = None
-            session.failure = str(error)
+            session.failure = printable(error)
         else:
             with self._lock:
                 session.executor = executor

@@ -21,7 +21,7 @@ from device_agent.home import private_folder, write_private
 from device_agent.wire import AgentError
 
 LIFETIME_S = 60.0
-_TOKEN = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{64})$")
+_TOKEN = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{64})")
 
 
 class TicketBox:
@@ -57,7 +57,7 @@ class TicketBox:
         """
         # One answer for all of it: whoever guesses learns nothing.
         refusal = AgentError("denied", "wrong secret, or a ticket that was used or has expired")
-        match = _TOKEN.match(token)
+        match = _TOKEN.fullmatch(token)
         if not match:
             raise refusal
         path = os.path.join(self._folder, match.group(1))
@@ -111,7 +111,9 @@ class SharedToken:
         Raises:
             AgentError: another secret.
         """
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        # Text that is no UTF-8 is compared as well as any other, and is wrong.
+        given = token.encode("utf-8", "surrogatepass")
+        if not hmac.compare_digest(given, self._token.encode()):
             raise AgentError("denied", "wrong secret")
 
 

@@ -1,5 +1,8 @@
 """The wire protocol: a length, a JSON header, then raw bytes. The host has its own half of it.
 
+Nothing that comes is believed: headers are strict JSON of bounded size, fields are looked at before they are
+used (`fields_of`), and memory for raw bytes grows with what has arrived, never with what was announced.
+
 One frame is a 4-byte big-endian header length, the header as JSON, and `blob_bytes` raw bytes (a header
 field, 0 where absent). A request has `command`; a reply has `ok` and either its fields or `error`
 (`kind`, `message`). The first request on any connection is `hello` with the schema and a secret.
@@ -8,34 +11,26 @@ field, 0 where absent). A request has `command`; a reply has `ok` and either its
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.strict_json import parse
+from device_agent.contract.text import printable
+
 SCHEMA = "edgetlm/1"
-MAX_HEADER_BYTES = 64 << 20
-# Of the first request, whose sender is not known yet.
-MAX_HELLO_BYTES = 4096
 CHUNK_BYTES = 1 << 20
+# Memory for a large blob is taken in steps of this size at most.
+_STEP_BYTES = 16 << 20
 
 Buffer = Union[bytes, bytearray, memoryview]
 Header = Dict[str, Any]
 
-ITEM_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "float32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float64": 8,
-}
+ITEM_BYTES = LIMITS.item_bytes
+_LIMITS = LIMITS.wire
 
 
 class ClosedError(Exception):
@@ -79,33 +74,68 @@ def send(connection: socket.socket, header: Header, blobs: Sequence[Buffer] = ()
 
 
 def receive_exact(connection: socket.socket, count: int) -> bytearray:
-    """Reads exactly `count` bytes.
+    """Reads exactly `count` bytes; memory is taken as they come.
 
     Raises:
         ClosedError: the peer closed before all of them came.
     """
-    data = bytearray(count)
-    view = memoryview(data)
-    position = 0
-    while position < count:
-        got = connection.recv_into(view[position:], count - position)
-        if got == 0:
-            raise ClosedError("connection closed after %d of %d bytes" % (position, count))
-        position += got
+    data = bytearray()
+    while len(data) < count:
+        position = len(data)
+        data.extend(bytes(min(count - position, max(CHUNK_BYTES, position), _STEP_BYTES)))
+        with memoryview(data) as view:
+            while position < len(view):
+                got = connection.recv_into(view[position:])
+                if got == 0:
+                    raise ClosedError("connection closed after %d of %d bytes" % (position, count))
+                position += got
     return data
 
 
-def receive_header(connection: socket.socket) -> Header:
+def receive_header(connection: socket.socket, limit: int = _LIMITS.request_bytes) -> Header:
     """Reads a frame's header; its blob is left on the connection.
+
+    Args:
+        connection: to read from.
+        limit: longest header.
 
     Raises:
         ClosedError: the peer is gone.
         AgentError: what came is not a frame.
     """
     (length,) = struct.unpack(">I", receive_exact(connection, 4))
-    if length > MAX_HEADER_BYTES:
+    if length > limit:
         raise _no_frame(length)
-    return _parse(bytes(receive_exact(connection, length)))
+    return _parse(bytes(receive_exact(connection, length)), limit)
+
+
+def blob_bytes(header: Header, limit: int) -> int:
+    """Size of a frame's blob.
+
+    Args:
+        header: of the frame.
+        limit: largest blob that its command may have.
+
+    Raises:
+        AgentError: it is larger: the blob is not read, so nothing that follows can be understood.
+    """
+    size = int(header.get("blob_bytes", 0))
+    if size > limit:
+        text = "%d bytes were announced for %s, at most %d are taken; the connection ends"
+        command = printable(header.get("command"), _LIMITS.name_characters)
+        raise AgentError("bad_request", text % (size, command, limit))
+    return size
+
+
+def most_tensor_bytes() -> int:
+    """Largest blob of tensors: what the protocol allows, and never more than this machine's memory."""
+    return min(_LIMITS.blob_bytes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def fields_of(header: Header, what: str = "") -> Fields:
+    """Typed access to a header; a wrong field is an AgentError of the kind "bad_request"."""
+    prefix = "%s: " % printable(what, _LIMITS.name_characters) if what else ""
+    return Fields(header, lambda text: AgentError("bad_request", prefix + text))
 
 
 def hello_missing(data: bytes) -> int:
@@ -113,7 +143,7 @@ def hello_missing(data: bytes) -> int:
     if len(data) < 4:
         return 4 - len(data)
     (length,) = struct.unpack(">I", data[:4])
-    return 0 if length > MAX_HELLO_BYTES else 4 + int(length) - len(data)
+    return 0 if length > _LIMITS.hello_bytes else 4 + int(length) - len(data)
 
 
 def check_hello(data: bytes, admit: Callable[[str], None]) -> Header:
@@ -126,13 +156,17 @@ def check_hello(data: bytes, admit: Callable[[str], None]) -> Header:
     Raises:
         AgentError: another protocol, or a secret that lets nobody in.
     """
-    if hello_missing(data) != 0 or struct.unpack(">I", data[:4])[0] > MAX_HELLO_BYTES:
-        raise _no_frame(struct.unpack(">I", data[:4])[0])
-    header = _parse(data[4:])
+    if hello_missing(data) != 0 or struct.unpack(">I", data[:4])[0] > _LIMITS.hello_bytes:
+        raise _no_frame(struct.unpack(">I", data[:4].ljust(4, b"\0"))[0])
+    header = _parse(data[4:], _LIMITS.hello_bytes)
     if header.get("command") != "hello" or header.get("schema") != SCHEMA:
-        schema = str(header.get("schema"))[:80]
+        schema = printable(header.get("schema"), _LIMITS.name_characters)
         raise AgentError("bad_request", "protocol %s expected, got %s" % (SCHEMA, schema))
-    admit(str(header.get("secret", "")))
+    blob_bytes(header, 0)
+    fields = fields_of(header, "hello")
+    for name in ("client", "identity"):
+        fields.text(name, standard="")
+    admit(fields.text("secret", standard=""))
     return header
 
 
@@ -140,27 +174,21 @@ def _no_frame(length: int) -> AgentError:
     return AgentError("bad_request", "frame header of %d bytes is not of protocol %s" % (length, SCHEMA))
 
 
-def _parse(text: bytes) -> Header:
+def _parse(text: bytes, limit: int) -> Header:
     try:
-        header = json.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise AgentError("bad_request", "frame header is not JSON: %s" % error) from error
+        header = parse(text, limit, "a frame header")
+    except ValueError as error:
+        raise AgentError("bad_request", str(error)) from error
     if isinstance(header, dict):
         size = header.get("blob_bytes", 0)
-        if isinstance(size, int) and size >= 0:
+        if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
             return header
     raise AgentError("bad_request", "frame header is not an object of protocol %s" % SCHEMA)
 
 
-def discard_blob(connection: socket.socket, count: int) -> None:
-    """Reads and drops `count` bytes, so that the next frame starts where it should."""
-    while count > 0:
-        count -= len(receive_exact(connection, min(count, CHUNK_BYTES)))
-
-
 def error_reply(error: AgentError) -> Header:
     """The reply that tells the host of a failure."""
-    return {"ok": False, "error": {"kind": error.kind, "message": " ".join(str(error).split())}}
+    return {"ok": False, "error": {"kind": error.kind, "message": printable(error, _LIMITS.message_characters)}}
 
 
 def describe_tensors(tensors: Sequence[TensorData]) -> List[Dict[str, Any]]:
@@ -168,37 +196,63 @@ def describe_tensors(tensors: Sequence[TensorData]) -> List[Dict[str, Any]]:
     return [{"shape": list(t.shape), "dtype": t.dtype} for t in tensors]
 
 
-def split_tensors(descriptions: Sequence[Dict[str, Any]], blob: Buffer) -> List[TensorData]:
+def split_tensors(descriptions: object, blob: Buffer) -> List[TensorData]:
     """Tensors out of a blob.
 
     Raises:
-        AgentError: the blob is not as long as the descriptions say, or a dtype is unknown.
+        AgentError: these are no descriptions of tensors, or the blob is not as long as they say.
     """
     view = memoryview(blob)
     tensors = []
     position = 0
-    for description in descriptions:
-        shape = tuple(int(d) for d in description["shape"])
-        dtype = str(description["dtype"])
-        size = tensor_bytes(shape, dtype)
+    for shape, dtype, size in tensor_sizes(descriptions, view.nbytes):
         tensors.append(TensorData(shape, dtype, view[position : position + size]))
         position += size
-    if position != view.nbytes:
-        raise AgentError("bad_request", "tensors of %d bytes in a blob of %d" % (position, view.nbytes))
     return tensors
+
+
+def tensor_sizes(descriptions: object, available: int) -> List[Tuple[Tuple[int, ...], str, int]]:
+    """Shape, dtype and size of each tensor of a blob.
+
+    Args:
+        descriptions: of the tensors, as they came.
+        available: bytes of the blob.
+
+    Raises:
+        AgentError: these are no descriptions of tensors, or they are of another size in all.
+    """
+    sizes = []
+    total = 0
+    fields = fields_of({"tensors": descriptions})
+    for one in fields.objects("tensors", _LIMITS.tensors):
+        shape = one.items("shape", _LIMITS.rank)
+        # A bool is an int for Python.
+        if not all(isinstance(size, int) and not isinstance(size, bool) for size in shape):
+            raise one.wrong("shape", "a list of whole numbers")
+        dtype = one.text("dtype", _LIMITS.name_characters)
+        size = tensor_bytes(shape, dtype)
+        sizes.append((tuple(shape), dtype, size))
+        total += size
+    if total != available:
+        raise AgentError("bad_request", "tensors of %d bytes in a blob of %d" % (total, available))
+    return sizes
 
 
 def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
     """Size in bytes of a tensor.
 
     Raises:
-        AgentError: the dtype cannot travel.
+        AgentError: the dtype cannot travel, or the shape is none.
     """
     if dtype not in ITEM_BYTES:
         raise AgentError(
-            "bad_request", "dtype %s cannot be sent; use one of %s" % (dtype, ", ".join(ITEM_BYTES))
+            "bad_request",
+            "dtype %s cannot be sent; use one of %s" % (printable(dtype), ", ".join(ITEM_BYTES)),
         )
     size = ITEM_BYTES[dtype]
     for dimension in shape:
         size *= dimension
+    # A product of any size is an int for Python; one that is small may come from two negative sizes.
+    if size > _LIMITS.blob_bytes or not all(0 <= dimension <= _LIMITS.dimension for dimension in shape):
+        raise AgentError("bad_request", "a tensor of shape %s cannot be sent" % printable(list(shape)))
     return size

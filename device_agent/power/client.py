@@ -8,6 +8,9 @@ import subprocess
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from device_agent import power
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.strict_json import parse
+from device_agent.contract.text import printable
 from device_agent.machine import Machine
 from device_agent.power.meter import PowerMeter
 
@@ -66,14 +69,21 @@ class MeterProcess:
             assert self._process.stdin is not None and self._process.stdout is not None
             self._process.stdin.write((json.dumps(request) + "\n").encode())
             self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            line = self._process.stdout.readline(LIMITS.wire.meter_line_bytes + 1)
         except OSError as error:
             raise MeterLost("the power meter cannot be asked: %s" % error) from error
         if not line:
             raise MeterLost("the power meter ended with code %s" % self._process.wait())
-        answer: Dict[str, Any] = json.loads(line.decode())
+        try:
+            answer = parse(line, LIMITS.wire.meter_line_bytes, "what the power meter sent")
+        except ValueError as error:
+            self.close()  # what it says from here on belongs to no question
+            raise MeterLost(str(error)) from error
+        if not isinstance(answer, dict):
+            self.close()
+            raise MeterLost("what the power meter sent is no object")
         if "error" in answer:
-            raise MeterLost("the power meter refuses %s: %s" % (request["do"], answer["error"]))
+            raise MeterLost("the power meter refuses %s: %s" % (request["do"], printable(answer["error"])))
         return answer
 
 

@@ -224,7 +224,7 @@ def test_what_came_and_went_is_in_the_log(service):
         Connection(service.ticket()["port"], "guess", "board")
     service.command("stop")
     log = (service.home / "device/agent.log").read_text()
-    assert "serves on port" in log and "ada@attic?forged" in log and log.rstrip().endswith("ended")
+    assert "serves on port" in log and "ada@attic forged" in log and log.rstrip().endswith("ended")
     assert "nobody was let in: wrong secret" in log
 
 

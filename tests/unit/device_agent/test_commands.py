@@ -87,7 +87,7 @@ def test_loading_another_model_forgets_the_inputs(commands, tmp_path):
 def test_mistakes_are_named(commands, tmp_path):
     refused(commands, "bad_request", "unknown command fly", "fly")
     refused(commands, "bad_request", "is not on the device", "load", path=str(tmp_path / "nothing"))
-    refused(commands, "bad_request", "KeyError", "load")
+    refused(commands, "bad_request", "path is missing", "load")
     ask(commands, "load", path=str(tmp_path))
     refused(commands, "bad_request", "tensors of 2 bytes in a blob of 0", "inputs", tensors=SPEC)
     ask(commands, "inputs", b"ab", tensors=SPEC)

@@ -206,7 +206,11 @@ def test_requests_become_plans():
     ("fields", "text"),
     [
         ({"repeats": 3}, "unknown fields of a measurement: repeats"),
-        ({"min_repeats": "many"}, "is no number"),
+        ({"min_repeats": "many"}, "min_repeats is .many.; a whole number"),
+        ({"min_repeats": True}, "min_repeats is True"),
+        ({"max_time_s": float("inf")}, "max_time_s is inf"),
+        ({"max_repeats": 10**12}, "max_repeats is 1000000000000"),
+        ({"energy": 1}, "energy is 1; true or false"),
         ({"min_repeats": 0}, "at least one sample"),
         ({"max_time_s": 0}, "some time"),
         ({"min_repeats": 10, "max_repeats": 5}, "at least one sample"),
