@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
+import math
 import os
 import select
 import socket
@@ -22,9 +22,18 @@ import threading
 import time
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
+from device_agent.contract import strict_json
+from device_agent.contract.text import printable
+
 SCHEMA = 1
 _FIRST_S = 5.0
+# From the end of a program's output to the end of the program: the system closes the one before the other.
+_ENDING_S = 2.0
 _LONGEST_LINE = 4096
+_SHORTEST_PERIOD_S, _LONGEST_PERIOD_S = 1e-6, 3600.0
+# A megawatt is no board's; currents may flow back.
+_MOST_W = 1e6
+_SHOWN = 100
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _KEPT = 100_000
 
@@ -70,16 +79,21 @@ class External:
         threading.Thread(target=self._listen, args=(self._stream,), name="meter", daemon=True).start()
         self._known.wait(_FIRST_S)
         if not self._readings:
+            # Before it is closed, by which its program would end with another code.
+            ended = self._ended
             self.close()
-            return "the external meter sent no reading within %g s%s" % (
-                _FIRST_S,
-                " (%s)" % self._ended if self._ended else "",
-            )
+            if ended:
+                return "the external meter sent no reading (%s)" % ended
+            return "the external meter sent no reading within %g s" % _FIRST_S
         missing = [name for name in ("boundary", "period_s") if name not in self._fields()]
         if missing:
             self.close()
             return "the external meter does not say its %s" % " and ".join(missing)
-        self.period_s = float(self._fields()["period_s"])
+        try:
+            self.period_s = _number(self._fields()["period_s"], _SHORTEST_PERIOD_S, _LONGEST_PERIOD_S)
+        except ValueError as error:
+            self.close()
+            return "the external meter says a wrong period_s: %s" % error
         return None
 
     def _fields(self) -> Dict[str, Any]:
@@ -92,26 +106,28 @@ class External:
                 data = stream.receive()
                 now = time.monotonic()
                 if not data:
-                    self._ended = "it ended%s" % stream.why()
+                    self._ended = stream.how_it_ended()
                     break
                 lines = (pending + data).split(b"\n")
                 pending = lines.pop()[-_LONGEST_LINE:]
                 for line in lines:
                     self._line(line.decode("utf-8", "replace").strip(), now)
         except (OSError, ValueError) as error:
-            self._ended = str(error)
+            self._ended = printable(error)
         finally:
             stream.release()
             self._known.set()
 
     def _line(self, line: str, now: float) -> None:
         if line.startswith("{"):
-            header = json.loads(line)
+            header = strict_json.parse(line.encode(), _LONGEST_LINE, "its first line")
             if header.get("edgetlm_meter") != SCHEMA:
                 raise ValueError("its first line is not of protocol %d: %s" % (SCHEMA, line[:80]))
             self._header = header
         elif line.startswith("W "):
-            self._readings.append((now - float(self._fields().get("delay_s", 0.0)), float(line[2:])))
+            watts = _number(float(line[2:]), -_MOST_W, _MOST_W)
+            delay_s = _number(self._fields().get("delay_s", 0.0), 0.0, _LONGEST_PERIOD_S)
+            self._readings.append((now - delay_s, watts))
             self._known.set()
 
     def take(self) -> List[Tuple[float, float]]:
@@ -146,12 +162,12 @@ class External:
         fields = self._fields()
         return {
             "kind": "measured",
-            "source": "external: %s" % fields.get("name", "meter"),
+            "source": "external: %s" % printable(fields.get("name", "meter"), _SHOWN),
             "quantity": self.quantity,
-            "rails": [str(fields.get("name", "meter"))],
-            "boundary": str(fields.get("boundary", "")),
+            "rails": [printable(fields.get("name", "meter"), _SHOWN)],
+            "boundary": printable(fields.get("boundary", ""), _SHOWN),
             "period_s": self.period_s,
-            "accuracy": str(fields.get("accuracy", "")),
+            "accuracy": printable(fields.get("accuracy", ""), _SHOWN),
         }
 
     def close(self) -> None:
@@ -161,6 +177,18 @@ class External:
             self._stream = None
         self._readings.clear()
         self._known.clear()
+
+
+def _number(value: Any, low: float, high: float) -> float:
+    """A finite number of this range.
+
+    Raises:
+        ValueError: it is none.
+    """
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not usable or not low <= value <= high:
+        raise ValueError("%s is not from %g to %g" % (printable(value, 40), low, high))
+    return float(value)
 
 
 class _Stream:
@@ -181,11 +209,17 @@ class _Stream:
         for descriptor in (self._descriptor, self._wake_reader):
             os.close(descriptor)
 
-    def why(self) -> str:
-        """How its program ended."""
-        if self._process is None or self._process.poll() is None:
-            return ""
-        return " with code %d" % self._process.returncode
+    def how_it_ended(self) -> str:
+        """In words; to be asked once it has nothing more to say.
+
+        The output of a program that ends is closed first, and its exit code is known a moment later.
+        """
+        if self._process is None:
+            return "it ended"
+        try:
+            return "it ended with code %d" % self._process.wait(_ENDING_S)
+        except subprocess.TimeoutExpired:
+            return "it closed its output and goes on"
 
     def close(self) -> None:
         """Ends the program and has the listener return."""

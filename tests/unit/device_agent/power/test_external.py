@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -144,6 +145,20 @@ def test_a_serial_device_that_knows_no_protocol_is_described_by_the_configuratio
         ({"serial": "/dev/null"}, "is no serial device"),
         ({"telepathy": True}, "needs one of command, tcp and serial"),
         ({"command": ["/bin/sh", "-c", "exit 3"]}, "it ended with code 3"),
+        ({"command": ["/bin/sh", "-c", "echo W nan; sleep 9"]}, "nan is not from"),
+        ({"command": ["/bin/sh", "-c", "echo W -inf; sleep 9"]}, "-inf is not from"),
+        ({"command": ["/bin/sh", "-c", "echo W 1e30; sleep 9"]}, "1e+30 is not from"),
+        ({"command": ["/bin/sh", "-c", "echo '{\"a\": NaN}'; sleep 9"]}, "its first line is not valid JSON"),
+        ({"command": [sys.executable, "-c", "print('{\"a\":' + '[' * 2000, flush=True)"]}, "is not valid JSON"),
+        ({"command": ["/bin/sh", "-c", "echo W 1; sleep 9"], "delay_s": [1]}, "is not from"),
+        (
+            {"command": ["/bin/sh", "-c", "echo W 1; sleep 9"], "boundary": "wall", "period_s": "x"},
+            "wrong period_s",
+        ),
+        (
+            {"command": ["/bin/sh", "-c", "echo W 1; sleep 9"], "boundary": "wall", "period_s": 0},
+            "wrong period_s",
+        ),
         ({"command": ["/bin/sh", "-c", "echo '{\"edgetlm_meter\": 9}'; sleep 9"]}, "not of protocol 1"),
         ({"command": ["/bin/sh", "-c", "echo W much; sleep 9"]}, "could not convert"),
         ({"command": ["/bin/sh", "-c", "echo W 3; exec sleep 9"]}, "does not say its boundary and period_s"),
@@ -155,6 +170,53 @@ def test_what_is_wrong_with_a_meter_is_said(configuration, reason):
     # Whoever attached a meter wants it: no other sensor stands in.
     assert power.choose("/", {"meter": configuration}).describe()["source"] == "none"
     sensor.close()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_exit_code_is_waited_for(code):
+    """The output is closed before the program ends: the other order on a busy machine, here always."""
+    read_end, write_end = os.pipe()
+    # Ends only once somebody waits for it: the wait itself lets it go.
+    program = f"import os, sys; os.close(1); os.read({read_end}, 1); os._exit({code})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        pass_fds=[read_end],
+    )
+    wait = process.wait
+
+    def letting_it_go(timeout=None):
+        os.write(write_end, b"x")
+        return wait(timeout)
+
+    process.wait = letting_it_go
+    try:
+        with process.stdout as stdout:
+            stream = external._Stream(os.dup(stdout.fileno()), process)
+        assert stream.receive() == b"" and process.poll() is None
+        assert stream.how_it_ended() == f"it ended with code {code}"
+        stream.release()
+        stream.close()
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_a_program_that_closes_its_output_and_goes_on_is_told(monkeypatch):
+    monkeypatch.setattr(external, "_ENDING_S", 0.1)
+    sensor = meter(command=["/bin/sh", "-c", "exec >&-; exec sleep 9"])
+    assert "it closed its output and goes on" in sensor.probe()
+
+
+def test_what_a_meter_calls_itself_is_fit_to_be_shown():
+    header = HEADER.replace("bench", "\\u001b]0;x\\u0007<script>")
+    sensor = meter(command=["/bin/sh", "-c", f"echo '{header}'; while :; do echo W 1; sleep 0.02; done"])
+    assert sensor.probe() is None
+    try:
+        assert sensor.describe()["source"] == r"external: \x1b]0;x\x07<script>"
+    finally:
+        sensor.close()
 
 
 def test_a_silent_meter_is_not_waited_for(monkeypatch):
