@@ -1,8 +1,9 @@
 """Verification of Ed25519 signatures, for devices that have nothing but the standard library.
 
-RFC 8032, section 5.1.7, with its checks of what a signature may look like; point arithmetic in extended
-coordinates as in its section 5.1.4. Nothing here is secret, so nothing has to take the same time for all
-values. Signing is the host's, by a library.
+RFC 8032, section 5.1.7, with its checks of what a signature may look like, and without keys of a small order,
+under which one signature is that of many messages; point arithmetic in extended coordinates as in its section
+5.1.4. The native executor's library (zig's) decides the same. Nothing here is secret, so nothing has to take
+the same time for all values. Signing is the host's, by a library.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def verify(key: bytes, message: bytes, signature: bytes) -> bool:
     public, commitment = _decoded(key), _decoded(signature[:32])
     scalar = int.from_bytes(signature[32:], "little")
     if public is None or commitment is None or scalar >= _ORDER:
+        return False
+    if _multiplied(4, public)[0] % _P == 0 or commitment[0] == 0:
         return False
     digest = hashlib.sha512(signature[:32] + key + message).digest()
     challenge = int.from_bytes(digest, "little") % _ORDER

@@ -29,11 +29,16 @@ def printable(text: object, limit: int = LIMITS.text.shown_characters) -> str:
 
 def is_printable(text: str) -> bool:
     """Whether `printable` would leave the text as it is, whatever its length."""
-    return text == " ".join(text.split()) and not any(unicodedata.category(c) in _HIDDEN for c in text)
+    return text == " ".join(text.split()) and not any(map(is_hidden, text))
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character would not be seen as itself."""
+    return unicodedata.category(character) in _HIDDEN
 
 
 def _visible(character: str) -> str:
-    if unicodedata.category(character) not in _HIDDEN:
+    if not is_hidden(character):
         return character
     code = ord(character)
     if code <= 0xFF:

@@ -23,6 +23,8 @@ from pathlib import Path
 from host.build.cache import KernelCache
 from host.build.linker import zig_executable
 from host.errors import BuildError, PayloadError
+from host.payload.contract_header import HEADER, contract_header
+from host.payload.native_crypto import crypto_key, crypto_source, crypto_units
 from host.places import cache_root
 
 EXECUTABLE = "edgetlm-executor"
@@ -71,6 +73,7 @@ _UNITS = (
     _Unit("contrib", "little"),
     _Unit("rpc", "little"),
     _Unit("cuda", "little", own=True),
+    _Unit("contract", "little", own=True),
     _Unit("executor", "little", own=True),
 )
 
@@ -85,14 +88,14 @@ class _Sources:
 
     def content_hash(self, own: bool) -> str:
         """SHA-256 of all files that a unit may include; the executor's own only where it is of them."""
-        hasher = hashlib.sha256()
+        hasher = hashlib.sha256(contract_header().encode() if own else b"")
         folders = [
             self.native / "include",
             self.native / "support",
             self.tvm / "include",
             self.ffi / "include",
         ]
-        own_folders = [self.native / "executor", self.native / "cuda"]
+        own_folders = [self.native / "executor", self.native / "contract", self.native / "cuda"]
         folders += own_folders if own else [self.tvm / "src" / "runtime", self.ffi / "src"]
         for folder in folders:
             for path in sorted(folder.rglob("*")):
@@ -122,7 +125,7 @@ def native_executor(
     folder = cache or cache_root() / "native"
     try:
         sources = _sources()
-        keys = {unit.name: _key(unit, architecture, sources) for unit in _UNITS}
+        keys = _keys(architecture, sources)
         whole = hashlib.sha256("\0".join([*sorted(keys.values()), *_LINK_FLAGS]).encode()).hexdigest()
         output = folder / f"{architecture}-{whole[:16]}" / EXECUTABLE
         if output.is_file():
@@ -155,6 +158,15 @@ def _sources() -> _Sources:
     return _Sources(
         native, package("tvm", "src/runtime", "apache-tvm"), package("tvm_ffi", "src/ffi", "apache-tvm-ffi")
     )
+
+
+def _keys(architecture: str, sources: _Sources) -> dict[str, str]:
+    """What each object of an executable is kept by."""
+    keys = {unit.name: _key(unit, architecture, sources) for unit in _UNITS}
+    version = importlib.metadata.version("ziglang")
+    for name, options in crypto_units(architecture).items():
+        keys[name] = crypto_key(sources.native, _TARGETS[architecture], version, options)
+    return keys
 
 
 def _key(unit: _Unit, architecture: str, sources: _Sources) -> str:
@@ -219,16 +231,16 @@ class _Build:
         with tempfile.TemporaryDirectory(prefix="edgetlm-native-") as name:
             scratch = Path(name)
             missing = self._restore(scratch)
-            steps, total = len(_UNITS) - len(missing), len(_UNITS) + 1
+            steps, total = len(self._keys) - len(missing), len(self._keys) + 1
             if missing:
                 _overlay(scratch, self._sources)
             with ThreadPoolExecutor(self._jobs) as pool:
-                running = {pool.submit(self._compile, unit, scratch): unit for unit in missing}
+                running = {pool.submit(self._compile, name, scratch): name for name in missing}
                 try:
                     for done in as_completed(running):
                         done.result()
                         steps += 1
-                        self._progress(f"compiled {running[done].name}", steps, total)
+                        self._progress(f"compiled {running[done]}", steps, total)
                 except PayloadError:
                     pool.shutdown(cancel_futures=True)
                     raise
@@ -236,33 +248,42 @@ class _Build:
             self._progress(f"linked {output.name}", total, total)
         self._objects.prune()
 
-    def _restore(self, scratch: Path) -> list[_Unit]:
+    def _restore(self, scratch: Path) -> list[str]:
         missing = []
-        for unit in _UNITS:
-            content = self._objects.get(self._keys[unit.name])
+        for name, key in self._keys.items():
+            content = self._objects.get(key)
             if content is None:
-                missing.append(unit)
+                missing.append(name)
             else:
-                (scratch / f"{unit.name}.o").write_bytes(content)
+                (scratch / f"{name}.o").write_bytes(content)
         return missing
 
-    def _compile(self, unit: _Unit, scratch: Path) -> None:
+    def _compile(self, name: str, scratch: Path) -> None:
+        target = scratch / f"{name}.o"
+        crypto = crypto_units(self._architecture)
+        if name in crypto:
+            source = crypto_source(self._sources.native)
+            self._run_zig("build-obj", [*crypto[name], f"-femit-bin={target}", str(source)], name, scratch)
+        else:
+            [unit] = [unit for unit in _UNITS if unit.name == name]
+            self._compile_cxx(unit, target, scratch)
+        self._objects.put(self._keys[name], target.read_bytes())
+
+    def _compile_cxx(self, unit: _Unit, target: Path, scratch: Path) -> None:
         sources, tree = self._sources, scratch / "tree"
-        target = scratch / f"{unit.name}.o"
-        folders = [sources.native, sources.native / "include", *_overlaid(tree)]
+        folders = [sources.native, tree, sources.native / "include", *_overlaid(tree)]
         folders += [root / part for root in (sources.tvm, sources.ffi) for part in ("include", "src")]
         # Paths of this host would make objects differ from another's.
         hidden = {sources.native: "native", sources.tvm: "tvm", sources.ffi: "tvm_ffi", tree: "tree"}
         command = ["-c", str(sources.native / "units" / f"{unit.name}.cc"), "-o", str(target)]
         command += [*_OPTIMISE[unit.optimise], *_FLAGS, *(f"-I{folder}" for folder in folders)]
         command += [f"-ffile-prefix-map={folder}={name}" for folder, name in hidden.items()]
-        self._zig_cxx(command, unit.name, scratch)
-        self._objects.put(self._keys[unit.name], target.read_bytes())
+        self._run_zig("c++", command, unit.name, scratch)
 
     def _link(self, scratch: Path, output: Path) -> None:
         partial = scratch / EXECUTABLE
-        objects = [str(scratch / f"{unit.name}.o") for unit in _UNITS]
-        self._zig_cxx([*objects, "-o", str(partial), *_LINK_FLAGS], "link", scratch)
+        objects = [str(scratch / f"{name}.o") for name in self._keys]
+        self._run_zig("c++", [*objects, "-o", str(partial), *_LINK_FLAGS], "link", scratch)
         partial.chmod(0o755)
         output.parent.mkdir(parents=True, exist_ok=True)
         # The scratch folder may lie in another file system.
@@ -271,11 +292,11 @@ class _Build:
         beside.chmod(0o755)
         beside.replace(output)
 
-    def _zig_cxx(self, arguments: Sequence[str], what: str, scratch: Path) -> None:
+    def _run_zig(self, tool: str, arguments: Sequence[str], what: str, scratch: Path) -> None:
         environment = dict(os.environ, ZIG_LOCAL_CACHE_DIR=str(scratch / "zig"))
         # zig keeps the C++ library that it compiled in the one, and copies of our objects in the other.
         environment["ZIG_GLOBAL_CACHE_DIR"] = str(self._folder / "zig")
-        command = [str(self._zig), "c++", "-target", _TARGETS[self._architecture], *arguments]
+        command = [str(self._zig), tool, "-target", _TARGETS[self._architecture], *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             lines = (done.stderr or done.stdout).splitlines()
@@ -294,11 +315,14 @@ def _zig() -> Path:
 
 
 def _overlay(scratch: Path, sources: _Sources) -> None:
-    """Folders from which the runtime's relative includes lead to our support headers."""
+    """Folders from which the runtime's relative includes lead to our support headers, and the bounds."""
     tree = scratch / "tree"
     for folder in _overlaid(tree):
         folder.mkdir(parents=True, exist_ok=True)
     (tree / "src" / "support").symlink_to(sources.native / "support")
+    header = tree / HEADER
+    header.parent.mkdir()
+    header.write_text(contract_header(), encoding="utf-8")
     half = tree / "3rdparty" / "compiler-rt"
     half.mkdir(parents=True)
     (half / "builtin_fp16.h").symlink_to(sources.native / "include" / "builtin_fp16.h")
