@@ -21,6 +21,7 @@ from device_agent.door import Door, refuse
 from device_agent.files import Uploads, check_file_name, full_disk, place
 from device_agent.home import Home, RunFolder, private_folder, try_lock, write_private
 from device_agent.keeper import ModeKeeper
+from device_agent.key_commands import KeyCommand, KeyCommands
 from device_agent.lease import Client, Lease
 from device_agent.log import Log
 from device_agent.machine import Machine
@@ -42,6 +43,10 @@ _CLEARING_S = 30.0
 _MOST_MEMORY_BYTES = 1 << 50
 _LIMITS = LIMITS.wire
 Command = Callable[[Fields, Client], Optional[Header]]
+
+
+def _for_anyone(command: KeyCommand) -> Command:
+    return lambda fields, client: command(fields)
 
 
 class Settings(NamedTuple):
@@ -315,6 +320,7 @@ class Daemon:
             "device.hold": self._hold,
             "device.release": lambda f, c: self._lease.give_back(c),
             "device.replace": self._replace,
+            **{name: _for_anyone(command) for name, command in KeyCommands(self._store.trust).all().items()},
             "retire": self._retire,
             "shutdown": lambda f, c: self.stop(),
         }
@@ -352,6 +358,7 @@ class Daemon:
             command=command,
             site=site,
             meter=self._payloads.meter(),
+            keys=self._store.trust.path,
             system_root=self._settings.system_root,
         )
         if terms.time_limit_s <= 0:

@@ -21,12 +21,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from device_agent import engines, wire
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.manifest import MANIFEST
 from device_agent.contract.text import printable
 from device_agent.door import Door, refuse, say, welcome
 from device_agent.machine import Machine
 from device_agent.measure import Meter, Plan, plan_of
 from device_agent.power.client import meter_for
 from device_agent.tickets import SharedToken
+from device_agent.trust import OpenedBundle, open_bundle
 from device_agent.wire import AgentError, Header, TensorData
 
 _PR_SET_PDEATHSIG = 1
@@ -65,15 +67,19 @@ class Commands:
     """What the host can ask of a session, one method a command.
 
     Args:
+        name: of the engine.
         engine: of `device_agent.engines`.
         meter: measures calls.
         threads: for the engine.
+        keys: file of the keys whose bundles may be loaded.
     """
 
-    def __init__(self, engine: Any, meter: Meter, threads: int) -> None:
+    def __init__(self, name: str, engine: Any, meter: Meter, threads: int, keys: str) -> None:
+        self._engine_name = name
         self._engine = engine
         self._meter = meter
         self._threads = threads
+        self._keys = keys
         self._loaded = False
         self._bound = False
 
@@ -97,14 +103,32 @@ class Commands:
         return method(header, blob)
 
     def load(self, header: Header, _blob: bytearray) -> Reply:
-        """Loads the model at `path`."""
-        path = wire.fields_of(header, "load").text("path")
+        """Loads the bundle in the folder `path` with `trust` in its signer, or the model file `path`."""
+        fields = wire.fields_of(header, "load")
+        path, trust = fields.text("path"), fields.text("trust", standard="signed")
         if not os.path.exists(path):
             raise AgentError("bad_request", "%s is not on the device" % printable(path))
         self._loaded = self._bound = False
-        signature = self._engine.load(path, self._threads)
+        warning = None
+        if os.path.isfile(os.path.join(path, MANIFEST)):
+            opened = open_bundle(path, trust, self._keys)
+            warning = opened.warning
+            signature = self._load_bundle(opened)
+        else:
+            signature = self._engine.load(path, self._threads)
         self._loaded = True
-        return {"signature": signature}, []
+        return {"signature": signature, **({"warning": warning} if warning else {})}, []
+
+    def _load_bundle(self, opened: OpenedBundle) -> Dict[str, Any]:
+        directory, manifest = opened.bundle.directory, opened.bundle.manifest
+        if manifest.backend != self._engine_name:
+            raise AgentError(
+                "bad_request",
+                "%s is a bundle of backend %s, not %s" % (directory, manifest.backend, self._engine_name),
+            )
+        if hasattr(self._engine, "load_bundle"):
+            return dict(self._engine.load_bundle(opened, self._threads))
+        return dict(self._engine.load(os.path.join(directory, manifest.model), self._threads))
 
     def inputs(self, header: Header, blob: bytearray) -> Reply:
         """Sets the inputs of the following runs."""
@@ -186,7 +210,8 @@ class Executor:
         machine = Machine(root)
         engine = engines.create(str(specification["engine"]))
         meter = Meter(machine, meter_for(specification.get("meter"), machine, root), threads)
-        self._commands = Commands(engine, meter, threads)
+        name, keys = str(specification["engine"]), str(specification["trust_file"])
+        self._commands = Commands(name, engine, meter, threads, keys)
         if self._rpc:
             self._register_rpc(machine, threads)
         self._door = Door(self._missing, self._admit)

@@ -45,6 +45,7 @@ class Terms(NamedTuple):
         command: command line of the executor.
         site: folder of the payload that a Python executor imports from, "" for its interpreter's own.
         meter: command line of the process that reads power sensors.
+        keys: file of the keys whose bundles may be loaded.
         system_root: prefix of all system paths, "/" but in tests.
     """
 
@@ -55,6 +56,7 @@ class Terms(NamedTuple):
     command: List[str]
     site: str
     meter: List[str]
+    keys: str
     system_root: str = "/"
 
 
@@ -111,6 +113,7 @@ class ExecutorProcess:
             "parent_pid": os.getpid(),
             "system_root": terms.system_root,
             "meter": terms.meter,
+            "trust_file": terms.keys,
         }
         # If it is dead already, its end will be noticed and explained like any other.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:

@@ -5,34 +5,28 @@
     outputs = model.run({"input": array})
 
 A bundle of the tvm backend needs `tvm_ffi` and libtvm_runtime.so; NumPy is optional. A bundle of another
-backend needs that engine. What is read of `manifest.json`:
-
-    schema        "edgetlm.bundle/1"
-    backend       "tvm", "onnxruntime" or "litert"
-    model         file of the model or library within the bundle
-    signature     {"inputs": [{"name", "shape", "dtype"}, ...], "outputs": [...]}; in a bundle for a range of
-                  lengths also "open" of a tensor (its axes that are the length; "shape" has the greatest)
-                  and "length" {"name", "low", "high"}
-    parameters    tvm: [{"offset", "shape", "dtype"}, ...] into params.bin, in the order of main's arguments
-    target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
-    threads       threads it was measured with
+backend needs that engine. Before anything of a bundle is used, its manifest, its signature and every file are
+checked, and whether this device trusts its signer. The manifest's fields are described in
+`device_agent.contract.manifest`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
 import sys
 import threading
+import warnings
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from device_agent import ffi
+from device_agent.contract.manifest import PARAMETERS
 from device_agent.signature import LengthRange, Signature, TensorInfo
-from device_agent.wire import AgentError, TensorData, tensor_bytes
+from device_agent.trust import BundleError, OpenedBundle, open_bundle
+from device_agent.wire import TensorData, tensor_bytes
 
-BUNDLE_SCHEMA = "edgetlm.bundle/1"
+__all__ = ["BundleError", "Model", "VirtualMachine", "load", "tensors_of"]
 _FORMATS = {
     "?": "bool",
     "b": "int8",
@@ -51,52 +45,18 @@ _FORMATS = {
 }
 
 
-class BundleError(AgentError):
-    """A bundle that is damaged, incomplete or of another schema version."""
+def _signature(fields: Mapping[str, Any]) -> Signature:
+    """The signature in a checked manifest."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("bundle", message)
-
-
-def read_manifest(directory: str) -> Dict[str, Any]:
-    """The manifest of a bundle.
-
-    Raises:
-        BundleError: no bundle there, damaged, or of another schema version.
-    """
-    path = os.path.join(directory, "manifest.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            manifest = json.load(file)
-    except FileNotFoundError as error:
-        raise BundleError("%s is not a bundle: it has no manifest.json" % directory) from error
-    except (OSError, ValueError) as error:
-        raise BundleError("%s cannot be read: %s; build the bundle again" % (path, error)) from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != BUNDLE_SCHEMA:
-        found = manifest.get("schema") if isinstance(manifest, dict) else None
-        raise BundleError("%s has schema %s, this runtime reads %s" % (path, found, BUNDLE_SCHEMA))
-    return manifest
-
-
-def _signature(manifest: Dict[str, Any], directory: str) -> Signature:
     def infos(entries: Sequence[Dict[str, Any]]) -> Tuple[TensorInfo, ...]:
         return tuple(
-            TensorInfo(
-                str(e["name"]),
-                tuple(int(d) for d in e["shape"]),
-                str(e["dtype"]),
-                tuple(int(axis) for axis in e.get("open", ())),
-            )
-            for e in entries
+            TensorInfo(e["name"], tuple(e["shape"]), e["dtype"], tuple(e.get("open", ()))) for e in entries
         )
 
-    try:
-        signature = manifest["signature"]
-        part = signature.get("length")
-        length = LengthRange(str(part["name"]), int(part["low"]), int(part["high"])) if part else None
-        return Signature(infos(signature["inputs"]), infos(signature["outputs"]), length)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BundleError("manifest.json in %s has no valid signature: %r" % (directory, error)) from error
+    signature = fields["signature"]
+    part = signature.get("length")
+    length = LengthRange(part["name"], part["low"], part["high"]) if part else None
+    return Signature(infos(signature["inputs"]), infos(signature["outputs"]), length)
 
 
 class _Parameters:
@@ -115,7 +75,7 @@ class _Parameters:
         base = ctypes.addressof(anchor)
         for index, entry in enumerate(entries):
             shape, dtype, offset = tuple(entry["shape"]), str(entry["dtype"]), int(entry["offset"])
-            if offset % 64 or offset + tensor_bytes(shape, dtype) > len(self._map):
+            if offset + tensor_bytes(shape, dtype) > len(self._map):
                 raise BundleError("parameter %d at offset %d does not fit %s" % (index, offset, path))
             self.tensors.append(ffi.view_of(base + offset, shape, dtype, anchor))
 
@@ -210,35 +170,41 @@ class VirtualMachine:
 
 
 class Model:
-    """A bundle, loaded. Not for use by several threads at once; calls wait for one another."""
+    """A bundle, loaded. Not for use by several threads at once; calls wait for one another.
 
-    def __init__(self, directory: str, threads: Optional[int] = None) -> None:
-        manifest = read_manifest(directory)
-        self.signature = _signature(manifest, directory)
-        self.backend = str(manifest.get("backend"))
-        self.path = directory
+    Args:
+        opened: the bundle.
+        threads: threads it may use; by default those it was measured with.
+
+    Attributes:
+        warning: one line where the bundle is used without trust in its signer, else None.
+    """
+
+    def __init__(self, opened: OpenedBundle, threads: Optional[int] = None) -> None:
+        bundle, self.warning = opened
+        manifest = bundle.manifest
+        self.signature = _signature(manifest.fields)
+        self.backend = manifest.backend
+        self.path = bundle.directory
         self._lock = threading.Lock()
-        count = int(threads or manifest.get("threads") or 1)
-        model_file = os.path.join(directory, str(manifest.get("model", "lib.so")))
-        if not os.path.isfile(model_file):
-            raise BundleError("%s is missing its model file %s" % (directory, os.path.basename(model_file)))
+        count = int(threads or manifest.threads)
+        model_file = os.path.join(self.path, manifest.model)
         self._engine: Any = None
         self.machine: Optional[VirtualMachine] = None
         if self.backend == "tvm":
-            self._load_tvm(model_file, manifest, count)
+            self._load_tvm(model_file, manifest.fields, count)
         else:
             from device_agent.engines import create
 
             self._engine = create(self.backend)
             self._engine.load(model_file, count)
 
-    def _load_tvm(self, library: str, manifest: Dict[str, Any], threads: int) -> None:
+    def _load_tvm(self, library: str, fields: Mapping[str, Any], threads: int) -> None:
         # Read by TVM when its thread pool starts, at the first parallel loop.
         os.environ.setdefault("TVM_NUM_THREADS", str(threads))
         ffi.load_runtime()
-        entries = manifest.get("parameters", [])
-        parameters = _Parameters(os.path.join(self.path, "params.bin"), entries)
-        kind = "cuda" if manifest.get("target", {}).get("kind") == "cuda" else "cpu"
+        parameters = _Parameters(os.path.join(self.path, PARAMETERS), fields.get("parameters", []))
+        kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
         self.machine = VirtualMachine(library, parameters.tensors, self.signature.inputs, kind)
 
     def run(self, inputs: Union[Mapping[str, Any], Sequence[Any]]) -> Dict[str, Any]:
@@ -281,19 +247,32 @@ class Model:
         return list(inputs)
 
 
-def load(path: Union[str, "os.PathLike[str]"], threads: Optional[int] = None) -> Model:
-    """Loads a bundle from its directory.
+def load(
+    path: Union[str, "os.PathLike[str]"],
+    threads: Optional[int] = None,
+    trust: str = "signed",
+    keys: Union[str, "os.PathLike[str]", None] = None,
+) -> Model:
+    """Loads a bundle from its directory, after every file of it has been checked.
+
+    A check reads the files once a boot and after a change; what was checked is remembered beside the keys.
 
     Args:
         path: the bundle.
         threads: threads it may use; by default those it was measured with. For the tvm backend the
             first bundle of a process decides, as does TVM_NUM_THREADS where it is set.
+        trust: "signed": only what a host signed that this device trusts; "unsigned": anybody's bundle, which
+            runs as this user, with a warning.
+        keys: file of the trusted keys; by default `trust.json` of this user's agent (or of EDGETLM_STORE).
 
     Raises:
-        BundleError: the bundle is damaged, incomplete or of another schema version.
+        BundleError: the bundle is damaged, incomplete, of another schema version, revoked, or not trusted.
         AgentError: its engine is not installed.
     """
-    return Model(os.path.abspath(os.fspath(path)), threads)
+    opened = open_bundle(os.path.abspath(os.fspath(path)), trust, os.fspath(keys) if keys else None)
+    if opened.warning:
+        warnings.warn(opened.warning, stacklevel=2)
+    return Model(opened, threads)
 
 
 class _Given(NamedTuple):

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from device_agent.contract.manifest import SCHEMA, content_digest
 from host.model import LengthRange, Signature, TensorSpec
-
-SCHEMA = "edgetlm.bundle/1"
 
 Backend = Literal["tvm", "onnxruntime", "litert"]
 BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
@@ -90,14 +89,20 @@ class Origin(_Part):
     content_hash: str
 
 
+class FilePart(_Part):
+    """A file of the bundle: its size in bytes and its SHA-256."""
+
+    size: int
+    sha256: str
+
+
 class Manifest(_Part):
     """Contents of manifest.json."""
 
     bundle_schema: str = Field(default=SCHEMA, alias="schema")
     name: str
     backend: Backend
-    content_hash: str
-    files: dict[str, str]
+    files: dict[str, FilePart]
     signature: SignaturePart
     origin: Origin
     model: str
@@ -113,6 +118,11 @@ class Manifest(_Part):
     reason: str = ""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    @property
+    def content_hash(self) -> str:
+        """A digest of what the bundle computes, which its figures do not change."""
+        return content_digest(self.model_dump(by_alias=True))
 
     def typed_signature(self) -> Signature:
         """The signature as the host's noun."""

@@ -46,14 +46,18 @@ class LoadedBundle:
     Args:
         path: bundle directory or zip.
         device: connected.
+        trust: "signed": the device has to trust the bundle's signer; "unsigned": anybody's will do.
+
+    Attributes:
+        warning: one line where the device does not trust the bundle's signer; else "".
 
     Raises:
         ModelFileError: there is no bundle.
-        BundleError: it is damaged.
+        BundleError: it is damaged, revoked, or not trusted by the device.
         EngineError: the device cannot run it.
     """
 
-    def __init__(self, path: Path, device: Device) -> None:
+    def __init__(self, path: Path, device: Device, trust: str = "signed") -> None:
         from host import bundle
 
         with ExitStack() as stack:
@@ -64,7 +68,8 @@ class LoadedBundle:
             self._session = stack.enter_context(
                 device.open_session(manifest.backend, threads=manifest.threads)
             )
-            self._session.load(bundle.runnable(directory, manifest))
+            self._session.load(directory, trust)
+            self.warning = self._session.warning
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -126,18 +131,19 @@ class Model(LoadedBundle):
     Args:
         path: bundle directory or zip.
         device: name of the device.
+        trust: see LoadedBundle.
 
     Raises:
         ModelFileError: there is no bundle.
-        BundleError: it is damaged.
+        BundleError: it is damaged, revoked, or not trusted by the device.
         EngineError: the device cannot run it.
     """
 
-    def __init__(self, path: Path, device: str) -> None:
+    def __init__(self, path: Path, device: str, trust: str = "signed") -> None:
         from host.transport import connect
 
         with ExitStack() as stack:
-            super().__init__(path, stack.enter_context(connect(device)))
+            super().__init__(path, stack.enter_context(connect(device)), trust)
             # The session ends before the connection.
             stack.push(self._stack)
             self._stack = stack.pop_all()

@@ -20,6 +20,8 @@ the native executor checks the same (`device_agent/native/executor/manifest.cc`)
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -32,6 +34,9 @@ BACKENDS = ("tvm", "onnxruntime", "litert")
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
 PARAMETERS = "params.bin"
+# What a bundle carries for people and checks; it decides nothing of what runs.
+BESIDE = ("golden.npz", "tasks.json")
+_CONTENT = ("backend", "model", "threads", "signature", "parameters", "target")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BOUNDS = LIMITS.bundle
@@ -74,6 +79,12 @@ class CheckedManifest(NamedTuple):
 def is_name(text: object) -> bool:
     """Whether a text can name a bundle, or a file in one: it names no other folder and hides nothing."""
     return isinstance(text, str) and len(text) <= _BOUNDS.name_characters and bool(_NAME.fullmatch(text))
+
+
+def as_name(text: str) -> str:
+    """The nearest name of a bundle to a text, such as the name of a model's file."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", text)[: _BOUNDS.name_characters]
+    return name if is_name(name) else ("_" + name.lstrip(".-"))[: _BOUNDS.name_characters]
 
 
 def is_digest(text: object) -> bool:
@@ -213,3 +224,14 @@ def _check_parameters(value: object, files: Dict[str, FileEntry], backend: str) 
         nbytes = _whole(fields.get("nbytes"), "the size of %s" % what, 0, whole.size)
         _need(nbytes == size, "%s has not the size of its shape" % what)
         _need(size <= whole.size - offset, "%s does not fit %s" % (what, PARAMETERS))
+
+
+def content_digest(fields: Dict[str, Any]) -> str:
+    """A digest of what a bundle computes, which its figures and explanations do not change.
+
+    Args:
+        fields: of a checked manifest.
+    """
+    content = {name: fields.get(name) for name in _CONTENT}
+    content["files"] = {name: entry for name, entry in fields["files"].items() if name not in BESIDE}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -17,7 +17,7 @@ import os
 import secrets
 import stat
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from device_agent.contract import strict_json
 from device_agent.contract.limits import LIMITS
@@ -239,6 +239,18 @@ class TrustStore:
             raise ContractError("%s cannot be written: %s" % (self.path, error.strerror)) from error
 
 
+def trusted_keys(keys: Any, revoked: Any) -> TrustedKeys:
+    """The two lists of the file, checked.
+
+    Raises:
+        ContractError: one of them is not as it must be.
+    """
+    return TrustedKeys(
+        tuple(TrustedKey(*_entry(one, "key")) for one in _entries(keys)),
+        tuple(Revocation(*_entry(one, "identity")) for one in _entries(revoked)),
+    )
+
+
 def _begins(key: str, digits: str) -> bool:
     return len(digits) >= _LEAST_DIGITS and key.startswith(digits)
 
@@ -247,19 +259,19 @@ def _parsed(data: bytes) -> TrustedKeys:
     fields = strict_json.parse(data, LIMITS.bundle.trust_bytes, FILE)
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         raise ContractError("not of the schema %s" % SCHEMA)
-    keys = tuple(TrustedKey(*_entry(one, "key")) for one in _entries(fields["keys"]))
-    revoked = tuple(Revocation(*_entry(one, "identity")) for one in _entries(fields["revoked"]))
-    return TrustedKeys(keys, revoked)
+    return trusted_keys(fields["keys"], fields["revoked"])
 
 
-def _entries(value: Any) -> List[Dict[str, Any]]:
+def _entries(value: Any) -> List[Any]:
     if not isinstance(value, list) or len(value) > LIMITS.bundle.trust_entries:
         raise ContractError("a list is none, or too long")
     return value
 
 
-def _entry(fields: Dict[str, Any], first: str) -> Tuple[str, str, str]:
-    identity, name, since = fields[first], fields["name"], fields["since"]
+def _entry(fields: Any, first: str) -> Tuple[str, str, str]:
+    if not isinstance(fields, dict):
+        raise ContractError("an entry is not an object")
+    identity, name, since = fields.get(first), fields.get("name"), fields.get("since")
     if not is_key(identity) or not is_signer(name) or not is_signer(since):
         raise ContractError("an entry is not of a key")
-    return identity, name, since
+    return str(identity), str(name), str(since)

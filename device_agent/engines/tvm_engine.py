@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from device_agent import ffi, runtime
 from device_agent.engines import check_count, fails
+from device_agent.trust import OpenedBundle
 from device_agent.wire import AgentError, TensorData, tensor_bytes
 
 # Calls of the machine's own that compute nothing that a model's author would recognise.
@@ -21,15 +22,19 @@ class TvmEngine:
         self._result: Any = None
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
-        """See Engine; `path` is the bundle's directory."""
+        """Refuses: what TVM runs comes in a bundle; see load_bundle."""
+        raise AgentError("bad_request", "%s is not a bundle, and tvm loads nothing else" % path)
+
+    def load_bundle(self, opened: OpenedBundle, threads: int) -> Dict[str, Any]:
+        """Loads a bundle that was checked; returns its signature.
+
+        Raises:
+            AgentError: it is of another backend, or TVM cannot load it.
+        """
         try:
-            self._model = runtime.Model(path, threads)
+            self._model = runtime.Model(opened, threads)
         except (RuntimeError, OSError) as error:  # tvm_ffi's errors derive from RuntimeError
-            raise fails("tvm cannot load", path, error) from error
-        if self._model.machine is None:
-            raise AgentError(
-                "bad_request", "%s is a bundle of backend %s, not tvm" % (path, self._model.backend)
-            )
+            raise fails("tvm cannot load", opened.bundle.directory, error) from error
         signature = self._model.signature
         return {
             "inputs": [info._asdict() for info in signature.inputs],

@@ -174,7 +174,7 @@ class SimulatedExecutor(executor.Executor):
         meter = Meter(machine, power_meter.PowerMeter(machine, sensor, self._world.sleep), threads)
         name = str(specification["engine"])
         engine = SimulatedEngine(engines.create(name), name, self._world)
-        self._commands = executor.Commands(engine, meter, threads)
+        self._commands = executor.Commands(name, engine, meter, threads, str(specification["trust_file"]))
 
     def _register_rpc(self, machine: Machine, threads: int) -> None:
         super()._register_rpc(SimulatedMachine(self._root, self._world), threads)

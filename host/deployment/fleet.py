@@ -181,7 +181,7 @@ def _installed(name: str, board: str, path: Path, wait_s: float) -> Installed:
             directory = bundle.unpacked(path, Path(scratch))
             manifest = bundle.load(directory)
             with device.open_session(manifest.backend, threads=manifest.threads) as session:
-                session.load(bundle.runnable(directory, manifest))
+                session.load(directory)
                 golden = bundle.golden_cases(directory, manifest)
                 verdict, _ = verify(session, manifest.typed_signature(), golden)
                 if not verdict.passed:

@@ -81,7 +81,7 @@ def _profile_bundle(
     signature = _measured_at(path, manifest.typed_signature(), lengths)
     with connect(device_name) as device:
         used = profile_of(device, threads or manifest.threads)
-        entrant = Entrant(manifest.backend, bundle.runnable(directory, manifest), installable=True)
+        entrant = Entrant(manifest.backend, directory, installable=True)
         golden = bundle.golden_cases(directory, manifest)
         inputs = inputs_to_measure(signature, golden)
         rounds = DeployOptions(model=path).rounds

@@ -9,7 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from device_agent.contract.manifest import ContractError
+from device_agent.contract.text import printable
+from device_agent.contract.trust import TrustedKeys, trusted_keys
 from host.errors import BundleError, DeviceBusy, DeviceError
+from host.keys import HostKey, host_key
 from host.transport.session import Session
 from host.transport.wire import Connection, DisconnectedError, Stream, dial_loopback
 from targets import MachineDescription
@@ -234,6 +238,43 @@ class Device:
         """
         return str(self.request("bundle.rollback", name=name)["version"])
 
+    def enrol(self, key: HostKey) -> bool:
+        """Have the device trust this host's bundles, unless its key was revoked there.
+
+        Returns:
+            Whether they are trusted.
+        """
+        return bool(self.request("keys.enrol", key=key.public, name=key.name)["trusted"])
+
+    def keys(self) -> TrustedKeys:
+        """Whose bundles the device runs, and what it refuses.
+
+        Raises:
+            BundleError: the device's file of keys is damaged.
+            DeviceError: the answer is none.
+        """
+        reply = self.request("keys.list")
+        try:
+            return trusted_keys(reply.get("keys"), reply.get("revoked"))
+        except ContractError as error:
+            raise DeviceError(f"{self.name}: its list of keys cannot be read: {error}") from error
+
+    def trust_key(self, key: str, name: str) -> None:
+        """Have the device trust a key, whatever was revoked before.
+
+        Raises:
+            BundleError: it is no key.
+        """
+        self.request("keys.trust", key=key, name=name)
+
+    def revoke(self, identity: str) -> str:
+        """Have the device refuse a key or a version of a bundle; returns its name.
+
+        Raises:
+            BundleError: the device knows nothing, or several things, of this name.
+        """
+        return printable(self.request("keys.revoke", identity=identity)["revoked"]["name"])
+
     def remove(self, name: str) -> None:
         """Remove a bundle with all its versions.
 
@@ -330,6 +371,21 @@ class Device:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def enrolled(device: Device) -> Device:
+    """A device whose agent this host started for itself: it trusts this host's bundles.
+
+    Raises:
+        UserError: this host's key cannot be used.
+        DeviceError: the device went away.
+    """
+    try:
+        device.enrol(host_key())
+    except BaseException:
+        device.close()
+        raise
+    return device
 
 
 def _file_hash(path: Path) -> str:

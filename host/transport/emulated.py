@@ -18,7 +18,7 @@ from host.devices import DeviceEntry
 from host.emulation.user import UserDevice
 from host.errors import DeviceError, EdgeError, EngineError
 from host.payload import PayloadError, payload_for
-from host.transport.device import Device, OnThisMachine
+from host.transport.device import Device, OnThisMachine, enrolled
 from host.transport.wire import Connection
 from targets import MachineDescription, board_for
 
@@ -186,7 +186,7 @@ def connect_emulated(entry: DeviceEntry) -> Device:
         raise
     # A device that nobody closed is dropped, at the latest when the interpreter ends.
     weakref.finalize(connection, agent.stop)
-    return Device(entry.name, connection, False, agent, board=entry.board)
+    return enrolled(Device(entry.name, connection, False, agent, board=entry.board))
 
 
 def _again(entry: DeviceEntry) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from host.devices import DeviceEntry, Registry
 from host.devices.install import Installer
 from host.errors import DeviceError, UserError
+from host.keys import host_key
 from host.transport.ssh import SshAgent, connect_ssh, link_to, required_board
 from targets import Board, MachineDescription, board_names
 
@@ -74,6 +75,8 @@ def install_agent(
         agent = device.agent
         assert isinstance(agent, SshAgent)
         agent.use(installer)
+        # Whoever adds a board wants to deploy to it; a key that was revoked there stays so.
+        device.enrol(host_key())
         machine = device.describe()
         board = required_board(entry.name, machine)
         agent.provide("tvm", device.describe)

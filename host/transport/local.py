@@ -18,7 +18,7 @@ from pathlib import Path
 
 from host.errors import DeviceError, DeviceFull, EdgeError
 from host.places import data_root
-from host.transport.device import Device, OnThisMachine
+from host.transport.device import Device, OnThisMachine, enrolled
 from host.transport.wire import Connection
 
 _START_S = 30.0
@@ -161,4 +161,4 @@ def connect_local(
         raise
     # A device that nobody closed is dropped, at the latest when the interpreter ends.
     weakref.finalize(connection, agent.stop)
-    return Device("local", connection, share_files, agent)
+    return enrolled(Device("local", connection, share_files, agent))

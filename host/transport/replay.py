@@ -16,7 +16,7 @@ from pathlib import Path
 
 from host.emulation.scenario import read_scenario, write_system
 from host.errors import DeviceError, EdgeError
-from host.transport.device import Device
+from host.transport.device import Device, enrolled
 from host.transport.local import LocalAgent, default_store
 from host.transport.wire import Connection
 
@@ -88,4 +88,4 @@ def connect_replay(path: Path) -> Device:
         agent.stop()
         raise
     weakref.finalize(connection, agent.stop)
-    return Device(name, connection, True, agent)
+    return enrolled(Device(name, connection, True, agent))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from device_agent.contract.text import printable
 from host.errors import DeviceError, EngineError, MeasureError, SessionLost
 from host.model import Energy, Measurement
 from host.transport.wire import Connection, DisconnectedError, pack, unpack
@@ -64,11 +65,13 @@ class Session:
     Attributes:
         engine: its name.
         threads: that it may use.
+        warning: one line where the loaded bundle's signer is not trusted by the device; else "".
     """
 
     def __init__(self, device: Device, engine: str, threads: int, contact: Mapping[str, Any]) -> None:
         self.engine = engine
         self.threads = threads
+        self.warning = ""
         self._device = device
         self._name = str(contact["session"])
         self._contact = dict(contact)
@@ -92,22 +95,27 @@ class Session:
         """Secret of the present executor."""
         return str(self._contact["key"])
 
-    def load(self, path: Path | str) -> dict[str, Any]:
-        """Load a model: a bundle's directory for tvm, a model file for other engines.
+    def load(self, path: Path | str, trust: str = "signed") -> dict[str, Any]:
+        """Load a model: a bundle's directory, or a model file for engines other than tvm.
+
+        Args:
+            path: of the bundle or the file.
+            trust: "signed": the device has to trust the signer of the bundle; "unsigned": anybody's will do.
 
         Returns:
             The signature as the engine knows it: `inputs` and `outputs` with `name`, `shape`, `dtype`.
 
         Raises:
             EngineError: the engine cannot load it.
-            BundleError: the bundle is damaged.
+            BundleError: the bundle is damaged, revoked, or not trusted by the device.
             SessionLost: the executor died of it.
         """
         path = Path(path).absolute()
         if not path.exists():
             raise EngineError(f"{path} does not exist; compile or export the model first")
         where = str(path) if self._device.shares_files else self._place(path)
-        reply, _ = self._command({"command": "load", "path": where})
+        reply, _ = self._command({"command": "load", "path": where, "trust": trust})
+        self.warning = printable(reply.get("warning") or "")
         return dict(reply["signature"] or {})
 
     def _place(self, path: Path) -> str:

@@ -44,7 +44,8 @@ def engine():
 @pytest.fixture
 def commands(engine, tmp_path):
     machine = Machine(str(tmp_path))
-    return Commands(engine, Meter(machine, PowerMeter(machine, NoSensor("none")), 3), 3)
+    meter = Meter(machine, PowerMeter(machine, NoSensor("none")), 3)
+    return Commands("doubler", engine, meter, 3, str(tmp_path / "trust.json"))
 
 
 def ask(commands, command, blob=b"", **fields):

@@ -29,7 +29,7 @@ def sessions_of(folder):
 
 
 def terms(program):
-    return Terms("tvm", 1, 60.0, 0, [sys.executable, "-c", program], "", [])
+    return Terms("tvm", 1, 60.0, 0, [sys.executable, "-c", program], "", [], "")
 
 
 class Watched:
@@ -143,7 +143,7 @@ def test_work_and_rest_are_heard(watched, tmp_path):
 
 def test_a_command_that_cannot_be_started_ends_nothing(watched, tmp_path):
     for command in ("/nowhere/python", "nul\0in it"):
-        wrong = Terms("tvm", 1, 60.0, 0, [command], "", [])
+        wrong = Terms("tvm", 1, 60.0, 0, [command], "", [], "")
         with pytest.raises(AgentError, match="cannot start"):
             watched.sessions.open(OWNER, wrong)
     contact = watched.sessions.open(OWNER, terms(ANNOUNCE % str(tmp_path / "go")))

@@ -1,0 +1,43 @@
+"""A bundle: a directory (or a zip of one) with everything that a device needs to run one model.
+
+    manifest.json   what it is: schema version, size and hash of every file, signature, parameters, figures
+    manifest.sig    who made it: signature of the manifest by the host's key
+    lib.so          compiled model (backend tvm)
+    params.bin      its parameters, each at a 64-byte boundary (backend tvm)
+    model.*         the model file itself (backends onnxruntime and litert)
+    golden.npz      golden cases: `caseN_inputI` and `caseN_outputI`, `caseN_spread` where the model has one
+    tasks.json      the kernels' unscheduled functions and what they were made for (backend tvm)
+
+Nothing else may lie in it. What must hold of it is in `device_agent.contract`, for the host and the device.
+"""
+
+from __future__ import annotations
+
+from host.bundle.reading import TASKS, golden_cases, load, read_manifest, runnable_bytes, unpacked
+from host.bundle.writing import (
+    ALIGNMENT,
+    file_hash,
+    pack,
+    update,
+    write_engine,
+    write_tvm,
+    write_variant,
+    writing,
+)
+
+__all__ = [
+    "ALIGNMENT",
+    "TASKS",
+    "file_hash",
+    "golden_cases",
+    "load",
+    "pack",
+    "read_manifest",
+    "runnable_bytes",
+    "unpacked",
+    "update",
+    "write_engine",
+    "write_tvm",
+    "write_variant",
+    "writing",
+]
