@@ -73,7 +73,9 @@ def unpacked(path: Path, scratch: Path) -> Path:
     if not path.exists():
         raise ModelFileError(f"{path}: no such file or directory")
     # Never named by what the archive says.
-    target = Path(tempfile.mkdtemp(prefix="bundle-", dir=scratch))
+    with writing(scratch):
+        scratch.mkdir(parents=True, exist_ok=True)
+        target = Path(tempfile.mkdtemp(prefix="bundle-", dir=scratch))
     try:
         with writing(target), _opened(path) as archive:
             _, files = _check_members(archive, path)

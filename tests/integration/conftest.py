@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.signing import trust
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +22,14 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("EDGETLM_STORE", str(home / "store"))
     monkeypatch.chdir(work)
+
+
+@pytest.fixture
+def trusted_here(own_places: None) -> Path:
+    """The file of keys that applications of this machine go by, with the tests' own key in it."""
+    path = Path(os.environ["EDGETLM_STORE"], "trust.json")
+    trust(path)
+    return path
 
 
 @pytest.fixture(autouse=True)

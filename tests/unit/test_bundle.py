@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from host import bundle
 from host.errors import BundleError, ModelFileError
 from host.manifest import Backend, Draft, Origin, signature_part
 from host.model import GoldenCase, Signature, TensorSpec
+from tests.signing import entry as file_entry
+from tests.signing import reseal, sign
 
 SIGNATURE = Signature((TensorSpec("x", (2, 3), "float32"),), (TensorSpec("y", (2,), "int64"),))
 PARAMETERS = (
@@ -79,22 +83,43 @@ def test_a_missing_file_is_found(made: Path) -> None:
         bundle.load(made)
 
 
-@pytest.mark.parametrize("name", ["../lib.so", "/etc/passwd", "sub/lib.so", ".."])
+@pytest.mark.parametrize("name", ["../lib.so", "/etc/passwd", "sub/lib.so", "..", ".x", "", "x\n", "a\\b"])
 def test_a_manifest_cannot_name_files_outside(made: Path, name: str) -> None:
-    raw = json.loads((made / "manifest.json").read_text())
-    raw["files"][name] = "0" * 64
-    (made / "manifest.json").write_text(json.dumps(raw))
-    with pytest.raises(BundleError, match="outside the bundle"):
+    files = json.loads((made / "manifest.json").read_text())["files"]
+    reseal(made, files={**files, name: {"size": 0, "sha256": "0" * 64}})
+    with pytest.raises(BundleError, match="outside of the bundle"):
+        bundle.load(made)
+
+
+@pytest.mark.parametrize("name", ["/tmp/elsewhere", "../../elsewhere", "..", "a/b", "", "x\n", "\x1b[31m"])
+def test_a_manifest_cannot_name_the_bundle_anything_but_a_name(made: Path, name: str) -> None:
+    reseal(made, name=name)
+    with pytest.raises(BundleError, match="its name is not made of letters"):
+        bundle.load(made)
+
+
+def test_a_changed_manifest_needs_another_signature(made: Path) -> None:
+    text = (made / "manifest.json").read_text()
+    (made / "manifest.json").write_text(text.replace("deploy net", "deploy not"))
+    with pytest.raises(BundleError, match="its signature is not that of its manifest"):
+        bundle.load(made)
+
+
+def test_what_no_manifest_names_is_refused(made: Path) -> None:
+    (made / "authorized_keys").write_text("x")
+    with pytest.raises(BundleError, match="holds authorized_keys, which its manifest does not name"):
         bundle.load(made)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": "edgetlm.bundle/9"}', "has bundle schema 'edgetlm.bundle/9'"),
-        ('{"schema": "edgetlm.bundle/1"}', "manifest.json is damaged"),
-        ("{", "manifest.json is damaged"),
-        ("[]", "has bundle schema None"),
+        ('{"schema": "edgetlm.bundle/9"}', r"it has the schema edgetlm\.bundle/9, this version reads"),
+        ('{"schema": "edgetlm.bundle/2"}', "its name is not made of letters"),
+        ("{", "is not valid JSON"),
+        ("[]", "it has the schema None"),
+        ("[" * 100_000, "is not valid JSON"),
+        ('{"schema": NaN}', "is not valid JSON"),
     ],
 )
 def test_a_foreign_manifest_is_refused_in_one_line(made: Path, text: str, message: str) -> None:
@@ -131,6 +156,103 @@ def test_a_damaged_zip_is_found(made: Path, tmp_path: Path) -> None:
         bundle.load(archive)
 
 
+@pytest.mark.parametrize("place", ["/tmp/edgetlm-elsewhere", "../../../elsewhere", "elsewhere/.."])
+def test_a_zip_writes_where_it_is_told_to_and_nowhere_else(made: Path, tmp_path: Path, place: str) -> None:
+    (made / "authorized_keys").write_text("ssh-ed25519 AAAA")
+    files = json.loads((made / "manifest.json").read_text())["files"]
+    reseal(made, name=place, files={**files, "authorized_keys": file_entry(b"ssh-ed25519 AAAA")})
+    bundle.pack(made, tmp_path / "net.zip")
+    scratch = tmp_path / "deep" / "scratch"
+    scratch.mkdir(parents=True)
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(BundleError, match="its name is not made of letters"):
+        bundle.unpacked(tmp_path / "net.zip", scratch)
+    assert set(tmp_path.rglob("*")) == before
+    assert not Path("/tmp/edgetlm-elsewhere").exists()
+
+
+def test_a_zip_is_unpacked_under_a_name_of_ours(made: Path, tmp_path: Path) -> None:
+    bundle.pack(made, tmp_path / "net.zip")
+    unpacked = bundle.unpacked(tmp_path / "net.zip", tmp_path)
+    assert unpacked.parent == tmp_path and unpacked.name != "net"
+
+
+def zip_of(archive: Path, entries: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(archive, "w", compression) as out:
+        for name, content in entries.items():
+            out.writestr(name, content)
+    return archive
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "sub/x", "extra.so"])
+def test_a_zip_holds_nothing_but_the_bundle(made: Path, tmp_path: Path, name: str) -> None:
+    entries = {file.name: file.read_bytes() for file in made.iterdir()}
+    archive = zip_of(tmp_path / "net.zip", {**entries, name: b"x"})
+    for read in (bundle.load, bundle.runnable_bytes, lambda path: bundle.unpacked(path, tmp_path)):
+        with pytest.raises(BundleError, match="which its manifest does not name"):
+            read(archive)
+
+
+def test_a_zip_that_unpacks_to_much_more_is_refused_before_it_is(made: Path, tmp_path: Path) -> None:
+    entries = {file.name: file.read_bytes() for file in made.iterdir()}
+    swollen = bytes(300 << 20)
+    fields = json.loads(entries["manifest.json"])
+    fields["files"]["golden.npz"] = file_entry(swollen)
+    folder = tmp_path / "again"
+    folder.mkdir()
+    sign(folder, json.dumps(fields).encode())
+    entries |= {file.name: file.read_bytes() for file in folder.iterdir()}
+    archive = zip_of(tmp_path / "net.zip", {**entries, "golden.npz": swollen})
+    assert archive.stat().st_size < 1 << 20
+    with pytest.raises(BundleError, match=r"unpack to 3145.*more than 100 times as much"):
+        bundle.unpacked(archive, tmp_path)
+
+
+def test_a_manifest_that_swells_is_not_read_whole(made: Path, tmp_path: Path) -> None:
+    entries = {file.name: file.read_bytes() for file in made.iterdir()}
+    archive = zip_of(tmp_path / "net.zip", {**entries, "manifest.json": b" " * (64 << 20)})
+    with pytest.raises(BundleError, match=r"manifest\.json has more than 16777216 bytes"):
+        bundle.load(archive)
+
+
+def test_a_member_that_is_longer_than_it_says_is_found(made: Path, tmp_path: Path) -> None:
+    entries = {file.name: file.read_bytes() for file in made.iterdir()}
+    archive = zip_of(tmp_path / "net.zip", {**entries, "lib.so": entries["lib.so"] + b"more"})
+    with pytest.raises(BundleError, match=r"lib\.so does not match the hash"):
+        bundle.unpacked(archive, tmp_path)
+
+
+@given(st.integers(0, 2**32), st.binary(min_size=1, max_size=8))
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_zip_with_other_bytes_is_refused_or_the_same(
+    made: Path, tmp_path: Path, place: int, content: bytes
+) -> None:
+    archive = tmp_path / "net.zip"
+    if not archive.exists():
+        bundle.pack(made, archive)
+    data = bytearray(archive.read_bytes())
+    start = place % len(data)
+    data[start : start + len(content)] = content
+    changed = tmp_path / "changed.zip"
+    changed.write_bytes(bytes(data))
+    try:
+        found = bundle.load(changed)
+    except (BundleError, ModelFileError) as error:
+        assert "\n" not in str(error)
+    else:
+        assert found == bundle.load(made)
+
+
+def test_compressed_golden_cases_are_refused(made: Path) -> None:
+    with np.load(made / "golden.npz") as arrays:
+        np.savez_compressed(made / "golden.npz", **dict(arrays))
+    files = json.loads((made / "manifest.json").read_text())["files"]
+    reseal(made, files={**files, "golden.npz": file_entry((made / "golden.npz").read_bytes())})
+    manifest = bundle.load(made)
+    with pytest.raises(BundleError, match=r"golden cases cannot be read \(they are compressed\)"):
+        bundle.golden_cases(made, manifest)
+
+
 def test_the_content_hash_covers_the_model_and_not_the_figures(made: Path, tmp_path: Path) -> None:
     before = bundle.load(made)
     after = bundle.update(made, before, measured={"latency_ms": 3})
@@ -147,7 +269,7 @@ def test_an_engine_bundle_holds_the_model_file(tmp_path: Path) -> None:
     model.write_bytes(b"onnx bytes")
     manifest = bundle.write_engine(tmp_path / "bundle", draft("onnxruntime"), model, GOLDEN)
     assert bundle.load(tmp_path / "bundle") == manifest
-    assert bundle.runnable(tmp_path / "bundle", manifest).read_bytes() == b"onnx bytes"
+    assert (tmp_path / "bundle" / manifest.model).read_bytes() == b"onnx bytes"
     assert manifest.parameters == ()
 
 

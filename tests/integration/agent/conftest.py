@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import pytest
 
 from host.transport.local import connect_local
 from tests.integration.agent.service import Service
+from tests.signing import seal
 
 FAULTS = """
 #include <stdlib.h>
@@ -94,27 +93,13 @@ def tensor(name, shape, dtype="float32"):
 
 
 def write_manifest(folder: Path) -> None:
-    """The manifest of the files that lie in `folder`."""
-    files = {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted(folder.iterdir())
-        if file.name != "manifest.json"
+    """The manifest of the files that lie in `folder`, signed by the tests."""
+    signature = {
+        "inputs": [tensor("x", (4, 64)), tensor("unused", (1,), "int64")],
+        "outputs": [tensor("z", (4, 32)), tensor("s", (4,))],
     }
-    manifest = {
-        "schema": "edgetlm.bundle/1",
-        "name": "small",
-        "backend": "tvm",
-        "model": "lib.so",
-        "content_hash": hashlib.sha256(json.dumps(files).encode()).hexdigest(),
-        "files": files,
-        "threads": 1,
-        "signature": {
-            "inputs": [tensor("x", (4, 64)), tensor("unused", (1,), "int64")],
-            "outputs": [tensor("z", (4, 32)), tensor("s", (4,))],
-        },
-        "parameters": [{"offset": 0, "nbytes": 64 * 32 * 4, "shape": [64, 32], "dtype": "float32"}],
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    parameters = [{"offset": 0, "nbytes": 64 * 32 * 4, "shape": [64, 32], "dtype": "float32"}]
+    seal(folder, signature=signature, parameters=parameters)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from host.measure.paired import compare
 from host.transport import connect
 from host.transport.local import connect_local
 from host.transport.wire import Connection
-from tests.integration.agent.conftest import resident_mb, write_bundle
+from tests.integration.agent.conftest import resident_mb, write_bundle, write_manifest
 
 MATMUL = [((4, 64), "float32"), ((64, 32), "float32"), ((4, 32), "float32")]
 ONE = [((4,), "float32")]
@@ -256,14 +256,15 @@ def test_rpc_cannot_leave_its_folder(session, tmp_path):
     ("damage", "message"),
     [
         (lambda folder: (folder / "manifest.json").unlink(), "no manifest.json"),
-        (lambda folder: (folder / "manifest.json").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "is damaged|schema None"),
         (
             lambda folder: (folder / "manifest.json").write_text('{"schema": "edgetlm.bundle/9"}'),
             "edgetlm.bundle/9",
         ),
-        (lambda folder: (folder / "lib.so").unlink(), "missing its model file"),
-        (lambda folder: (folder / "params.bin").write_bytes(b"short"), "does not fit"),
-        (lambda folder: (folder / "params.bin").write_bytes(b""), "cannot be mapped"),
+        (lambda folder: (folder / "lib.so").unlink(), r"it lacks lib\.so"),
+        (lambda folder: (folder / "params.bin").write_bytes(b"short"), r"params\.bin does not match"),
+        (lambda folder: (folder / "params.bin").write_bytes(b""), r"params\.bin does not match"),
+        (lambda folder: (folder / "manifest.sig").unlink(), "it is not signed"),
     ],
 )
 def test_damaged_bundles_are_named(device, bundle, tmp_path, damage, message):
@@ -282,6 +283,7 @@ def test_a_library_that_is_none_is_an_error_of_the_engine(device, bundle, tmp_pa
     folder = tmp_path / "damaged"
     shutil.copytree(bundle, folder)
     (folder / "lib.so").write_bytes(b"\x7fELF nothing")
+    write_manifest(folder)
     with device.open_session("tvm") as session, pytest.raises(EngineError, match="tvm cannot load"):
         session.load(folder)
 
