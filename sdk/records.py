@@ -37,6 +37,7 @@ class Taken:
         new, found: records of ours that are new, and all that the file holds.
         new_foreign, found_foreign: the same of other programs.
         left_out: numbers of records that were not taken, by reason.
+        refused: of records that say what no measurement says, one line; "" where there are none.
     """
 
     new: int
@@ -44,6 +45,7 @@ class Taken:
     new_foreign: int
     found_foreign: int
     left_out: Mapping[str, int]
+    refused: str = ""
 
 
 def open_store(records: str, must_exist: bool = False) -> RecordStore:
@@ -137,23 +139,23 @@ def export_metaschedule(store: RecordStore, tasks: ModelTasks, folder: Path) -> 
 
 
 def import_lines(store: RecordStore, path: Path) -> Taken:
-    """Add the records of a file of JSON lines.
+    """Add the records of a file of JSON lines, but those that say what no measurement says.
 
     Raises:
         EdgeError: a line is damaged; nothing is added.
     """
-    from host.records.lines import read_lines
+    from host.records.lines import Refused, read_lines
 
-    found = 0
+    found, refused = 0, Refused()
 
     def counted() -> Iterator[Record]:
         nonlocal found
-        for record in read_lines(path):
+        for record in read_lines(path, refused):
             found += 1
             yield record
 
     new = store.append(counted())
-    return Taken(new, found, 0, 0, {})
+    return Taken(new, found, 0, 0, {}, str(refused))
 
 
 def import_metaschedule(store: RecordStore, tasks: ModelTasks | None, folder: Path) -> Taken:
@@ -174,4 +176,4 @@ def import_metaschedule(store: RecordStore, tasks: ModelTasks | None, folder: Pa
     found = import_database(folder, spaces, profile, workload_hash)
     new = store.append(found.records)
     new_foreign = store.append_foreign(found.foreign)
-    return Taken(new, len(found.records), new_foreign, len(found.foreign), found.left_out)
+    return Taken(new, len(found.records), new_foreign, len(found.foreign), found.left_out, found.refused)

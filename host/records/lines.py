@@ -4,9 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import EdgeError, UserError
-from host.records.record import Record, line_of, record_of
+from host.records.checks import Implausible
+from host.records.record import Record, line_of, record_from_elsewhere
+
+
+class Refused:
+    """Records of a file that say what no measurement says: how many, and the first with its reason."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first = ""
+
+    def add(self, number: int, reason: object) -> None:
+        """One more."""
+        self.count += 1
+        self._first = self._first or f"line {number}: {printable(reason, 200)}"
+
+    def __str__(self) -> str:
+        """One line, "" where there is none."""
+        if not self.count:
+            return ""
+        many = "1 record says" if self.count == 1 else f"{self.count} records say"
+        return f"{many} what no measurement says (the first is {self._first})"
 
 
 def write_lines(records: Iterable[Record], path: Path) -> int:
@@ -25,21 +49,52 @@ def write_lines(records: Iterable[Record], path: Path) -> int:
     return count
 
 
-def read_lines(path: Path) -> Iterator[Record]:
+def read_lines(path: Path, refused: Refused) -> Iterator[Record]:
     """The records of a file.
+
+    Args:
+        path: of the file.
+        refused: told of the records that are left out.
 
     Raises:
         UserError: there is no such file.
-        EdgeError: a line is no record; the message has its number.
+        EdgeError: a line is no record, or every record is left out; the message has its number.
     """
+    found = False
     if not path.is_file():
         raise UserError(f"{path}: no such file; give one that sdk records export wrote")
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in bounded_lines(file):
             try:
-                record = record_of(line.decode("utf-8"))
+                if line is None:
+                    raise ValueError(f"longer than {LIMITS.records.line_bytes} bytes")
+                record = record_from_elsewhere(line)
+            except Implausible as error:
+                refused.add(number, error)
+                continue
             except ValueError as error:
+                reason = printable(error, 200)
                 raise EdgeError(
-                    f"{path}, line {number} is no record ({error}): nothing was imported"
+                    f"{path}, line {number} is no record ({reason}): nothing was imported"
                 ) from error
+            found = True
             yield record
+    if refused.count and not found:
+        raise EdgeError(f"{path}: {refused}: nothing was imported")
+
+
+def bounded_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Lines with their numbers; None in place of one that is too long, which is never in memory whole.
+
+    Raises:
+        UserError: there are more lines than a file has.
+    """
+    number = 0
+    while line := file.readline(LIMITS.records.line_bytes + 1):
+        number += 1
+        if number > LIMITS.records.file_lines:
+            raise UserError(f"{file.name}: more than {LIMITS.records.file_lines} lines; import it in parts")
+        whole = len(line) <= LIMITS.records.line_bytes
+        while not line.endswith(b"\n") and (rest := file.readline(LIMITS.records.line_bytes)):
+            line, whole = rest, False
+        yield number, line if whole else None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import shutil
 import tempfile
 import zlib
@@ -29,9 +30,14 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import meta_schedule as ms
 
+from device_agent.contract import strict_json
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import EdgeError, ScheduleError, UserError
 from host.model import Candidate, Task
+from host.records.checks import Implausible, check_foreign, is_time
 from host.records.foreign import ForeignRecord
+from host.records.lines import Refused, bounded_lines
 from host.records.record import Record, content_of, key_of, record_of
 
 WORKLOADS = "database_workload.json"
@@ -42,7 +48,7 @@ _FAILED_FROM_S = 1e9
 _MARK = "edgetlm.record"
 # Attributes that name a function or tell about it, and are no part of the task.
 _NAMES = ("global_symbol", "estimated_flops")
-_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
+_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, RecursionError)
 
 
 class Space(Protocol):
@@ -83,11 +89,13 @@ class Imported:
         records: ours.
         foreign: those of other programs.
         left_out: numbers of records of ours that cannot be taken, by reason.
+        refused: of records whose times no program has, one line; "" where there are none.
     """
 
     records: tuple[Record, ...]
     foreign: tuple[ForeignRecord, ...]
     left_out: Mapping[str, int]
+    refused: str = ""
 
 
 def export_database(
@@ -155,7 +163,8 @@ def import_database(
     records: list[Record] = []
     foreign: list[ForeignRecord] = []
     left_out = Counter[str]()
-    for workload, content, made in _tuning_records(folder, workloads):
+    refused = Refused()
+    for workload, content, made in _tuning_records(folder, workloads, refused):
         try:
             record = _own(made, spaces, profile)
         except ScheduleError as error:
@@ -165,7 +174,9 @@ def import_database(
             foreign.append(ForeignRecord(workload.task, workload.line, content, _median(made)))
         else:
             records.append(record)
-    return Imported(tuple(records), tuple(foreign), left_out)
+    if refused.count and not (records or foreign or left_out):
+        raise EdgeError(f"{folder / RECORDS}: {refused}: nothing was imported")
+    return Imported(tuple(records), tuple(foreign), left_out, str(refused))
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,10 +278,11 @@ def _own(made: Any, spaces: Mapping[str, Space], profile: Mapping[str, Any]) -> 
     if mark is None:
         return None
     try:
-        content = json.loads(zlib.decompress(base64.b64decode(mark, validate=True)))
+        content = strict_json.parse(_unpacked(mark), LIMITS.records.line_bytes, "the mark")
         of_profile, content["profile"] = content["profile"], dict(profile)
         content["measurement"]["times_s"] = [] if content["failure"] else _seconds(made)
         record = record_of(json.dumps(content))
+        check_foreign(record)
     except (ValueError, LookupError, TypeError, zlib.error):
         return None
     space = _space_for(record, spaces)
@@ -278,6 +290,19 @@ def _own(made: Any, spaces: Mapping[str, Space], profile: Mapping[str, Any]) -> 
         raise ScheduleError("of another device or number of threads")
     trace = _marked(space, record.candidate, mark).trace
     return record if tvm_ffi.structural_equal(trace.as_json(), made.trace.as_json()) else None
+
+
+def _unpacked(mark: str) -> bytes:
+    """The content of a mark; a few bytes of it may stand for gigabytes.
+
+    Raises:
+        ValueError: it is longer than a record.
+    """
+    stream = zlib.decompressobj()
+    data = stream.decompress(base64.b64decode(mark, validate=True), LIMITS.records.line_bytes)
+    if not stream.eof:
+        raise ValueError("the mark is longer than a record, or cut off")
+    return data
 
 
 def _mark_in(trace: Any) -> str | None:
@@ -305,36 +330,52 @@ def _nameless(workload: Any) -> tirx.PrimFunc:
 
 
 def _workloads(folder: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in _numbered(folder / WORKLOADS):
-        try:
-            made = ms.database.Workload.from_json(json.loads(line))
-            _nameless(made)
-        except _ERRORS as error:
-            raise _damaged(folder / WORKLOADS, number, error) from error
-        yield line, made
-
-
-def _tuning_records(folder: Path, workloads: list[_Workload]) -> Iterator[tuple[_Workload, str, Any]]:
-    for number, line in _numbered(folder / RECORDS):
-        try:
-            index, content = json.loads(line)
-            if not 0 <= index < len(workloads):
-                raise ValueError(f"there is no task {index}")
-            made = ms.database.TuningRecord.from_json(content, workloads[index].made)
-        except _ERRORS as error:
-            raise _damaged(folder / RECORDS, number, error) from error
-        yield workloads[index], json.dumps(content), made
-
-
-def _numbered(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with (folder / WORKLOADS).open("rb") as file:
+        for number, line in bounded_lines(file):
             try:
-                yield number, line.decode("utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise _damaged(path, number, error) from error
+                made = ms.database.Workload.from_json(_parsed(line))
+                _nameless(made)
+            except _ERRORS as error:
+                raise _damaged(folder / WORKLOADS, number, error) from error
+            yield (line or b"").decode().strip(), made
+
+
+def _tuning_records(
+    folder: Path, workloads: list[_Workload], refused: Refused
+) -> Iterator[tuple[_Workload, str, Any]]:
+    with (folder / RECORDS).open("rb") as file:
+        for number, line in bounded_lines(file):
+            try:
+                index, content = _parsed(line)
+                if type(index) is not int or not 0 <= index < len(workloads):
+                    raise ValueError(f"there is no task {index}")
+                made = ms.database.TuningRecord.from_json(content, workloads[index].made)
+                _check_times(_seconds(made))
+            except Implausible as error:
+                refused.add(number, error)
+                continue
+            except _ERRORS as error:
+                raise _damaged(folder / RECORDS, number, error) from error
+            yield workloads[index], json.dumps(content), made
+
+
+def _parsed(line: bytes | None) -> Any:
+    if line is None:
+        raise ValueError(f"longer than {LIMITS.records.line_bytes} bytes")
+    # Not by the strict rules: the format's own writer has no others for a time that is none.
+    return json.loads(line.decode("utf-8"))
+
+
+def _check_times(seconds: list[float]) -> None:
+    """Refuse times that no program has; a failure has MetaSchedule's own, which is beyond all of them."""
+    if len(seconds) > LIMITS.records.times:
+        raise Implausible(f"{len(seconds)} times, at most {LIMITS.records.times} are taken")
+    for one in seconds:
+        if not (is_time(one) or _FAILED_FROM_S <= one < math.inf):
+            raise Implausible(f"a time of {one:g} s, which no program has")
 
 
 def _damaged(path: Path, number: int, error: Exception) -> EdgeError:
+    # TVM's errors begin with a trace of its own.
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return EdgeError(f"{path}, line {number} is damaged ({lines[-1]}): nothing was imported")
+    return EdgeError(f"{path}, line {number} is damaged ({printable(lines[-1], 200)}): nothing was imported")

@@ -10,16 +10,32 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from device_agent.contract import strict_json
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Energy, Measurement
+from host.records.checks import Implausible, check, check_foreign, identifier, name
 
 SCHEMA = "edgetlm.record/2"
 # Without `failure`: every record of it was measured.
 _SCHEMA_1 = "edgetlm.record/1"
 # A program so close to the best one known is as good: the difference is noise.
 CLOSE = 1.02
+# Errors of pydantic's about values beyond their bounds; all others are about what is no record at all.
+_BEYOND = {
+    "finite_number",
+    "greater_than_equal",
+    "less_than_equal",
+    "string_too_long",
+    "too_long",
+    "value_error",
+}
+_MOST_VERSIONS = 1 << 31
+# A compiler's whole output is no reason that anybody reads.
+_REASON_CHARACTERS = 4000
 
 
 @dataclass(frozen=True)
@@ -57,7 +73,8 @@ class Record:
         nothing = Measurement(
             (), Energy("unavailable", None, None, "not measured"), {}, {}, profile["threads"]
         )
-        return cls(candidate, dict(profile), nothing, origin=dict(origin or {}), failure=failure)
+        reason = printable(failure, _REASON_CHARACTERS) or "it says no reason"
+        return cls(candidate, dict(profile), nothing, origin=dict(origin or {}), failure=reason)
 
     @property
     def profile_key(self) -> str:
@@ -140,18 +157,22 @@ def record_of(line: str) -> Record:
     """Read a record back from its line of JSON.
 
     Raises:
+        Implausible: it says what no measurement says.
         ValueError: it is no record of a known schema; the message is one line.
     """
+    if not isinstance(line, str) or len(line) > LIMITS.records.line_bytes:
+        raise ValueError(f"no text of at most {LIMITS.records.line_bytes} characters")
     try:
         part = _RecordPart.model_validate_json(line)
     except ValidationError as error:
-        raise ValueError(_first(error)) from error
+        beyond = {one["type"] for one in error.errors(include_url=False, include_input=False)} & _BEYOND
+        raise (Implausible if beyond else ValueError)(_first(error)) from error
     if bool(part.failure) == bool(part.measurement.times_s):
         raise ValueError("a record has either times or a failure")
     candidate = part.candidate.model_dump()
     if candidate["estimate_s"] is None:
         candidate["estimate_s"] = math.nan
-    return Record(
+    record = Record(
         candidate=Candidate(**candidate),
         profile=part.profile,
         measurement=Measurement(**dict(part.measurement)),
@@ -159,42 +180,61 @@ def record_of(line: str) -> Record:
         origin=part.origin,
         failure=part.failure,
     )
+    check(record)
+    return record
+
+
+def record_from_elsewhere(line: bytes) -> Record:
+    """Read a record that somebody else wrote: by the strict rules, with its date in the past.
+
+    Raises:
+        Implausible: it says what no measurement says.
+        ValueError: it is no record of a known schema; the message is one line.
+    """
+    record = record_of(line.decode("utf-8"))
+    strict_json.parse(line, LIMITS.records.line_bytes, "the line")
+    check_foreign(record)
+    return record
 
 
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(step) for step in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]
+    return printable(f"{place}: {first['msg']}" if place else first["msg"])
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-_Hash = Annotated[str, Field(min_length=1, max_length=64)]
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Hash = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(identifier)]
+_Name = Annotated[str, AfterValidator(name)]
+_Text = Annotated[str, Field(max_length=LIMITS.records.text_characters)]
+_Value = Annotated[int, Field(ge=-LIMITS.records.decision_value, le=LIMITS.records.decision_value)]
+_Values = Annotated[tuple[_Value, ...], Field(max_length=LIMITS.records.decision_values)]
+_Decisions = Annotated[tuple[tuple[_Name, _Value | _Values], ...], Field(max_length=LIMITS.records.decisions)]
 
 
 class _CandidatePart(_Part):
     workload_hash: _Hash
-    rule: str
-    decisions: tuple[tuple[str, int | tuple[int, ...]], ...]
-    proposer: str
-    estimate_s: float | None
-    space_version: int
+    rule: _Name
+    decisions: _Decisions
+    proposer: _Name
+    estimate_s: Annotated[float, Field(allow_inf_nan=False)] | None
+    space_version: Annotated[int, Field(ge=0, le=_MOST_VERSIONS)]
 
 
 class _MeasurementPart(_Part):
-    times_s: tuple[_Seconds, ...]
+    times_s: tuple[float, ...]
     energy: Energy
     state_before: dict[str, Any]
     state_after: dict[str, Any]
     threads: int
     throttled: bool = False
-    throttle_reasons: tuple[str, ...] = ()
-    invalid: str = ""
+    throttle_reasons: tuple[_Text, ...] = ()
+    invalid: _Text = ""
     conditions: dict[str, Any] = {}
-    instructions: float | None = None
+    instructions: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 class _RecordPart(_Part):
@@ -204,7 +244,7 @@ class _RecordPart(_Part):
     measurement: _MeasurementPart
     made_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d", max_length=40)]
     origin: dict[str, Any]
-    failure: str = ""
+    failure: _Text = ""
 
 
 def first_of_fastest(records: Iterable[Record]) -> Record | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -11,8 +12,10 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
+from device_agent.contract.limits import LIMITS
 from host.errors import EdgeError
 from host.model import SPACE_VERSION
+from host.records.checks import Implausible, check
 from host.records.database import (
     BATCH,
     FOREIGN,
@@ -23,12 +26,15 @@ from host.records.database import (
     row_of,
 )
 from host.records.foreign import ForeignRecord
-from host.records.lines import read_lines, write_lines
+from host.records.lines import Refused, read_lines, write_lines
 from host.records.record import Record, first_of_fastest, key_of, line_of, profile_data, record_of
 
 __all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
 
 _Item = TypeVar("_Item")
+# A store that holds other times already must not have them sorted first.
+_PLAUSIBLE = (LIMITS.records.shortest_s, LIMITS.records.longest_s)
+_MEASURED = RECORDS.c.median_s.between(*_PLAUSIBLE)
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class RecordStore:
         count = 0
         with self._database.writing() as connection:
             for batch in _batches(records):
-                rows = [row_of(record, line_of(record)) for record in batch]
+                rows = [row_of(record, _line(record)) for record in batch]
                 count += insert_new(connection, RECORDS, rows, "record_key")
         return count
 
@@ -131,7 +137,7 @@ class RecordStore:
             .where(
                 RECORDS.c.workload_hash == workload_hash,
                 RECORDS.c.profile_key == key_of(profile),
-                RECORDS.c.median_s.is_(None) if failed else RECORDS.c.median_s.is_not(None),
+                RECORDS.c.median_s.is_(None) if failed else _MEASURED,
             )
             .order_by(RECORDS.c.id)
         )
@@ -161,11 +167,11 @@ class RecordStore:
         if space_version is not None:
             query = query.where(RECORDS.c.space_version == space_version)
         if not failed:
-            query = query.where(RECORDS.c.median_s.is_not(None))
+            query = query.where(_MEASURED)
         last = -1
-        while batch := self._read(query.where(RECORDS.c.id > last)):
-            yield from (record for _, record in batch)
-            last = batch[-1][0]
+        while rows := self._rows(query.where(RECORDS.c.id > last)):
+            yield from (record for _, record in self._records(rows))
+            last = rows[-1][0]
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, failed ones too, oldest first."""
@@ -177,32 +183,40 @@ class RecordStore:
         # What the line of a record says; a column would be a new version of every database.
         throttled = sql.func.count(sql.case((RECORDS.c.content.like('%"throttled": true%'), 1)))
         count = sql.func.count
-        query = sql.select(*keys, count(), count(RECORDS.c.median_s), throttled).group_by(*keys)
+        measured_ones = count(sql.case((_MEASURED, 1)))
+        query = sql.select(*keys, count(), measured_ones, throttled).group_by(*keys)
         with self._database.reading() as connection:
             groups = connection.execute(query.order_by(*keys)).all()
         found = []
         for task, profile, version, total, measured, slowed in groups:
-            best = (
+            ordered = (
                 sql.select(RECORDS.c.id, RECORDS.c.content)
                 .where(*(key == value for key, value in zip(keys, (task, profile, version), strict=True)))
+                .where(sql.or_(RECORDS.c.median_s.is_(None), _MEASURED))
                 .order_by(RECORDS.c.median_s.is_(None), RECORDS.c.median_s, RECORDS.c.id.desc())
-                .limit(1)
             )
+            # The first says what its column says, but in a store that somebody else wrote.
+            best = self._read(ordered.limit(1)) or self._read(ordered.limit(BATCH))
             failed = total - measured - slowed
-            found.append(Summary(task, version, measured, failed, self._read(best)[0][1], slowed))
+            if best:
+                found.append(Summary(task, version, measured, failed, best[0][1], slowed))
         return tuple(found)
 
     def export(self, path: Path) -> int:
         """Write every record as one line of JSON, the file whole or not at all; returns how many."""
         return write_lines(self, path)
 
-    def load(self, path: Path) -> int:
-        """Add the records of an exported file, all or none; returns how many are new.
+    def load(self, path: Path, refused: Refused | None = None) -> int:
+        """Add the records of an exported file in one transaction; returns how many are new.
+
+        Args:
+            path: of the file.
+            refused: told of the records that are left out, since no measurement says what they say.
 
         Raises:
-            EdgeError: a line is no record of a known schema.
+            EdgeError: a line is no record of a known schema; nothing is added.
         """
-        return self.append(read_lines(path))
+        return self.append(read_lines(path, refused or Refused()))
 
     def append_foreign(self, records: Iterable[ForeignRecord]) -> int:
         """Add records of other programs than ours, all or none; returns how many are new."""
@@ -242,7 +256,8 @@ class RecordStore:
 
     def foreign_summaries(self) -> tuple[ForeignSummary, ...]:
         """What is on record of other programs than ours, by task."""
-        task, seconds = FOREIGN.c.workload_hash, FOREIGN.c.median_s
+        task = FOREIGN.c.workload_hash
+        seconds = sql.case((FOREIGN.c.median_s.between(*_PLAUSIBLE), FOREIGN.c.median_s))
         query = sql.select(task, sql.func.count(), sql.func.count(seconds), sql.func.min(seconds))
         with self._database.reading() as connection:
             rows = connection.execute(query.group_by(task).order_by(task)).all()
@@ -251,18 +266,37 @@ class RecordStore:
         )
 
     def _read(self, query: sql.Select[Any]) -> list[tuple[int, Record]]:
+        return list(self._records(self._rows(query)))
+
+    def _rows(self, query: sql.Select[Any]) -> list[tuple[int, str]]:
         with self._database.reading() as connection:
-            rows = connection.execute(query).all()
-        return [(number, self._record(number, content)) for number, content in rows]
+            return [(number, content) for number, content in connection.execute(query).all()]
+
+    def _records(self, rows: list[tuple[int, str]]) -> Iterator[tuple[int, Record]]:
+        """The records of rows; those that say what no measurement says are nobody's."""
+        for number, content in rows:
+            with contextlib.suppress(Implausible):
+                yield number, self._record(number, content)
 
     def _record(self, number: int, content: str) -> Record:
         try:
             return record_of(content)
+        except Implausible:
+            raise
         except ValueError as error:
             raise EdgeError(
                 f"record store {self._database.name}, row {number} is damaged ({error}): "
                 "repair it, or take another store with --records"
             ) from error
+
+
+def _line(record: Record) -> str:
+    try:
+        check(record)
+    except Implausible as error:
+        task = record.candidate.workload_hash
+        raise EdgeError(f"a record of task {task} cannot be kept: {error}; measure again") from error
+    return line_of(record)
 
 
 def _batches(items: Iterable[_Item]) -> Iterator[list[_Item]]:

@@ -117,6 +117,8 @@ def import_records(
             taken = import_metaschedule(store, tasks, path)
         else:
             taken = import_lines(store, path)
+    if taken.refused:
+        print_line(f"left out: {taken.refused}")
     if taken.found or not taken.found_foreign:
         print_line(f"{taken.new} of {taken.found} records are new")
     if taken.found_foreign:

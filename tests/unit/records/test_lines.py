@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
+from device_agent.contract.text import is_printable
 from host.errors import EdgeError, UserError
 from host.records import RecordStore
-from tests.unit.records.samples import failure, line_1, record, same
+from sdk.cli.main import main
+from tests.unit.records.samples import failure, line_1, profile, record, same
 
 
 @pytest.fixture
@@ -48,6 +51,74 @@ def _changed(exported: Path, **changes: object) -> str:
     return json.dumps({**json.loads(exported.read_text().splitlines()[1]), **changes})
 
 
+def _nested(depth: int) -> dict[str, object]:
+    return {"a": _nested(depth - 1)} if depth else {}
+
+
+def _deep(exported: Path, place: str, value: object) -> str:
+    content = json.loads(exported.read_text().splitlines()[1])
+    *folders, last = place.split(".")
+    part = content
+    for folder in folders:
+        part = part[folder]
+    part[last] = value
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *(("measurement.times_s", [seconds]) for seconds in (0.0, -1.0, 1e-12, 1e5, 1e300)),
+        *(("measurement.times_s", [seconds]) for seconds in (math.inf, -math.inf, math.nan)),
+        ("measurement.times_s", [0.002] * 200_000),
+        ("measurement.energy.gross_j", -1.0),
+        ("measurement.energy.gross_j", math.inf),
+        ("measurement.energy.above_idle_j", math.nan),
+        ("measurement.energy.mean_w", 1e300),
+        ("measurement.threads", 0),
+        ("measurement.threads", 1_000_000),
+        ("profile.threads", -1),
+        ("profile.threads", "4"),
+        ("candidate.decisions", [["rows", 1]] * 5000),
+        ("candidate.decisions", [["rows", [1] * 200_000]]),
+        ("candidate.rule", "\x1b]0;PWN\x07"),
+        ("candidate.rule", "rule\n"),
+        ("candidate.rule", "\u202erule"),
+        ("candidate.rule", "r" * 1000),
+        ("candidate.proposer", "\x1b[31m"),
+        ("candidate.workload_hash", "a\n"),
+        ("candidate.space_version", -1),
+        ("origin.command", "x" * 100_000),
+        ("made_at", "9999-12-31T00:00:00"),
+        ("made_at", "1969-12-31T00:00:00"),
+        ("made_at", "2026-99-99T00:00:00"),
+    ],
+)
+def test_what_no_measurement_says_is_left_out_and_told(
+    exported: Path, tmp_path: Path, place: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = exported.read_text().splitlines()
+    lines.insert(1, _deep(exported, place, value))
+    exported.write_text("".join(line + "\n" for line in lines))
+    store = tmp_path / "copy.sqlite"
+    assert main(["records", "import", str(exported), "--records", str(store)]) == 0
+    told, count = capsys.readouterr().out.splitlines()
+    assert told.startswith("left out: 1 record says what no measurement says (the first is line 2: ")
+    assert count == "3 of 3 records are new" and is_printable(told)
+    with RecordStore(store) as copy:
+        best = copy.best("task", profile())
+        assert best is not None and best.median_s == 0.002
+        assert len(list(copy)) == 3
+
+
+def test_a_file_of_nothing_else_is_refused(exported: Path, tmp_path: Path) -> None:
+    exported.write_text(_deep(exported, "measurement.times_s", [0.0]) + "\n")
+    with RecordStore(tmp_path / "copy.sqlite") as copy:
+        with pytest.raises(EdgeError, match=r"line 1: a time of 0 s.*nothing was imported"):
+            copy.load(exported)
+        assert list(copy) == []
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -58,7 +129,12 @@ def _changed(exported: Path, **changes: object) -> str:
         (lambda path: _changed(path, candidate=None), "candidate"),
         (lambda path: _changed(path, failure="but it has times"), "either times or a failure"),
         (lambda path: _changed(path, made_at="yesterday"), "made_at"),
-        (lambda path: path.read_text().splitlines()[1].replace("0.002", "-0.002"), "times_s"),
+        (lambda path: "[" * 200_000, "Invalid JSON"),
+        (lambda path: "\0" * 100, "Invalid JSON"),
+        (lambda path: _changed(path, origin={"a": "\ud800"}), "Invalid JSON"),
+        (lambda path: _changed(path, origin=_nested(100)), "nested deeper"),
+        (lambda path: _changed(path)[:-1] + ', "failure": ""}', "a key twice"),
+        (lambda path: _changed(path)[:-1] + ", " * (5 << 20), "characters|bytes"),
         (lambda path: "\udcff", "utf-8"),
     ],
 )

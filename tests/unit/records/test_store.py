@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from device_agent.contract.text import is_printable
 from host.errors import EdgeError
 from host.model import SPACE_VERSION, Candidate, Energy, Measurement
 from host.records import ForeignRecord, Record, RecordStore
@@ -150,18 +151,20 @@ def test_programs_of_others_are_kept_apart(store: RecordStore) -> None:
 
 
 texts = st.text(max_size=12)
-seconds = st.floats(min_value=0, max_value=1e6)
+names = st.text("abc_ .é(", min_size=1, max_size=12).filter(is_printable)
+seconds = st.floats(min_value=1e-9, max_value=3600.0)
+whole = st.integers(-(1 << 62), 1 << 62)
 plain = st.dictionaries(
     texts, st.none() | st.booleans() | st.integers() | texts | st.lists(texts, max_size=3), max_size=3
 )
 candidates = st.builds(
     Candidate,
     workload_hash=st.text("0123456789abcdef", min_size=1, max_size=64),
-    rule=texts,
-    decisions=st.lists(
-        st.tuples(texts, st.integers() | st.lists(st.integers(), max_size=4).map(tuple)), max_size=5
-    ).map(tuple),
-    proposer=texts,
+    rule=names,
+    decisions=st.lists(st.tuples(names, whole | st.lists(whole, max_size=4).map(tuple)), max_size=5).map(
+        tuple
+    ),
+    proposer=names,
     estimate_s=st.just(float("nan")) | seconds,
     space_version=st.integers(0, 99),
 )
