@@ -71,12 +71,13 @@ def read_model(options: CompileOptions, clock: StageClock) -> ImportedModel:
     from host.importers import load
 
     with clock.stage("import"):
-        model = load(options.model, options.fixed_shapes(), options.seed)
-    if options.dtype == "fp16":
-        from host.importers.half_spread import with_half_spread
-
-        with clock.stage("import"):
-            model = replace(model, golden=with_half_spread(model))
+        model = load(
+            options.model,
+            options.fixed_shapes(),
+            options.seed,
+            half=options.dtype == "fp16",
+            notice=clock.progress.note,
+        )
     return replace(model, name=options.name) if options.name else model
 
 

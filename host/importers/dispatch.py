@@ -48,7 +48,7 @@ def detect_format(path: Path) -> str:
     raise ModelFileError(f"{path}: not a model of a known format: use .onnx, .pt2 (torch.export) or .tflite")
 
 
-def load(
+def load_here(
     path: Path,
     shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
@@ -56,7 +56,7 @@ def load(
     samples: Sequence[Sequence[np.ndarray]] | None = None,
     reference: Reference = run_reference,
 ) -> ImportedModel:
-    """Read a model file.
+    """Read a model file in this process: for a file of one's own, and in the worker of `apart.load`.
 
     Args:
         path: an ONNX, torch.export or TFLite file.
@@ -99,7 +99,7 @@ def from_module(
     seed: int = 0,
     golden_cases: int = 3,
 ) -> ImportedModel:
-    """Export a torch module and import it.
+    """Export a torch module, which is the caller's own code, and import the archive like any other.
 
     Args:
         module: in evaluation mode.
@@ -112,7 +112,8 @@ def from_module(
         ImportFailed: `torch.export` cannot capture the module.
         EngineError: torch cannot run the exported program.
     """
-    from host.importers.torch_importer import import_module
+    from host.importers.apart import load
+    from host.importers.torch_importer import keep_module
 
-    options = GoldenOptions(seed, golden_cases)
-    return import_module(module, example_inputs, name or type(module).__name__, options)
+    kept = keep_module(module, example_inputs, name or type(module).__name__)
+    return load(kept, {}, seed, golden_cases)

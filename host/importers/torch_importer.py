@@ -49,14 +49,11 @@ def import_pt2(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenO
     return assemble(source, ranges, lambda: convert_program(program), options)
 
 
-def import_module(
-    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], title: str, options: GoldenOptions
-) -> ImportedModel:
-    """Export a torch module, keep the archive in the user's cache, and import it.
+def keep_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], title: str) -> Path:
+    """Export a torch module and keep the archive in the user's cache.
 
     Raises:
         ImportFailed: `torch.export` cannot capture the module.
-        EngineError: torch cannot run the exported program.
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-export-") as directory:
         exported = Path(directory, f"{title}.pt2")
@@ -65,7 +62,7 @@ def import_module(
         partial = kept.with_name(f"partial-{kept.name}")
         partial.write_bytes(exported.read_bytes())
         partial.rename(kept)
-    return import_pt2(kept, {}, options)
+    return kept
 
 
 def export_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], path: Path) -> None:

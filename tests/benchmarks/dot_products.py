@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from device_agent.machine import Machine
 from host.build import build_kernel_library, target_for
 from host.gensor import Gensor
-from host.importers import load
+from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile
 from host.space import scheduled_function, space_for

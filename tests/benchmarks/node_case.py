@@ -25,7 +25,7 @@ from host.deployment.compile import build, lower_model, propose
 from host.deployment.options import Silence
 from host.deployment.profiles import profile_for
 from host.errors import EdgeError, EngineError, ImportFailed, LoweringError
-from host.importers import load
+from host.importers import load_here as load
 from host.model import ImportedModel
 from targets import MachineDescription
 

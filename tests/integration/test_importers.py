@@ -15,7 +15,8 @@ import tvm  # before torch: importing it takes longer the more modules are loade
 from torch import nn
 
 from host.errors import EngineError, ImportFailed, ModelFileError, ShapeError
-from host.importers import from_module, load
+from host.importers import from_module
+from host.importers import load_here as load
 from host.model import ImportedModel
 from tests.models.export import export, export_onnx_model
 from tests.models.zoo import ImageModel, TokenModel, make, randomise_batch_norm

@@ -11,7 +11,7 @@ from host.build import default_schedule
 from host.errors import BuildError, MeasureError, ScheduleError, SessionLost
 from host.evaluation.bench import Bench
 from host.gensor import Gensor
-from host.importers import load
+from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile, Task
 from host.space import scheduled_function, space_for

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from host.errors import LoweringError
-from host.importers import load
+from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile, GoldenCase, LoweredModel, Task
 from tests.benchmarks.operators.configurations import Operator

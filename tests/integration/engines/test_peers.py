@@ -10,7 +10,7 @@ import pytest
 
 from host.engines.ncnn_files import ncnn_files
 from host.errors import EngineError
-from host.importers import load
+from host.importers import load_here as load
 from host.transport import connect
 from host.transport.device import Device
 from tests.emulation.cuda.emulated import emulated_driver

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
-from host.importers import load
+from host.importers import load_here as load
 from host.model import ImportedModel
 
 

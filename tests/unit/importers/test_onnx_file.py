@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from host.errors import EngineError, ModelFileError, ShapeError
-from host.importers import detect_format, load
+from host.importers import detect_format
+from host.importers import load_here as load
 from host.importers.onnx_file import read_onnx
 from tests.unit.importers.harness import check, graph, value
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from host.errors import ImportFailed
-from host.importers import load
+from host.importers import load_here as load
 from host.importers.onnx_operators import converter_for
 from tests.unit.importers.harness import check, execute, graph, run_node, value
 

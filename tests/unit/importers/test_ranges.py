@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from onnx import helper
 
-from host.importers import load
+from host.importers import load_here as load
 from tests.unit.importers.harness import graph, value
 
 IDS = np.zeros((2, 6), np.int64)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from host.importers import load
+from host.importers import load_here as load
 from host.importers.onnx_file import read_onnx
 from host.importers.onnx_operators import supported_operators
 from host.importers.onnx_simplify import simplify

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from host.importers import load
+from host.importers import load_here as load
 from host.model import ImportedModel
 
 Arrays = dict[str, np.ndarray]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from host.importers import load
+from host.importers import load_here as load
 from host.importers.half_spread import with_half_spread
 from host.lowering import lower
 from host.model import HALF_SPREAD, LoweredModel

@@ -19,7 +19,7 @@ from pathlib import Path
 from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
-from host.importers import load
+from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile
 from host.space import DesignSpace, space_for

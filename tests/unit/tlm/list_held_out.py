@@ -12,7 +12,7 @@ from pathlib import Path
 
 import host.tlm
 from host.errors import ScheduleError
-from host.importers import load
+from host.importers import load_here as load
 from host.lowering import lower
 from host.model import ImportedModel
 from host.space.analysis import analyse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from host.importers import load
+from host.importers import load_here as load
 from host.space import space_for
 from host.space.analysis import analyse
 from host.tlm.held_out import anchor_key, held_out_anchors, is_held_out

@@ -1,0 +1,62 @@
+"""The worker's side: confines itself first, then answers requests until its input ends.
+
+`python -m host.sandbox.child SETTINGS`: SETTINGS is JSON. A request and its answer are a line of JSON each;
+arrays and modules travel in files of the scratch folder. No library is loaded before the process is confined,
+so that there is no thread that is not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from device_agent.contract.text import printable
+from host.sandbox.kernel import Bounds, confine, end_with_parent, limit
+
+
+def apply(settings: dict[str, Any]) -> tuple[str, ...]:
+    """Confine this process as the settings say; what the kernel does not offer comes back."""
+    end_with_parent()
+    limit(Bounds(**settings["bounds"]))
+    return confine(*([Path(place) for place in settings[kind]] for kind in ("run", "read", "write", "names")))
+
+
+def answer(function: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Call `module:function` and return its answer, or the error that it ended in, as plain data."""
+    module, _, name = function.partition(":")
+    try:
+        return {"value": getattr(importlib.import_module(module), name)(**request)}
+    except MemoryError:
+        return {"error": "MemoryError", "message": "", "operator": None}
+    except RecursionError:
+        return {"error": "RecursionError", "message": "it is nested too deeply", "operator": None}
+    except Exception as error:  # noqa: BLE001 - whatever the libraries raise on a malformed file is an answer
+        kind = type(error).__name__
+        if "bad_alloc" in str(error) or "bad allocation" in str(error):
+            kind = "MemoryError"
+        return {"error": kind, "message": printable(error), "operator": getattr(error, "operator", None)}
+
+
+def main(arguments: list[str]) -> int:
+    """0 when the input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+    os.dup2(2, 1)  # what libraries print is no answer
+    settings = json.loads(arguments[0])
+    missing = apply(settings)
+    answers.write(json.dumps({"missing": list(missing)}) + "\n")
+    answers.flush()
+    for module in settings["prepare"]:
+        importlib.import_module(module)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answers.write(json.dumps(answer(asked["function"], asked["request"])) + "\n")
+        answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
