@@ -15,7 +15,7 @@ _ACCELERATED = {"x86_64": "baseline+sha+avx2", "aarch64": "baseline+sha2"}
 
 def crypto_units(architecture: str) -> dict[str, tuple[str, ...]]:
     """The options of zig's compiler for each object, by its name."""
-    units = {"crypto": (*_OPTIONS, "-mcpu=baseline")}
+    units: dict[str, tuple[str, ...]] = {"crypto": (*_OPTIONS, "-mcpu=baseline")}
     if architecture in _ACCELERATED:
         units["crypto_accelerated"] = (*_OPTIONS, f"-mcpu={_ACCELERATED[architecture]}")
     return units

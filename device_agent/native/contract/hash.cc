@@ -52,6 +52,7 @@ Sha256::Sha256() { edgetlm_sha256_init(state_); }
 
 void Sha256::update(const void* data, size_t size) {
   static const Update function = fastest_update();
+  if (size == 0) return;
   function(state_, data, size);
 }
 

@@ -1,2 +1,10 @@
 // What bundles must be like and who is trusted; nothing of TVM is used.
+#include "contract/files.cc"
 #include "contract/hash.cc"
+#include "contract/manifest.cc"
+#include "contract/signing.cc"
+#include "contract/strict_json.cc"
+#include "contract/text.cc"
+#include "contract/trust.cc"
+#include "contract/verified_files.cc"
+#include "contract/verify.cc"

@@ -1,0 +1,226 @@
+#include "contract/manifest.h"
+
+#include <algorithm>
+#include <iterator>
+#include <stdexcept>
+
+#include "contract/hash.h"
+#include "contract/limits.h"
+#include "contract/text.h"
+
+namespace edgetlm {
+namespace {
+
+namespace bounds = limits::bundle;
+
+constexpr const char* kBackends[] = {"tvm", "onnxruntime", "litert"};
+constexpr size_t kSchemaCharacters = 80;
+
+void need(bool condition, const std::string& complaint) {
+  if (!condition) throw ContractError(complaint);
+}
+
+bool is_letter(char letter) {
+  return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
+         letter == '_';
+}
+
+// Whether a text can name a bundle, or a file in one: it names no other folder and hides nothing.
+bool is_name(const std::string& text) {
+  return !text.empty() && text.size() <= static_cast<size_t>(bounds::name_characters) && is_letter(text[0]) &&
+         std::all_of(text.begin(), text.end(),
+                     [](char letter) { return is_letter(letter) || letter == '.' || letter == '-'; });
+}
+
+template <typename Names>
+std::string joined(const Names& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+int64_t whole(const JsonValue* value, const std::string& what, int64_t low, int64_t high) {
+  const int64_t* number = value == nullptr ? nullptr : value->integer();
+  need(number != nullptr && *number >= low && *number <= high,
+       what + " is " + shown(value) + ", not a whole number from " + std::to_string(low) + " to " +
+           std::to_string(high));
+  return *number;
+}
+
+const JsonList& list(const JsonValue* value, const std::string& what, int64_t longest) {
+  const JsonList* items = value == nullptr ? nullptr : value->items();
+  need(items != nullptr && items->size() <= static_cast<size_t>(longest),
+       what + " is not a list of at most " + std::to_string(longest));
+  return *items;
+}
+
+const JsonFields& object(const JsonValue* value, const std::string& what) {
+  const JsonFields* fields = value == nullptr ? nullptr : value->fields();
+  need(fields != nullptr, what + " is not an object");
+  return *fields;
+}
+
+const std::string* text(const JsonValue* value) { return value == nullptr ? nullptr : value->text(); }
+
+std::map<std::string, FileEntry> check_files(const JsonValue* value) {
+  const JsonFields& entries = object(value, "the list of files");
+  const size_t count = entries.entries.size();
+  need(count > 0 && count <= static_cast<size_t>(bounds::files),
+       "it names " + std::to_string(count) + " files, not 1 to " + std::to_string(bounds::files));
+  std::map<std::string, FileEntry> files;
+  int64_t total = 0;
+  for (const auto& [name, fields] : entries.entries) {
+    const JsonValue quoted{std::string(name)};
+    need(is_name(name) && name != kManifest && name != kSignature,
+         "it names the file " + shown(&quoted) + " outside of the bundle");
+    object(&fields, "the entry of " + name);
+    const int64_t size = whole(fields.find("size"), "the size of " + name, 0, bounds::file_bytes);
+    const std::string* digest = text(fields.find("sha256"));
+    need(is_digits(digest, 2 * kDigestBytes), "the sha256 of " + name + " is not a SHA-256");
+    files[name] = {size, *digest};
+    total += size;
+  }
+  need(total <= bounds::total_bytes, "its files are too large");
+  return files;
+}
+
+std::string known_dtypes() {
+  std::vector<std::string> names;
+  for (const ItemBytes& known : kItemBytes) names.push_back(known.dtype);
+  return joined(names);
+}
+
+// Size in bytes; more than any tensor may have where it is too large.
+int64_t size_of(const std::vector<int64_t>& shape, int64_t item_bytes) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  int64_t size = item_bytes;
+  for (const int64_t dimension : shape) {
+    if (__builtin_mul_overflow(size, dimension, &size)) return INT64_MAX;
+  }
+  return size;
+}
+
+// Fills in shape and type of a tensor and returns its size in bytes.
+int64_t check_tensor(const JsonValue& value, const std::string& what, std::vector<int64_t>* shape,
+                     std::string* dtype) {
+  for (const JsonValue& dimension : list(value.find("shape"), "the shape of " + what, bounds::rank)) {
+    shape->push_back(whole(&dimension, "a dimension of " + what, 0, bounds::dimension));
+  }
+  const std::string* named = text(value.find("dtype"));
+  const ItemBytes* item = std::find_if(std::begin(kItemBytes), std::end(kItemBytes), [&](const ItemBytes& known) {
+    return named != nullptr && *named == known.dtype;
+  });
+  need(item != std::end(kItemBytes), "the type of " + what + " is " + shown(value.find("dtype")) + ", none of " +
+                                         known_dtypes());
+  *dtype = *named;
+  const int64_t size = size_of(*shape, item->bytes);
+  need(size <= bounds::tensor_bytes, what + " is too large");
+  return size;
+}
+
+std::vector<TensorInfo> check_tensors(const JsonValue& signature, const std::string& kind) {
+  std::vector<TensorInfo> tensors;
+  for (const JsonValue& value : list(signature.find(kind), kind, bounds::tensors)) {
+    object(&value, "one of the " + kind);
+    const JsonValue* name = value.find("name");
+    need(text(name) != nullptr, "one of the " + kind + " has no name");
+    TensorInfo info{*text(name), {}, {}, {}};
+    check_tensor(value, shown(name) + " of the " + kind, &info.shape, &info.dtype);
+    if (const JsonValue* open = value.find("open")) {
+      const int64_t last = static_cast<int64_t>(info.shape.size()) - 1;
+      for (const JsonValue& axis : list(open, "the open axes", bounds::rank)) {
+        info.open.push_back(whole(&axis, "an open axis", 0, last));
+      }
+    }
+    tensors.push_back(std::move(info));
+  }
+  return tensors;
+}
+
+LengthRange check_range(const JsonValue* value) {
+  if (value == nullptr || value->is_null()) return {};
+  object(value, "the range of lengths");
+  const std::string* name = text(value->find("name"));
+  need(name != nullptr, "the range of lengths has no name");
+  const int64_t low = whole(value->find("low"), "the least length", 1, bounds::dimension);
+  return {*name, low, whole(value->find("high"), "the greatest length", low, bounds::dimension)};
+}
+
+std::vector<Parameter> check_parameters(const JsonValue* value, const CheckedManifest& manifest) {
+  std::vector<Parameter> parameters;
+  if (value == nullptr) return parameters;
+  const JsonList& entries = list(value, "the list of parameters", bounds::parameters);
+  if (entries.empty()) return parameters;
+  const auto file = manifest.files.find(kParameters);
+  need(file != manifest.files.end() && manifest.backend == "tvm",
+       std::string("it has parameters and no ") + kParameters + " of the backend tvm");
+  const int64_t available = file->second.size;
+  for (const JsonValue& entry : entries) {
+    const std::string what = "parameter " + std::to_string(parameters.size());
+    object(&entry, what);
+    Parameter parameter;
+    const int64_t size = check_tensor(entry, what, &parameter.shape, &parameter.dtype);
+    parameter.offset = whole(entry.find("offset"), "the offset of " + what, 0, available);
+    need(parameter.offset % bounds::alignment == 0, what + " is not aligned");
+    parameter.nbytes = whole(entry.find("nbytes"), "the size of " + what, 0, available);
+    need(parameter.nbytes == size, what + " has not the size of its shape");
+    need(size <= available - parameter.offset, what + " does not fit " + kParameters);
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+std::string check_target(const JsonValue* target) {
+  if (target == nullptr) return {};
+  need(target->fields() != nullptr, "its target is not an object");
+  const JsonValue* kind = target->find("kind");
+  need(kind == nullptr || text(kind) != nullptr, "the kind of its target is not text");
+  return kind == nullptr ? std::string() : *text(kind);
+}
+
+JsonValue parse_fields(std::string_view data) {
+  try {
+    return parse_strict(data, bounds::manifest_bytes, kManifest);
+  } catch (const std::invalid_argument& error) {
+    throw ContractError(error.what());
+  }
+}
+
+}  // namespace
+
+bool is_digits(const std::string* text, size_t count) {
+  return text != nullptr && text->size() == count && text->find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+CheckedManifest check_manifest(std::string_view data) {
+  const JsonValue fields = parse_fields(data);
+  const JsonValue* schema = fields.find("schema");
+  if (text(schema) == nullptr || *text(schema) != kBundleSchema) {
+    const std::string found = text(schema) ? printable(*text(schema), kSchemaCharacters) : shown(schema);
+    throw ContractError("it has the schema " + found + ", this version reads " + kBundleSchema);
+  }
+  CheckedManifest manifest;
+  const std::string* name = text(fields.find("name"));
+  need(name != nullptr && is_name(*name), "its name is not made of letters, digits, dot, dash and underscore");
+  manifest.name = *name;
+  const std::string* backend = text(fields.find("backend"));
+  const std::vector<std::string> backends(std::begin(kBackends), std::end(kBackends));
+  need(backend != nullptr && std::find(backends.begin(), backends.end(), *backend) != backends.end(),
+       "its backend is none of " + joined(backends));
+  manifest.backend = *backend;
+  manifest.files = check_files(fields.find("files"));
+  const std::string* model = text(fields.find("model"));
+  need(model != nullptr && manifest.files.count(*model) == 1, "its model is none of its files");
+  manifest.model = *model;
+  manifest.threads = static_cast<int>(whole(fields.find("threads"), "threads", 1, bounds::threads));
+  const JsonValue* signature = fields.find("signature");
+  object(signature, "the signature");
+  manifest.inputs = check_tensors(*signature, "inputs");
+  manifest.outputs = check_tensors(*signature, "outputs");
+  manifest.range = check_range(signature->find("length"));
+  manifest.parameters = check_parameters(fields.find("parameters"), manifest);
+  manifest.target_kind = check_target(fields.find("target"));
+  return manifest;
+}
+
+}  // namespace edgetlm

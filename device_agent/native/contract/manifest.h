@@ -1,0 +1,70 @@
+// What manifest.json of a bundle must be like before anything is done by it: the same rules as in
+// device_agent/contract/manifest.py, which describes the fields.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "contract/error.h"
+#include "contract/strict_json.h"
+
+namespace edgetlm {
+
+inline constexpr char kBundleSchema[] = "edgetlm.bundle/2";
+inline constexpr char kManifest[] = "manifest.json";
+inline constexpr char kSignature[] = "manifest.sig";
+inline constexpr char kParameters[] = "params.bin";
+
+struct FileEntry {
+  int64_t size = 0;
+  // In hexadecimal.
+  std::string sha256;
+};
+
+// Name, shape and element type of an input or output, and the axes of the shape that are the length.
+struct TensorInfo {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::string dtype;
+  std::vector<int64_t> open;
+};
+
+// The dimension that a bundle leaves open; without a name there is none.
+struct LengthRange {
+  std::string name;
+  int64_t low = 0;
+  int64_t high = 0;
+};
+
+// A tensor of params.bin.
+struct Parameter {
+  int64_t offset = 0;
+  int64_t nbytes = 0;
+  std::vector<int64_t> shape;
+  std::string dtype;
+};
+
+struct CheckedManifest {
+  std::string name;
+  std::string backend;
+  // By name; none of them leads out of the bundle.
+  std::map<std::string, FileEntry> files;
+  std::string model;
+  int threads = 1;
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+  LengthRange range;
+  std::vector<Parameter> parameters;
+  std::string target_kind;
+};
+
+// The manifest of a bundle; ContractError where it is none, of another version, or names what cannot be.
+CheckedManifest check_manifest(std::string_view data);
+
+// Whether a text is so many hexadecimal digits in lower case.
+bool is_digits(const std::string* text, size_t count);
+
+}  // namespace edgetlm
