@@ -5,19 +5,17 @@ Heavy packages are imported inside the calls, so that `sdk --help` answers at on
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.errors import ModelFileError
+from sdk.arrays import read_arrays, write_arrays
 from sdk.device import Device
 from sdk.fleet import FleetDeployment, deploy_fleet, names_several
 from sdk.model import Deployment, Model
 from sdk.module_file import as_file
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from host.deployment import DeployResult, Progress, TunedModel
@@ -305,15 +303,21 @@ def connect(device: str = "local", *, wait_s: float = 0.0) -> Device:
     return Device(run_connect(device, wait_s))
 
 
-def load(bundle: PathLike, *, device: str = "local") -> Model:
+def load(bundle: PathLike, *, device: str = "local", trust: str = "signed") -> Model:
     """Load a bundle on a device for running; use it in a `with` block.
+
+    Args:
+        bundle: directory or `.zip`.
+        device: name of the device.
+        trust: "signed": the device has to trust the host that signed the bundle; "unsigned": anybody's will
+            do, and its code runs there as the user (`warning` of the result says so).
 
     Raises:
         ModelFileError: there is no bundle.
-        BundleError: it is damaged.
+        BundleError: it is damaged, revoked, or not trusted by the device.
         EngineError: the device cannot run it.
     """
-    return Model(Path(bundle), device)
+    return Model(Path(bundle), device, trust)
 
 
 def profile(
@@ -324,16 +328,29 @@ def profile(
     shapes: Mapping[str, tuple[Size, ...]] | None = None,
     lengths: Sequence[int] = (),
     seed: int = 0,
+    trust: str = "signed",
     progress: Progress | None = None,
 ) -> DeployResult:
     """Measure a model file (ours and its peers) or a bundle on a device; nothing is installed.
+
+    Args:
+        model: model file, or directory or `.zip` of a bundle.
+        device: name of the device.
+        threads: threads for the model; 0 takes the bundle's own, or all cores of the device.
+        shapes: see `deploy`.
+        lengths: see `deploy`.
+        seed: see `deploy`.
+        trust: of a bundle; see `load`.
+        progress: where stages are told.
 
     Raises:
         EdgeError: one of host.errors.
     """
     from host.deployment.profile import profile as run_profile
 
-    return run_profile(Path(model), device, threads, dict(shapes or {}), seed, progress, tuple(lengths))
+    return run_profile(
+        Path(model), device, threads, dict(shapes or {}), seed, progress, tuple(lengths), trust
+    )
 
 
 def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tuple[Explanation, Path]:
@@ -359,34 +376,3 @@ def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tupl
     path = Path(output) if output is not None else default
     write_explanation(found, path)
     return found, path
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Arrays by name from a `.npz` file.
-
-    Raises:
-        ModelFileError: missing or no such file.
-    """
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise ModelFileError(f"{path}: no such file") from None
-    except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"{path} is no .npz file of plain arrays: write it with numpy.savez") from error
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays by name as a `.npz` file.
-
-    Raises:
-        DeviceFull: no space left.
-    """
-    import numpy as np
-
-    from host.bundle import writing
-
-    with writing(path), path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **dict(arrays))

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from host.errors import ShapeError
+from host.errors import BundleError, ShapeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +68,11 @@ class LoadedBundle:
             self._session = stack.enter_context(
                 device.open_session(manifest.backend, threads=manifest.threads)
             )
-            self._session.load(directory, trust)
+            try:
+                self._session.load(directory, trust)
+            except BundleError as error:
+                # A zip was unpacked somewhere that means nothing to its owner.
+                raise BundleError(str(error).replace(str(directory), str(path))) from error
             self.warning = self._session.warning
             self._stack = stack.pop_all()
 

@@ -5,7 +5,7 @@
      "revoked": [{"identity": a key or the version of a bundle, "name": text, "since": date}, ...]}
 
 The file lies beside the bundles that it is about, and only its user may write to it. What was revoked is
-refused whatever else is asked for, until it is trusted again by name.
+refused whatever else is asked for; a key until it is trusted again by name, a version for good.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class TrustStore:
             return True
 
     def trust(self, key: str, name: str) -> None:
-        """Trust a key, or the version of a bundle again, whatever was revoked before.
+        """Trust a key, whatever was revoked before.
 
         Raises:
             ContractError: it is no key, or the file cannot be used.

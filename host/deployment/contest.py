@@ -32,13 +32,15 @@ class Entrant:
 
     Attributes:
         engine: its name.
-        path: bundle directory for "tvm", model file for others.
+        path: bundle directory, or a model file for engines other than "tvm".
         installable: a bundle of it can be installed, and it must verify to be measured.
+        trust: in the signer of a bundle: "signed" or "unsigned".
     """
 
     engine: str
     path: Path
     installable: bool
+    trust: str = "signed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +186,9 @@ def _enter(terms: Terms, entrant: Entrant, stack: ExitStack) -> tuple[Session, V
     session = stack.enter_context(
         terms.device.open_session(entrant.engine, threads=terms.threads, time_limit_s=_TIME_LIMIT_S)
     )
-    session.load(entrant.path)
+    session.load(entrant.path, entrant.trust)
+    if session.warning:
+        terms.clock.progress.note(session.warning)
     verdict, worst = verify(session, terms.signature, terms.golden)
     if not verdict.passed and entrant.engine == "tvm" and terms.blame is not None:
         reason = terms.blame(session, terms.golden[worst])

@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.manifest import is_name
+from device_agent.contract.text import printable
 from host.deployment.processor import PROCESSORS
 from host.errors import UserError
 from host.manifest import BACKENDS
@@ -90,6 +93,11 @@ class CompileOptions:
         """
         if self.backend not in ("auto", *BACKENDS):
             raise UserError(f"no backend {self.backend!r}: use auto, {', '.join(BACKENDS)}")
+        if self.name and not is_name(self.name):
+            raise UserError(
+                f"--name {printable(self.name)}: use letters, digits, dot, dash and underscore, at most"
+                f" {LIMITS.bundle.name_characters} characters"
+            )
         if self.dtype not in DTYPES:
             raise UserError(f"no dtype {self.dtype!r}: use {' or '.join(DTYPES)}")
         if self.dtype == "fp16" and self.ranged:

@@ -30,6 +30,7 @@ def profile(
     seed: int = 0,
     progress: Progress | None = None,
     lengths: tuple[int, ...] = (),
+    trust: str = "signed",
 ) -> DeployResult:
     """Measure a model file, ours and its peers, or a bundle.
 
@@ -41,6 +42,7 @@ def profile(
         seed: of every random choice.
         progress: where stages are told.
         lengths: lengths of a range to measure at; () takes a few, or those of the bundle.
+        trust: in the signer of a bundle: "signed" or "unsigned".
 
     Raises:
         EdgeError: as `deploy`.
@@ -51,7 +53,7 @@ def profile(
         if model.is_dir() or model.suffix == ".zip":
             if shapes:
                 raise UserError("--shape goes with a model file; a bundle has its shapes: use --lengths")
-            return _profile_bundle(model, Path(folder), device, threads, progress, lengths)
+            return _profile_bundle(model, Path(folder), device, threads, progress, lengths, trust)
         options = DeployOptions(
             model=model,
             device=device,
@@ -72,6 +74,7 @@ def _profile_bundle(
     threads: int,
     progress: Progress | None,
     lengths: tuple[int, ...],
+    trust: str,
 ) -> DeployResult:
     from host.transport import connect
 
@@ -81,7 +84,7 @@ def _profile_bundle(
     signature = _measured_at(path, manifest.typed_signature(), lengths)
     with connect(device_name) as device:
         used = profile_of(device, threads or manifest.threads)
-        entrant = Entrant(manifest.backend, directory, installable=True)
+        entrant = Entrant(manifest.backend, directory, installable=True, trust=trust)
         golden = bundle.golden_cases(directory, manifest)
         inputs = inputs_to_measure(signature, golden)
         rounds = DeployOptions(model=path).rounds

@@ -30,6 +30,7 @@ from sdk.cli import (
     devices,
     env,
     explain,
+    keys,
     profile,
     records,
     report,
@@ -66,8 +67,8 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    groups = (deploy, compile_model, profile, explain, run, bundles, devices, env, records, report, tlm, tune)
-    for group in groups:
+    running = (deploy, compile_model, profile, explain, run, tune, bundles)
+    for group in (*running, devices, keys, env, records, report, tlm):
         group.register(app)
     return app
 

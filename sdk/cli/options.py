@@ -114,6 +114,14 @@ Records = Annotated[
         help="Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
     ),
 ]
+Trust = Annotated[
+    str,
+    typer.Option(
+        "--trust",
+        metavar="signed|unsigned",
+        help="unsigned runs a bundle whose signer the device does not trust: its code runs there as you.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 

@@ -14,6 +14,7 @@ from sdk.cli.options import (
     Seed,
     Shapes,
     Threads,
+    Trust,
     Verbose,
     parse_lengths,
     parse_shapes,
@@ -32,6 +33,7 @@ def profile(
     shape: Shapes = None,
     lengths: Lengths = "",
     seed: Seed = 0,
+    trust: Trust = "signed",
     json_file: JsonFile = None,
     verbose: Verbose = False,
 ) -> None:
@@ -49,6 +51,7 @@ def profile(
             shapes=parse_shapes(shape),
             lengths=parse_lengths(lengths),
             seed=seed,
+            trust=trust,
             progress=progress,
         )
     if json_file is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sdk.cli.options import DeviceName, Verbose
+from sdk.cli.options import DeviceName, Trust, Verbose
 
 
 def register(app: typer.Typer) -> None:
@@ -22,6 +22,7 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Where outputs go, a .npz file.")
     ] = None,
     device: DeviceName = "local",
+    trust: Trust = "signed",
     verbose: Verbose = False,
 ) -> None:
     """Run a bundle once on a device and show or save its outputs."""
@@ -29,7 +30,9 @@ def run(
     from sdk.cli.console import print_line
 
     arrays = api.read_arrays(inputs)
-    with api.load(bundle, device=device) as model:
+    with api.load(bundle, device=device, trust=trust) as model:
+        if model.warning:
+            print_line(f"warning: {model.warning}")
         values = model.run(arrays)
     if outputs is not None:
         api.write_arrays(outputs, values)

@@ -1,0 +1,44 @@
+"""Arrays by name, in files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.errors import ModelFileError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Arrays by name from a `.npz` file.
+
+    Raises:
+        ModelFileError: missing or no such file.
+    """
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file") from None
+    except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelFileError(f"{path} is no .npz file of plain arrays: write it with numpy.savez") from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name as a `.npz` file.
+
+    Raises:
+        DeviceFull: no space left.
+    """
+    import numpy as np
+
+    from host.bundle import writing
+
+    with writing(path), path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **dict(arrays))

@@ -1,0 +1,74 @@
+"""`sdk keys`: this host's key, and whose bundles a device runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sdk.cli.options import DeviceName, Verbose
+
+_OWN = " (this host)"
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    group = typer.Typer(help="Whose bundles a device runs.", no_args_is_help=True, rich_markup_mode=None)
+    group.command("list")(list_keys)
+    group.command()(show)
+    group.command()(trust)
+    group.command()(revoke)
+    app.add_typer(group, name="keys")
+
+
+def list_keys(device: DeviceName = "local", verbose: Verbose = False) -> None:
+    """List the keys that a device trusts, and what it refuses."""
+    from sdk import keys
+    from sdk.cli.console import print_line
+
+    own, found = keys.own(), keys.listed(device)
+    if not found.keys:
+        print_line(f"{device} trusts no key")
+    for key in found.keys:
+        mark = _OWN if key.key == own.public else ""
+        print_line(f"trusted  {key.key}  {key.name}, since {key.since}{mark}")
+    for one in found.revoked:
+        mark = _OWN if one.identity == own.public else ""
+        print_line(f"revoked  {one.identity}  {one.name}, on {one.since}{mark}")
+
+
+def show(verbose: Verbose = False) -> None:
+    """Show this host's public key, for `sdk keys trust` on another host."""
+    from sdk import keys
+    from sdk.cli.console import print_line
+
+    own = keys.own()
+    print_line(f"{own.public}  {own.name}")
+
+
+def trust(
+    key: Annotated[str, typer.Argument(help="Public key of a host, as sdk keys show prints it there.")],
+    name: Annotated[str, typer.Option("--name", help="What the device is to call it.")],
+    device: DeviceName = "local",
+    verbose: Verbose = False,
+) -> None:
+    """Have a device run the bundles that another host signs."""
+    from sdk import keys
+    from sdk.cli.console import print_line
+
+    keys.trust(key, name, device)
+    print_line(f"{device} runs what {name} signs")
+
+
+def revoke(
+    identity: Annotated[
+        str, typer.Argument(help="Name of a key, its first digits, or the version of a bundle.")
+    ],
+    device: DeviceName = "local",
+    verbose: Verbose = False,
+) -> None:
+    """Have a device refuse a host's bundles, or one version of a bundle, from now on."""
+    from sdk import keys
+    from sdk.cli.console import print_line
+
+    print_line(f"{device} refuses {keys.revoke(identity, device)} from now on")
