@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# `make TORCH=cuda` where pip finds PyTorch with CUDA alone: see requirements/host.txt.
+TORCH ?= cpu
 OUT := edgetlm-out
 MODEL := $(OUT)/models/mobilenetv2.onnx
 
@@ -38,13 +41,14 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "make: no virtual environment; install python3-venv (apt-get install python3-venv)" >&2; exit 1; }
 
+# What is installed is what requirements/*.txt have the hash of; this project needs nothing beyond that.
 $(HOST_STAMP): | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/models.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP_INSTALL) --require-hashes -r requirements/models.txt $(if $(filter cuda,$(TORCH)),-r requirements/torch-cuda.txt)
+	$(PIP_INSTALL) --no-deps --no-build-isolation --no-index -e .
 	@rm -f $(VENV)/.installed-host-* && touch $@
 
 $(TEST_STAMP): $(HOST_STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/tests.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/tests.txt
 	@rm -f $(VENV)/.installed-tests-* && touch $@
 
 clean:

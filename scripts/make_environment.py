@@ -36,9 +36,10 @@ def make(name: str) -> Path:
         return python
     shutil.rmtree(directory, ignore_errors=True)
     venv.create(directory, with_pip=True)
-    # The list is complete: the resolver has nothing to decide and cannot fail on what it would decide.
+    # The list is complete: the resolver has nothing to decide and cannot fail on what it would decide, and
+    # nothing is installed that the list has no hash of.
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*command, "-r", str(requirements)], check=True, stdout=sys.stderr)
+    subprocess.run([*command, "--require-hashes", "-r", str(requirements)], check=True, stdout=sys.stderr)
     stamp.write_text(wanted)
     return python
 
