@@ -122,8 +122,12 @@ def _native_payload(engine: str, architecture: str) -> Payload:
 
 
 def _file_key(path: Path) -> str:
+    return _digest(path).hex()[:16]
+
+
+def _digest(path: Path) -> bytes:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _python_payload(
@@ -145,11 +149,17 @@ def _payload(kind: str, engine: str, folder: Path) -> Payload:
     return Payload(kind, engine, folder, content_hash(files), total_bytes(files.values()))
 
 
+def _same(found: Mapping[str, Path], wanted: Mapping[str, Path]) -> bool:
+    """Whether two sets of files have the same names, and byte for byte the same content."""
+    if found.keys() != wanted.keys():
+        return False
+    return all(_digest(found[key]) == _digest(path) for key, path in wanted.items())
+
+
 def _kept(name: str, files: dict[str, Path], mode: int) -> Path:
-    """A folder of the cache that holds exactly these files; made anew where it is not whole."""
+    """A folder of the cache that holds exactly these files; made anew where a byte of it differs."""
     target = cache_root() / "payloads" / name
-    wanted = {key: path.stat().st_size for key, path in files.items()}
-    if {key: path.stat().st_size for key, path in files_below(target).items()} == wanted:
+    if _same(files_below(target), files):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

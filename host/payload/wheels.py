@@ -1,7 +1,11 @@
-"""Parts of wheels for another machine: downloaded from the package index once, and kept unpacked.
+"""Parts of wheels for another machine: downloaded from the package index once, and kept.
 
 Nothing is ever downloaded by a board, and nothing of another machine is run here: pip chooses the wheels by
 the tags of the platform (PEP 425, PEP 600) and this module unpacks what is wanted of them.
+
+A board runs what it is sent, so a wheel is taken for its SHA-256 alone, which `host.payload.pins` has. The
+wheel is kept beside what was unpacked, and both are read and hashed before each use: the wheel against the
+pin, the files against the hashes in the wheel's own RECORD. What differs is thrown away and fetched again.
 """
 
 from __future__ import annotations
@@ -13,16 +17,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host.errors import PayloadError
+from host.payload.pins import pinned
+from host.payload.unpacking import WheelError, is_unpacked, unpack
 from host.places import cache_root
 
-# Raised when the meaning of an unpacked folder changes.
-_FORMAT = 1
+# Raised when the meaning of a kept folder changes.
+_FORMAT = 2
 # PEP 600 begins with glibc 2.17 on these machines (manylinux2014 is its older name).
 _OLDEST_GLIBC = 17
 _DOWNLOAD_S = 900.0
@@ -78,28 +83,30 @@ class Part:
 def unpacked(part: Part, platform: Platform) -> Path:
     """The folder with the wanted files of a distribution for a platform.
 
-    It is downloaded where this host has not got it yet.
+    It is downloaded where this host has not got it yet, or has it no longer as it came.
 
     Raises:
-        PayloadError: there is no such wheel, or the package index cannot be reached.
+        PayloadError: there is no such wheel, none of its hash, or the package index cannot be reached.
     """
+    digests = pinned(part.requirement)
     key = _key(part, platform)
     folder = cache_root() / "wheels" / f"{part.requirement.replace('==', '-')}-{platform.architecture}-{key}"
-    if _is_whole(folder):
+    if _is_whole(folder, part, digests):
         return folder / "files"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as name:
-            scratch = Path(name)
-            wheel = _download(part.requirement, _asked(part, platform), scratch)
-            made = scratch / "made"
-            _unpack(wheel, part, made / "files")
-            _seal(made)
+            made = Path(name) / "made"
+            made.mkdir()
+            wheel = _download(part.requirement, digests, _asked(part, platform), made)
+            unpack(wheel, part.wants, made / "files")
             # Another process may have made the same meanwhile, or a damaged one is in the way.
             shutil.rmtree(folder, ignore_errors=True)
             made.replace(folder)
+    except WheelError as error:
+        raise PayloadError(f"{error}: try another package index") from error
     except OSError as error:
-        if _is_whole(folder):
+        if _is_whole(folder, part, digests):
             return folder / "files"
         raise PayloadError(
             f"{part.requirement} cannot be kept in {folder.parent}: {error.strerror}; free some space or set"
@@ -119,20 +126,30 @@ def _key(part: Part, platform: Platform) -> str:
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
 
 
-def _download(requirement: str, platform: Platform, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--dest", str(folder)]
-    command += ["--python-version", ".".join(map(str, platform.python))]
-    command += [word for tag in platform.tags for word in ("--platform", tag)]
-    try:
-        done = subprocess.run(
-            [*command, requirement], capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise PayloadError(f"downloading {requirement} for {platform} took too long: try again") from error
+def _download(requirement: str, digests: frozenset[str], platform: Platform, folder: Path) -> Path:
+    hashes = " ".join(f"--hash=sha256:{digest}" for digest in sorted(digests))
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", dir=folder) as wanted:
+        wanted.write(f"{requirement} {hashes}\n")
+        wanted.flush()
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command += ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--dest", str(folder)]
+        command += ["--python-version", ".".join(map(str, platform.python))]
+        command += [word for tag in platform.tags for word in ("--platform", tag)]
+        command += ["--require-hashes", "--requirement", wanted.name]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise PayloadError(
+                f"downloading {requirement} for {platform} took too long: try again"
+            ) from error
     wheels = sorted(folder.glob("*.whl"))
-    if done.returncode == 0 and wheels:
+    if done.returncode == 0 and len(wheels) == 1 and _digest(wheels[0]) in digests:
         return wheels[0]
+    if done.returncode == 0 or "DO NOT MATCH THE HASHES" in done.stderr:
+        raise PayloadError(
+            f"the wheel of {requirement} for {platform} is not the one that this release pins by its hash, so"
+            " it is not sent to a board: use another package index, or a version of edgetlm that pins it"
+        )
     said = [line for line in done.stderr.splitlines() if line.startswith("ERROR") or "No module" in line]
     reason = said[-1].removeprefix("ERROR: ") if said else f"pip ended with {done.returncode}"
     if "No matching distribution" in reason and _unreachable(done.stderr):
@@ -148,34 +165,20 @@ def _unreachable(said: str) -> bool:
     return "connection" in said.lower() or "Retrying" in said
 
 
-def _unpack(wheel: Path, part: Part, folder: Path) -> None:
-    folder.mkdir(parents=True)
+def _is_whole(folder: Path, part: Part, digests: frozenset[str]) -> bool:
+    """Whether a kept folder has a pinned wheel, and of its wanted files each one as it came."""
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            for entry in archive.infolist():
-                if not entry.is_dir() and part.wants(entry.filename):
-                    target = Path(archive.extract(entry, folder))
-                    # What a wheel says of modes is for installers; libraries need no execute bit.
-                    target.chmod(0o644)
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise PayloadError(f"{wheel.name} is damaged ({error}): try again") from error
-
-
-def _seal(folder: Path) -> None:
-    names = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder / "files")}
-    (folder / "whole.json").write_text(json.dumps(names))
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        names = json.loads((folder / "whole.json").read_text())
-        return all((folder / name).stat().st_size == size for name, size in names.items())
-    except (OSError, ValueError):
+        wheels = [path for path in folder.glob("*.whl") if not path.is_symlink()]
+        if len(wheels) != 1 or _digest(wheels[0]) not in digests:
+            return False
+        return is_unpacked(wheels[0], part.wants, folder / "files")
+    except (OSError, WheelError):
         return False
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import subprocess
 import sys
 import tarfile
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +16,9 @@ from host import payload as payloads
 from host.payload import PayloadError, agent_archive, payload_for, platform_of
 from host.payload.engines import engine_parts
 from host.payload.python import runtime_parts, why_not
-from host.payload.wheels import Part, Platform, unpacked
+from host.payload.wheels import Platform
 from targets import MachineDescription, board_for, declared
 
-JETPACK_6 = Platform("aarch64", (3, 10), (2, 35))
 BOARD = board_for(declared()["aarch64"])
 assert BOARD is not None
 
@@ -34,72 +31,6 @@ def _machine(machine: str, python: str, glibc: str = "2.36") -> MachineDescripti
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package index without a network: pip finds what lies in a folder and nothing else."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
-
-
-def _wheel(folder: Path, name: str, tag: str, files: dict[str, bytes], python: str = ">=3.9") -> None:
-    metadata = f"{name}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-{tag}.whl", "w") as archive:
-        for path, content in files.items():
-            archive.writestr(path, content)
-        package, _, version = name.partition("-")
-        archive.writestr(
-            f"{metadata}/METADATA",
-            f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\nRequires-Python: {python}\n",
-        )
-        archive.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\n")
-
-
-def test_a_part_is_chosen_by_platform_and_kept(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for tag, content in (
-        ("cp310-cp310-manylinux_2_28_aarch64", b"right"),
-        ("cp311-cp311-manylinux_2_28_aarch64", b"other Python"),
-        ("cp310-cp310-manylinux_2_28_x86_64", b"other machine"),
-        ("cp310-cp310-manylinux_2_39_aarch64", b"too new"),
-    ):
-        _wheel(index, "thing-1.0", tag, {"thing/lib.so": content, "thing/tests/big": b"x" * 1000})
-    part = Part("thing==1.0", drop=("*/tests/*",))
-    folder = unpacked(part, JETPACK_6)
-    assert (folder / "thing" / "lib.so").read_bytes() == b"right"
-    assert not (folder / "thing" / "tests").exists()
-    for wheel in index.iterdir():
-        wheel.unlink()
-    assert unpacked(part, JETPACK_6) == folder
-    # What was cut short is not taken for the whole.
-    (folder / "thing" / "lib.so").write_bytes(b"rig")
-    with pytest.raises(PayloadError, match=r"no wheel of thing==1\.0 for aarch64"):
-        unpacked(part, JETPACK_6)
-
-
-def test_libraries_run_beside_a_python_that_their_package_is_too_new_for(index: Path) -> None:
-    _wheel(index, "thing-1.0", "py3-none-manylinux_2_28_aarch64", {"thing/lib.so": b"any"}, ">=3.11")
-    folder = unpacked(Part("thing==1.0", any_python=True), JETPACK_6)
-    assert (folder / "thing" / "lib.so").read_bytes() == b"any"
-    with pytest.raises(PayloadError, match="thing"):
-        unpacked(Part("thing==1.0"), JETPACK_6)
-
-
-def test_a_host_without_a_network_is_told_so(index: Path) -> None:
-    with pytest.raises(PayloadError, match="connect this host"):
-        unpacked(Part("thing==2.0"), JETPACK_6)
-
-
-def test_a_wheel_that_is_none_is_refused(index: Path) -> None:
-    (index / "thing-1.0-py3-none-any.whl").write_bytes(b"PK but no archive")
-    with pytest.raises(PayloadError, match="thing"):
-        unpacked(Part("thing==1.0"), JETPACK_6)
 
 
 def test_a_payload_has_the_hash_of_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
