@@ -6,14 +6,33 @@ A relative path in one of its variables is to be ignored, says the specification
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
+
+from host.errors import UserError
 
 _NAME = "edgetlm"
 
 
 def cache_root() -> Path:
-    """What can be made again: `$XDG_CACHE_HOME/edgetlm`, else `~/.cache/edgetlm`."""
-    return _root("XDG_CACHE_HOME", ".cache")
+    """What can be made again: `$XDG_CACHE_HOME/edgetlm`, else `~/.cache/edgetlm`; for this user alone.
+
+    Compiled kernels, root file systems and wheels are kept in it, and what is kept there is executed.
+
+    Raises:
+        UserError: the folder is another user's, who could put code of his into it.
+    """
+    root = _root("XDG_CACHE_HOME", ".cache")
+    # Where it cannot be made (full disk, read-only home), whoever writes there meets the reason.
+    with suppress(OSError):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = root.stat()
+        if status.st_uid != os.geteuid():
+            raise UserError(f"{root} belongs to another user: set XDG_CACHE_HOME to a folder of your own")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            root.chmod(0o700)
+    return root
 
 
 def data_root() -> Path:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import tvm
 
-from host.places import cache_root
 from host.build.linker import zig_executable
 from host.errors import BuildError
+from host.places import cache_root
+from host.sealed import is_sealed, seal
 
 _FACTORY = "ffi.Module.create.cuda"
 _DYNAMIC_SYMBOLS, _DYNAMIC = 11, 6
@@ -80,7 +81,7 @@ def _stand_ins(runtime: Path) -> list[Path]:
         of_runtime = library.startswith("libcudart")
         names = sorted(name for name in symbols if name.startswith("cuda") == of_runtime)
         path = folder / library
-        if not path.is_file():
+        if not is_sealed(path):
             _build(path, names, library if of_runtime else "")
         made.append(path)
     return made
@@ -91,7 +92,7 @@ def _build(path: Path, names: list[str], version: str) -> None:
     lines = [_TEXTS.get(name, f"int {name}(void) {{ return {_NO_DEVICE}; }}") for name in names]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as name:
             folder = Path(name)
             source, script, output = folder / "stand_in.c", folder / "versions", folder / path.name
             source.write_text("\n".join(lines) + "\n")
@@ -108,9 +109,7 @@ def _build(path: Path, names: list[str], version: str) -> None:
             if done.returncode != 0:
                 reason = (done.stderr.strip().splitlines() or ["no message"])[0]
                 raise BuildError(f"the stand-in for {path.name} does not compile: {reason}")
-            partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-            partial.write_bytes(output.read_bytes())
-            partial.replace(path)
+            seal(output, path)
     except OSError as error:
         raise BuildError(f"making {path}: {error.strerror or error}; free space there") from error
 

@@ -23,6 +23,7 @@ import numpy as np
 from host.emulation.library import BASE, PAGE, SharedLibrary
 from host.errors import EngineError
 from host.places import cache_root
+from host.sealed import is_sealed, seal
 
 ArgumentSpec = tuple[Sequence[int], str]
 
@@ -229,7 +230,7 @@ class _Run:
 def _hook_library() -> Path:
     """The hook as a library of this machine: in Python it would take longer than all that is counted."""
     path = cache_root() / "emulation" / f"count-{hashlib.sha256(_HOOK.encode()).hexdigest()[:16]}.so"
-    if path.exists():
+    if is_sealed(path):
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as scratch:
@@ -239,5 +240,5 @@ def _hook_library() -> Path:
         done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise EngineError(f"the counter cannot be compiled: {' '.join(done.stderr.split())[:300]}")
-        made.replace(path)
+        seal(made, path)
     return path

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from host.errors import BuildError, PayloadError
 from host.places import cache_root
+from host.sealed import is_sealed, seal
 
 LIBRARY = "libcudart.so.13"
 # What the wheel of TVM's own library needs; JetPack 5 has glibc 2.31, JetPack 6 2.35.
@@ -39,14 +40,14 @@ def cuda_runtime(architecture: str) -> Path:
     for name in _SOURCES:
         digest.update((folder / name).read_bytes())
     kept = cache_root() / "cuda-runtime" / digest.hexdigest()[:24] / LIBRARY
-    if kept.is_file():
+    if is_sealed(kept):
         return kept
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".making-") as name:
             made = Path(name) / LIBRARY
             _compile(folder, made, architecture)
-            made.replace(kept)
+            seal(made, kept)
     except OSError as error:
         raise PayloadError(f"making {kept}: {error.strerror or error}; free some space there") from error
     return kept

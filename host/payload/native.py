@@ -26,6 +26,7 @@ from host.errors import BuildError, PayloadError
 from host.payload.contract_header import HEADER, contract_header
 from host.payload.native_crypto import crypto_key, crypto_source, crypto_units
 from host.places import cache_root
+from host.sealed import is_sealed, seal
 
 EXECUTABLE = "edgetlm-executor"
 # The oldest C library that each is built for: JetPack 5's on aarch64, the first riscv64 boards' elsewhere.
@@ -128,11 +129,11 @@ def native_executor(
         keys = _keys(architecture, sources)
         whole = hashlib.sha256("\0".join([*sorted(keys.values()), *_LINK_FLAGS]).encode()).hexdigest()
         output = folder / f"{architecture}-{whole[:16]}" / EXECUTABLE
-        if output.is_file():
+        if is_sealed(output):
             return output
         with _locked(folder, architecture):
             # Another process may have built it while this one waited.
-            if not output.is_file():
+            if not is_sealed(output):
                 build = _Build(architecture, sources, keys, folder, jobs, progress)
                 build.run(output)
                 _forget_old(folder, architecture)
@@ -290,7 +291,7 @@ class _Build:
         beside = output.with_name(f".{output.name}.{os.getpid()}.partial")
         beside.write_bytes(partial.read_bytes())
         beside.chmod(0o755)
-        beside.replace(output)
+        seal(beside, output)
 
     def _run_zig(self, tool: str, arguments: Sequence[str], what: str, scratch: Path) -> None:
         environment = dict(os.environ, ZIG_LOCAL_CACHE_DIR=str(scratch / "zig"))

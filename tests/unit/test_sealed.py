@@ -1,0 +1,76 @@
+"""What is kept is what was put there; and nobody else can put anything there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from host.errors import UserError
+from host.places import cache_root
+from host.sealed import is_sealed, seal
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    made, kept = tmp_path / "made" / "lib.so", tmp_path / "kept" / "lib.so"
+    for path in (made, kept):
+        path.parent.mkdir()
+    made.write_bytes(b"code" * 100)
+    assert not is_sealed(kept)
+    seal(made, kept)
+    assert not made.exists()
+    return kept
+
+
+def test_a_sealed_file_is_taken(kept: Path) -> None:
+    assert is_sealed(kept)
+    assert kept.read_bytes() == b"code" * 100
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda kept: kept.write_bytes(b"coda" + b"code" * 99),
+        lambda kept: kept.write_bytes(b""),
+        lambda kept: kept.unlink(),
+        lambda kept: kept.with_name("lib.so.sha256").unlink(),
+        lambda kept: kept.with_name("lib.so.sha256").write_text(""),
+        lambda kept: kept.with_name("lib.so.sha256").write_bytes(b"\xff"),
+    ],
+    ids=["altered", "empty", "gone", "unsealed", "empty seal", "no text"],
+)
+def test_a_file_that_was_altered_counts_as_missing(kept: Path, alter) -> None:
+    alter(kept)
+    assert not is_sealed(kept)
+
+
+def test_the_cache_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = os.umask(0)
+    try:
+        assert stat.S_IMODE(cache_root().stat().st_mode) == 0o700
+        # One that an older version, or a generous umask, has made is closed.
+        cache_root().chmod(0o777)
+        assert stat.S_IMODE(cache_root().stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_cache_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_root()
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(UserError, match="belongs to another user: set XDG_CACHE_HOME"):
+        cache_root()
+
+
+def test_a_cache_that_cannot_be_made_is_named_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert cache_root() == tmp_path / "file" / "edgetlm"
