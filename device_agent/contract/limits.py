@@ -144,6 +144,8 @@ class RecordLimits(NamedTuple):
 
     Attributes:
         line_bytes: of its line of JSON.
+        row_bytes: of a row of a database.
+        batch_bytes: of rows that are in memory at a time.
         file_lines: of a file that is imported.
         shortest_s: least time of one call; no processor does anything that is measured in less.
         longest_s: longest time of one call.
@@ -159,6 +161,8 @@ class RecordLimits(NamedTuple):
     """
 
     line_bytes: int
+    row_bytes: int
+    batch_bytes: int
     file_lines: int
     shortest_s: float
     longest_s: float

@@ -20,6 +20,7 @@ from host.deployment.tune import recall, records_of
 from host.deployment.variants import variants_of
 from host.errors import BuildError, EngineError, ImportFailed, MeasureError, UserError
 from host.model import ImportedModel
+from host.records.database import store_name
 
 if TYPE_CHECKING:
     from host.deployment.power import PowerResult
@@ -102,7 +103,7 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
         machine=machine,
         threads=profile.threads,
         tuning=tuning,
-        records=str(records_of(options)),
+        records=store_name(records_of(options)),
         seconds=clock.seconds(),
         versions={**versions(), **profile.software},
         command=options.command,

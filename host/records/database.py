@@ -7,6 +7,8 @@ other version, or of something else, is left as it is.
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +17,16 @@ from typing import Any
 
 import sqlalchemy as sql
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    IntegrityError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import EdgeError
 from host.records.record import Record, record_of
 
@@ -71,6 +81,10 @@ FOREIGN = sql.Table(
     sql.Column("median_s", sql.Float(53)),
     sql.Column("content", _LONG_TEXT, nullable=False),
 )
+# Those of version 1 too.
+_INDEXES = {"records_by_task", "records_by_profile", "by_task"}
+# No virtual table, none made of a query, no generated column, no expression that is checked.
+_PLAIN_TABLE = re.compile(r"(?is)CREATE TABLE (?!.*\b(?:AS|CHECK|GENERATED|WITHOUT)\b).*")
 _COLUMNS_1 = {"id", "workload_hash", "profile_key", "candidate_key", "median_s", "made_at", "content"}
 
 
@@ -85,16 +99,13 @@ class Database:
     """
 
     def __init__(self, url: str | Path) -> None:
-        self.name = str(url)
+        self.name = store_name(url)
         try:
-            parsed = _parsed(url)
-            self.name = parsed.database or parsed.render_as_string()
-            if parsed.get_backend_name() != "sqlite":
-                self.name = parsed.render_as_string(hide_password=True)
-            self.engine = _engine(parsed)
+            self.engine = _engine(_parsed(url))
             self._prepare()
         except (SQLAlchemyError, ImportError) as error:
-            raise EdgeError(f"record store {self.name} cannot be opened: {_reason(error)}") from error
+            reason = _reason(error, url)
+            raise EdgeError(f"record store {self.name} cannot be opened: {reason}") from error
 
     @contextmanager
     def reading(self) -> Iterator[sql.Connection]:
@@ -129,10 +140,12 @@ class Database:
         try:
             yield
         except SQLAlchemyError as error:
-            raise EdgeError(f"record store {self.name}: {_reason(error)}") from error
+            raise EdgeError(f"record store {self.name}: {_reason(error, self.name)}") from error
 
     def _prepare(self) -> None:
         with self.engine.connect() as connection:
+            if self.engine.dialect.name == "sqlite":
+                _check_schema(connection, self.name)
             found = self._version(connection)
         if found == VERSION:
             return
@@ -207,12 +220,33 @@ def insert_new(connection: sql.Connection, table: sql.Table, rows: list[dict[str
     return len(wanted)
 
 
+def store_name(url: str | Path) -> str:
+    """What a store is called in messages and reports: the path of a file, or a URL without its secrets."""
+    if not (isinstance(url, str) and "://" in url):
+        return printable(url)
+    try:
+        parsed = _url(url)
+    except ArgumentError:
+        return f"{printable(url.partition('://')[0], 40)}://..."
+    if parsed.get_backend_name() == "sqlite":
+        return printable(parsed.database or "sqlite://")
+    # Options may hold a password as well.
+    return printable(parsed.set(query={}).render_as_string(hide_password=True))
+
+
 def _parsed(url: str | Path) -> sql.URL:
     if isinstance(url, str) and "://" in url:
-        return sql.make_url(url)
+        return _url(url)
     path = Path(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     return sql.URL.create("sqlite", database=str(path))
+
+
+def _url(text: str) -> sql.URL:
+    try:
+        return sql.make_url(text)
+    except ValueError as error:  # a port that is no number
+        raise ArgumentError(str(error)) from error
 
 
 def _engine(url: sql.URL) -> sql.Engine:
@@ -224,6 +258,7 @@ def _engine(url: sql.URL) -> sql.Engine:
     def _connected(connection: Any, _: Any) -> None:
         # The driver begins transactions too late for two writers; they are begun below.
         connection.isolation_level = None
+        _distrust(connection)
 
     @sql.event.listens_for(engine, "begin")
     def _begin(connection: sql.Connection) -> None:
@@ -232,6 +267,37 @@ def _engine(url: sql.URL) -> sql.Engine:
             connection.exec_driver_sql(statement)
 
     return engine
+
+
+def _distrust(connection: sqlite3.Connection) -> None:
+    """Have SQLite take a file for what anybody may have written."""
+    # Functions of a schema do nothing beyond computing, and damaged pages are noticed when they are read.
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LIMITS.records.row_bytes)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1)
+
+
+def _check_schema(connection: sql.Connection, name: str) -> None:
+    """Refuse a file whose tables are none, or in which a statement of ours would run somebody else's.
+
+    Raises:
+        EdgeError: what there is that no store has.
+    """
+    rows = connection.execute(sql.text("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+    for kind, called, table, text in rows:
+        ours = table in METADATA.tables
+        strange = (
+            kind not in ("table", "index")
+            or (ours and kind == "index" and text is not None and called not in _INDEXES)
+            or (ours and kind == "table" and not _PLAIN_TABLE.fullmatch(str(text)))
+        )
+        if strange:
+            raise EdgeError(
+                f"record store {name} holds the {printable(kind, 20)} {printable(called, 60)}, as no store of"
+                " ours does: take another with --records; nothing was changed"
+            )
 
 
 def _write_ahead(engine: sql.Engine) -> None:
@@ -279,10 +345,12 @@ def _row_1(number: int, content: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _reason(error: SQLAlchemyError | ImportError) -> str:
-    """One line of what went wrong and what to do."""
+def _reason(error: SQLAlchemyError | ImportError, url: str | Path) -> str:
+    """One line of what went wrong and what to do, without what is secret in the URL."""
     if isinstance(error, ImportError):
         return f"{error}: install the package of this kind of database"
+    if isinstance(error, ArgumentError) and not isinstance(error, NoSuchModuleError):
+        return "it is no URL of a database: write it as SQLAlchemy does, postgresql+psycopg://me@host/records"
     if isinstance(error, IntegrityError):
         return "another process added the same records just now: run again"
     text = str(error).splitlines()[0]
@@ -293,7 +361,21 @@ def _reason(error: SQLAlchemyError | ImportError) -> str:
         ("unable to open", "its folder is missing or closed to you: take another with --records"),
         ("malformed", "the file is damaged: restore it, or take another with --records"),
         ("not a database", "it is no SQLite database: take another with --records"),
+        ("too big", "it holds a row that is larger than any record: take another with --records"),
+        ("decode", "it holds text that is none: take another with --records"),
     ):
         if sign in text:
             return meaning
+    return printable(_without_secrets(text, url), 200)
+
+
+def _without_secrets(text: str, url: str | Path) -> str:
+    """A driver's message, in which it may repeat what it was given."""
+    try:
+        parsed = _url(str(url)) if "://" in str(url) else None
+    except ArgumentError:
+        return "it cannot be reached"
+    secrets = [parsed.password or "", *map(str, parsed.query.values())] if parsed is not None else []
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
     return text

@@ -129,7 +129,14 @@ def export_database(
                 left_out[_kind(error)] += 1
             else:
                 written += 1
-        kept = sum(_commit_foreign(database, one) for one in foreign)
+        kept = 0
+        for one in foreign:
+            try:
+                _commit_foreign(database, one)
+            except _ERRORS:
+                left_out["of MetaSchedule's own rules that are damaged"] += 1
+            else:
+                kept += 1
         for name in (WORKLOADS, RECORDS):
             (scratch / name).touch()
             (scratch / name).replace(folder / name)
@@ -236,11 +243,10 @@ def _module(space: Space) -> tvm.IRModule:
     return tvm.IRModule({"main": space.task.function})
 
 
-def _commit_foreign(database: Any, one: ForeignRecord) -> int:
+def _commit_foreign(database: Any, one: ForeignRecord) -> None:
     workload = ms.database.Workload.from_json(json.loads(one.workload))
     kept = database.commit_workload(workload.mod)
     database.commit_tuning_record(ms.database.TuningRecord.from_json(json.loads(one.content), kept))
-    return 1
 
 
 def _marked(space: Space, candidate: Candidate, mark: str) -> s_tir.Schedule:

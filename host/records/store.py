@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -169,7 +170,7 @@ class RecordStore:
         if not failed:
             query = query.where(_MEASURED)
         last = -1
-        while rows := self._rows(query.where(RECORDS.c.id > last)):
+        while rows := self._rows(query.where(RECORDS.c.id > last), LIMITS.records.batch_bytes):
             yield from (record for _, record in self._records(rows))
             last = rows[-1][0]
 
@@ -268,9 +269,17 @@ class RecordStore:
     def _read(self, query: sql.Select[Any]) -> list[tuple[int, Record]]:
         return list(self._records(self._rows(query)))
 
-    def _rows(self, query: sql.Select[Any]) -> list[tuple[int, str]]:
+    def _rows(self, query: sql.Select[Any], most_bytes: float = math.inf) -> list[tuple[int, str]]:
+        """The rows of a query; no more than the first ones, with so many bytes."""
+        rows: list[tuple[int, str]] = []
+        size = 0
         with self._database.reading() as connection:
-            return [(number, content) for number, content in connection.execute(query).all()]
+            for number, content in connection.execute(query):
+                rows.append((number, content))
+                size += len(content) if isinstance(content, (str, bytes)) else 0
+                if size > most_bytes:
+                    break
+        return rows
 
     def _records(self, rows: list[tuple[int, str]]) -> Iterator[tuple[int, Record]]:
         """The records of rows; those that say what no measurement says are nobody's."""

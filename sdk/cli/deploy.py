@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -38,6 +39,9 @@ from sdk.cli.options import (
     parse_shapes,
 )
 
+_PASSWORD = re.compile(r"(://[^:/@\s]*):\S*@")
+_SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|token|secret)[^=&]*=)[^&\s]*")
+
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
@@ -45,8 +49,9 @@ def register(app: typer.Typer) -> None:
 
 
 def command_line() -> str:
-    """The command as the user typed it."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command as the user typed it, without the secrets of a URL: records and reports keep it."""
+    words = [_SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", word)) for word in sys.argv[1:]]
+    return shlex.join([Path(sys.argv[0]).name, *words])
 
 
 def deploy(
