@@ -196,7 +196,7 @@ CheckedManifest check_manifest(std::string_view data) {
   const JsonValue fields = parse_fields(data);
   const JsonValue* schema = fields.find("schema");
   if (text(schema) == nullptr || *text(schema) != kBundleSchema) {
-    const std::string found = text(schema) ? printable(*text(schema), kSchemaCharacters) : shown(schema);
+    const std::string found = text(schema) ? printable(*text(schema), kSchemaCharacters) : shown(schema, kSchemaCharacters);
     throw ContractError("it has the schema " + found + ", this version reads " + kBundleSchema);
   }
   CheckedManifest manifest;

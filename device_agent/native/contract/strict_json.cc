@@ -14,9 +14,8 @@
 namespace edgetlm {
 namespace {
 
-constexpr size_t kShownCharacters = 60;
-// What `printable` looks at, and a little more.
-constexpr size_t kShownBytes = 8 * kShownCharacters;
+// More than is ever shown of a value.
+constexpr size_t kShownBytes = 1 << 11;
 
 // Reads one text; the depth is bounded, so that it may recurse.
 class Parser {
@@ -302,14 +301,14 @@ JsonValue parse_strict(std::string_view text, int64_t max_bytes, const std::stri
   }
 }
 
-std::string shown(const JsonValue* value) {
+std::string shown(const JsonValue* value, size_t limit) {
   std::string text;
   if (value == nullptr) {
     text = "None";
   } else {
     represent(*value, &text);
   }
-  return printable(text, kShownCharacters);
+  return printable(text, limit);
 }
 
 }  // namespace edgetlm

@@ -54,7 +54,7 @@ struct JsonFields {
 // The value of a text; std::invalid_argument with a line that names the text where it is not JSON as above.
 JsonValue parse_strict(std::string_view text, int64_t max_bytes, const std::string& what = "the text");
 
-// A value as Python would show it, cut after some hundred characters.
-std::string shown(const JsonValue* value);
+// A value as Python would show it, cut after so many characters.
+std::string shown(const JsonValue* value, size_t limit = 60);
 
 }  // namespace edgetlm

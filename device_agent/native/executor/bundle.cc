@@ -10,8 +10,6 @@
 #include <tvm/runtime/device_api.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "cuda/driver.h"
@@ -22,72 +20,13 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-constexpr char kBundleSchema[] = "edgetlm.bundle/1";
-constexpr size_t kParameterAlignment = 64;
 constexpr DLDevice kCpu{kDLCPU, 0};
 
 [[noreturn]] void broken(const std::string& message) { throw AgentError("bundle", message); }
 
-JsonObject read_manifest(const std::string& directory) {
-  const std::string path = directory + "/manifest.json";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (errno == ENOENT) broken(directory + " is not a bundle: it has no manifest.json");
-    broken(path + " cannot be read: " + strerror(errno) + "; build the bundle again");
-  }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  Json value;
-  try {
-    value = parse_json(text);
-  } catch (const std::invalid_argument& error) {
-    broken(path + " cannot be read: " + error.what() + "; build the bundle again");
-  }
-  const auto manifest = value.as<JsonObject>();
-  const Json schema = manifest ? find(*manifest, "schema") : Json(nullptr);
-  if (schema.as<ffi::String>().value_or("") != kBundleSchema) {
-    const auto text = schema.as<ffi::String>();
-    const std::string found = text ? std::string(*text) : schema == nullptr ? "None" : json_text(schema);
-    broken(path + " has schema " + found + ", this runtime reads " + kBundleSchema);
-  }
-  return *manifest;
-}
-
-std::vector<TensorInfo> infos_of(const Json& entries) {
-  std::vector<TensorInfo> infos;
-  for (const Json& value : array_of(entries)) {
-    const JsonObject entry = object_of(value);
-    TensorInfo info{text_of(at(entry, "name")), integers_of(at(entry, "shape")), text_of(at(entry, "dtype")), {}};
-    const Json open = find(entry, "open");
-    if (open != nullptr) info.open = integers_of(open);
-    for (const int64_t axis : info.open) {
-      if (axis < 0 || axis >= static_cast<int64_t>(info.shape.size())) throw FieldError("ValueError('open')");
-    }
-    infos.push_back(std::move(info));
-  }
-  return infos;
-}
-
-Signature signature_of(const JsonObject& manifest, const std::string& directory) {
-  try {
-    const JsonObject fields = object_of(at(manifest, "signature"));
-    Signature signature{infos_of(at(fields, "inputs")), infos_of(at(fields, "outputs")), {}};
-    const Json part = find(fields, "length");
-    if (part != nullptr) {
-      const JsonObject range = object_of(part);
-      signature.range = {text_of(at(range, "name")), integer_of(at(range, "low")), integer_of(at(range, "high"))};
-    }
-    return signature;
-  } catch (const FieldError& error) {
-    broken("manifest.json in " + directory + " has no valid signature: " + error.what());
-  }
-}
-
 // The device that a bundle is for: the GPU where its target says so.
-DLDevice device_of(const JsonObject& manifest) {
-  const Json target = find(manifest, "target");
-  const auto fields = target.as<JsonObject>();
-  const Json kind = fields ? find(*fields, "kind") : Json(nullptr);
-  if (kind.as<ffi::String>().value_or("") != "cuda") return kCpu;
+DLDevice device_of(const CheckedManifest& manifest) {
+  if (manifest.target_kind != "cuda") return kCpu;
   const DLDevice device{kDLCUDA, 0};
   ffi::Any there = 0;
   tvm::runtime::DeviceAPI* api = tvm::runtime::DeviceAPI::Get(device, true);
@@ -111,14 +50,14 @@ struct Borrowed {
 
 // The weights' file: pages are shared with the page cache and read when first used.
 struct Model::Mapping {
-  Mapping(const std::string& path) {
-    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Mapping(const std::string& path, int64_t expected) : size(static_cast<size_t>(expected)) {
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status{};
     if (file.number() < 0 || fstat(file.number(), &status) != 0) {
       broken(path + " cannot be mapped: " + strerror(errno));
     }
-    if (status.st_size == 0) broken(path + " cannot be mapped: it is empty");
-    size = static_cast<size_t>(status.st_size);
+    // Its pages are read when they are used, long after it was verified.
+    if (status.st_size != expected) broken(path + " has changed: copy or make the bundle again");
     void* begin = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
     if (begin == MAP_FAILED) broken(path + " cannot be mapped: " + strerror(errno));
     address = static_cast<char*>(begin);
@@ -126,59 +65,42 @@ struct Model::Mapping {
   Mapping(const Mapping&) = delete;
   ~Mapping() { munmap(address, size); }
 
+  const size_t size;
   char* address = nullptr;
-  size_t size = 0;
 };
 
-Model::Model(const std::string& directory, int threads) {
-  const JsonObject manifest = read_manifest(directory);
-  signature_ = signature_of(manifest, directory);
-  const Json model = find(manifest, "model");
-  const std::string name = model == nullptr ? "lib.so" : text_of(model), file = directory + "/" + name;
-  struct stat status{};
-  if (stat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    broken(directory + " is missing its model file " + name.substr(name.rfind('/') + 1));
+Model::Model(const VerifiedBundle& bundle, int threads) {
+  const CheckedManifest& manifest = bundle.manifest;
+  if (manifest.backend != "tvm") {
+    throw AgentError("bad_request", bundle.directory + " is a bundle of backend " + manifest.backend + ", not tvm");
   }
-  const Json backend = find(manifest, "backend");
-  if (backend.as<ffi::String>().value_or("") != "tvm") {
-    const std::string found = backend == nullptr ? "None" : text_of(backend);
-    throw AgentError("bad_request", directory + " is a bundle of backend " + found + ", not tvm");
-  }
+  signature_ = {manifest.inputs, manifest.outputs, manifest.range};
   // Read by TVM when its thread pool starts, at the first parallel loop.
   setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
   device_ = device_of(manifest);
-  map_parameters(manifest, directory + "/params.bin");
+  map_parameters(manifest, bundle.directory);
   for (const TensorInfo& info : signature_.inputs) inputs_.push_back(empty_input(info.shape, info.dtype));
-  library_ = ffi::Module::LoadFromFile(file);
+  library_ = ffi::Module::LoadFromFile(bundle.directory + "/" + manifest.model);
   machine_ = machine();
   invoke_ = bound(*machine_);
 }
 
-void Model::map_parameters(const JsonObject& manifest, const std::string& path) {
-  const Json entries = find(manifest, "parameters");
-  if (entries == nullptr || array_of(entries).empty()) return;
-  mapping_ = std::make_shared<Mapping>(path);
-  int index = 0;
-  for (const Json& value : array_of(entries)) {
-    const JsonObject entry = object_of(value);
-    const std::vector<int64_t> shape = integers_of(at(entry, "shape"));
-    const std::string dtype = text_of(at(entry, "dtype"));
-    const int64_t offset = integer_of(at(entry, "offset"));
-    const size_t start = static_cast<size_t>(offset), bytes = tensor_bytes(shape, dtype);
-    if (offset < 0 || start % kParameterAlignment != 0 || start > mapping_->size ||
-        bytes > mapping_->size - start) {
-      broken("parameter " + std::to_string(index) + " at offset " + std::to_string(offset) + " does not fit " +
-             path);
-    }
+void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory) {
+  if (manifest.parameters.empty()) return;
+  const int64_t size = manifest.files.at(kParameters).size;
+  // No memory is mapped where all parameters are empty.
+  if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + kParameters, size);
+  for (const Parameter& entry : manifest.parameters) {
+    // It fits the file, whose size is that of the mapping: the manifest was checked.
+    char* address = mapping_ == nullptr ? nullptr : mapping_->address + entry.offset;
     parameters_.push_back(tvm::runtime::Tensor(ffi::Tensor::FromNDAlloc(
-        Borrowed{mapping_->address + start}, ffi::Shape(shape), ffi::StringToDLDataType(dtype), kCpu)));
+        Borrowed{address}, ffi::Shape(entry.shape), ffi::StringToDLDataType(entry.dtype), kCpu)));
     if (device_.device_type != kDLCPU) {
       const tvm::runtime::Tensor host = parameters_.back();
-      parameters_.back() = tvm::runtime::Tensor::Empty(ffi::Shape(shape), host->dtype, device_);
+      parameters_.back() = tvm::runtime::Tensor::Empty(ffi::Shape(entry.shape), host->dtype, device_);
       parameters_.back().CopyFrom(host);
       synchronise();
     }
-    ++index;
   }
   // A GPU has its own copies by now.
   if (device_.device_type != kDLCPU) mapping_.reset();
@@ -212,7 +134,7 @@ void Model::set_length(int64_t length) {
   if (length == length_) return;
   inputs_.clear();
   for (const TensorInfo& info : signature_.inputs) {
-    inputs_.push_back(empty_input(info.shape_at(length), info.dtype));
+    inputs_.push_back(empty_input(shape_at(info, length), info.dtype));
   }
   invoke_ = bound(*machine_);
   length_ = length;

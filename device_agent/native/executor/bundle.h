@@ -1,5 +1,4 @@
-// An installed bundle of the tvm backend: its manifest, its weights mapped from the file, and its library on
-// the virtual machine. What is read of manifest.json is described in device_agent/runtime.py.
+// A verified bundle of the tvm backend: its weights mapped from the file, and its library on the virtual machine.
 #pragma once
 
 #include <tvm/ffi/extra/module.h>
@@ -11,28 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "contract/verify.h"
 #include "executor/json.h"
 #include "executor/wire.h"
 
 namespace edgetlm {
 
-// Name, shape and element type of an input or output, and the axes of the shape that are the length.
-struct TensorInfo {
-  std::string name;
-  std::vector<int64_t> shape;
-  std::string dtype;
-  std::vector<int64_t> open;
-
-  std::vector<int64_t> shape_at(int64_t length) const;
-  JsonObject json() const;
-};
-
-// The dimension that a bundle leaves open; without a name there is none.
-struct LengthRange {
-  std::string name;
-  int64_t low = 0;
-  int64_t high = 0;
-};
+// The shape of an input or output where the open dimension has a length.
+std::vector<int64_t> shape_at(const TensorInfo& info, int64_t length);
 
 // What goes into a model and what comes out, in order.
 struct Signature {
@@ -51,8 +36,8 @@ struct Signature {
 // A loaded bundle.
 class Model {
  public:
-  // AgentError of the kind "bundle" where it is damaged, incomplete or of another schema.
-  Model(const std::string& directory, int threads);
+  // AgentError where it is of another backend, or there is no such processor.
+  Model(const VerifiedBundle& bundle, int threads);
 
   const Signature& signature() const { return signature_; }
   // The tensors that a call reads, of the length set last (at first the greatest).
@@ -73,7 +58,7 @@ class Model {
  private:
   struct Mapping;
 
-  void map_parameters(const JsonObject& manifest, const std::string& path);
+  void map_parameters(const CheckedManifest& manifest, const std::string& directory);
   tvm::ffi::Module machine() const;
   tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
   tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;

@@ -1,5 +1,7 @@
 #include "executor/commands.h"
 
+#include <stdio.h>
+#include <sys/stat.h>
 #include <tvm/ffi/error.h>
 #include <unistd.h>
 
@@ -24,6 +26,19 @@ int64_t integer_in(const JsonObject& header, const char* name, int64_t standard)
 // Errors of the runtime that say that a request's values are wrong, by the names of Python's classes.
 bool blames_request(const std::string& kind) {
   return kind == "KeyError" || kind == "TypeError" || kind == "ValueError";
+}
+
+// The bundle in a folder, checked with its signer; AgentError where it may not be used.
+OpenedBundle opened_bundle(const std::string& path, const std::string& trust_file, const std::string& trust) {
+  struct stat status{};
+  if (stat((path + "/" + kManifest).c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw AgentError("bad_request", path + " is not a bundle, and tvm loads nothing else");
+  }
+  try {
+    return open_bundle(path, trust_file, trust);
+  } catch (const ContractError& error) {
+    throw AgentError("bundle", error.what());
+  }
 }
 
 }  // namespace
@@ -64,10 +79,16 @@ Reply Commands::dispatch(const std::string& command, const JsonObject& header, c
 Reply Commands::load(const JsonObject& header) {
   const std::string path = text_of(at(header, "path"));
   if (access(path.c_str(), F_OK) != 0) throw AgentError("bad_request", path + " is not on the device");
+  const Json trust = find(header, "trust");
   loaded_ = bound_ = false;
-  const JsonObject signature = engine_.load(path, threads_);
+  const OpenedBundle opened = opened_bundle(path, trust_file_, trust == nullptr ? "signed" : text_of(trust));
+  JsonObject fields{{ffi::String("signature"), engine_.load(opened.bundle, threads_)}};
   loaded_ = true;
-  return Reply{JsonObject{{ffi::String("signature"), signature}}, {}};
+  if (!opened.warning.empty()) {
+    fprintf(stderr, "warning: %s\n", opened.warning.c_str());
+    fields.Set(ffi::String("warning"), ffi::String(opened.warning));
+  }
+  return Reply{fields, {}};
 }
 
 Reply Commands::inputs(const JsonObject& header, const Buffer& blob) {

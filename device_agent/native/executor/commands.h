@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "executor/engine.h"
 #include "executor/measure.h"
@@ -11,7 +12,9 @@ namespace edgetlm {
 
 class Commands {
  public:
-  Commands(Meter* meter, int threads) : meter_(meter), threads_(threads) {}
+  // `trust_file` names the keys whose bundles may be loaded.
+  Commands(Meter* meter, int threads, std::string trust_file)
+      : meter_(meter), threads_(threads), trust_file_(std::move(trust_file)) {}
 
   // The reply to one request, errors included: a session survives any error of a model.
   Reply answer(const JsonObject& header, const Buffer& blob);
@@ -29,6 +32,7 @@ class Commands {
 
   Meter* meter_;
   const int threads_;
+  const std::string trust_file_;
   Engine engine_;
   bool loaded_ = false;
   bool bound_ = false;

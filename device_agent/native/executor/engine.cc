@@ -108,14 +108,14 @@ constexpr int kInstrumentFields = 4;
 
 }  // namespace
 
-JsonObject Engine::load(const std::string& directory, int threads) {
+JsonObject Engine::load(const VerifiedBundle& bundle, int threads) {
   result_ = nullptr;
   model_.reset();
   try {
-    model_ = std::make_unique<Model>(directory, threads);
+    model_ = std::make_unique<Model>(bundle, threads);
   } catch (const ffi::Error& error) {
     const std::string text = one_line(error.message());
-    throw AgentError("engine", "tvm cannot load " + directory + ": " + text.substr(0, kMessageLength));
+    throw AgentError("engine", "tvm cannot load " + bundle.directory + ": " + text.substr(0, kMessageLength));
   }
   return model_->signature().json();
 }

@@ -15,8 +15,8 @@ namespace edgetlm {
 
 class Engine {
  public:
-  // Loads the bundle in a directory; returns its signature.
-  JsonObject load(const std::string& directory, int threads);
+  // Loads a bundle that was checked; returns its signature.
+  JsonObject load(const VerifiedBundle& bundle, int threads);
   // Sets the inputs of the following inferences, in the model's order.
   void bind(const std::vector<TensorView>& inputs);
   // One inference.

@@ -4,30 +4,28 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "contract/strict_json.h"
 #include "executor/errors.h"
 
 namespace edgetlm {
 namespace {
 
-constexpr int kMaxDepth = 64;
-
-// The parser recurses, and what it reads may come from a stranger.
-void check_depth(const std::string& text) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char letter = text[i];
-    if (quoted) {
-      if (letter == '\\') ++i;
-      if (letter == '"') quoted = false;
-    } else if (letter == '"') {
-      quoted = true;
-    } else if (letter == '[' || letter == '{') {
-      if (++depth > kMaxDepth) throw std::invalid_argument("nested too deeply");
-    } else if (letter == ']' || letter == '}') {
-      --depth;
-    }
+Json converted(const JsonValue& value) {
+  if (value.truth()) return *value.truth();
+  if (value.integer()) return *value.integer();
+  if (value.number()) return *value.number();
+  if (value.text()) return tvm::ffi::String(*value.text());
+  if (value.items()) {
+    JsonArray array;
+    for (const JsonValue& item : *value.items()) array.push_back(converted(item));
+    return array;
   }
+  if (value.fields()) {
+    JsonObject object;
+    for (const auto& [name, field] : value.fields()->entries) object.Set(tvm::ffi::String(name), converted(field));
+    return object;
+  }
+  return nullptr;
 }
 
 // Length of the UTF-8 sequence at `at`, 0 where it is none.
@@ -49,11 +47,7 @@ size_t sequence(std::string_view text, size_t at) {
 }  // namespace
 
 Json parse_json(const std::string& text) {
-  check_depth(text);
-  tvm::ffi::String problem;
-  Json value = tvm::ffi::json::Parse(text, &problem);
-  if (!problem.empty()) throw std::invalid_argument(one_line(std::string(problem)));
-  return value;
+  return converted(parse_strict(text, static_cast<int64_t>(text.size())));
 }
 
 std::string json_text(const Json& value) { return std::string(tvm::ffi::json::Stringify(value)); }

@@ -1,4 +1,4 @@
-// JSON of bounded depth, by the parser of tvm_ffi, and typed access to its objects.
+// JSON in the runtime's values, read as contract/strict_json.h does, and typed access to its objects.
 #pragma once
 
 #include <tvm/ffi/extra/json.h>
@@ -14,7 +14,7 @@ using Json = tvm::ffi::json::Value;
 using JsonObject = tvm::ffi::json::Object;
 using JsonArray = tvm::ffi::json::Array;
 
-// Parses text; std::invalid_argument where it is no JSON or nested too deeply.
+// Parses text, whose length the caller bounds; std::invalid_argument where it is not strict JSON.
 Json parse_json(const std::string& text);
 // One line.
 std::string json_text(const Json& value);

@@ -10,11 +10,14 @@
 #include <string>
 
 #include "executor/errors.h"
+#include "executor/reading.h"
 #include "executor/server.h"
 
 namespace {
 
 constexpr int kLargeBytes = 1 << 20;
+// The program, --read, and the kind of the inputs.
+constexpr int kReadWords = 3;
 
 // Has the kernel kill this process when its parent ends, however that ends.
 void die_with_parent(int parent) {
@@ -24,7 +27,8 @@ void die_with_parent(int parent) {
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
+  if (count == kReadWords && std::string(words[1]) == "--read") return edgetlm::read_inputs(words[2]);
   // Libraries print to stdout; the daemon's pipe is kept from them.
   edgetlm::Status status(dup(STDOUT_FILENO));
   dup2(STDERR_FILENO, STDOUT_FILENO);

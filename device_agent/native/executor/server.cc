@@ -42,8 +42,8 @@ Specification specification_of(const JsonObject& fields) {
       throw AgentError("bad_request", "no engine " + engine + " in the native executor; its engine is tvm");
     }
     Specification specification{static_cast<int>(integer_of(at(fields, "threads"))), text_of(at(fields, "key")),
-                                text_of(at(fields, "workdir")), static_cast<int>(integer_of(at(fields, "parent_pid"))),
-                                {}};
+                                text_of(at(fields, "workdir")), text_of(at(fields, "trust_file")),
+                                static_cast<int>(integer_of(at(fields, "parent_pid"))), {}};
     const Json meter = find(fields, "meter");
     if (meter != nullptr) {
       for (const Json& argument : array_of(meter)) specification.meter.push_back(text_of(argument));
@@ -60,7 +60,7 @@ Server::Server(const Specification& specification, Status* status)
       status_(status),
       sensors_(specification.meter),
       meter_(&sensors_, specification.threads),
-      commands_(&meter_, specification.threads),
+      commands_(&meter_, specification.threads, specification.trust_file),
       door_([](const std::string& data) { return is_rpc(data) ? rpc_missing(data) : hello_missing(data); },
             [this](Descriptor connection, const std::string& data) { admit(std::move(connection), data); }) {
   register_rpc(specification.folder, &meter_);

@@ -33,6 +33,8 @@ struct Specification {
   int threads = 1;
   std::string key;
   std::string folder;
+  // Of the keys whose bundles may be loaded.
+  std::string trust_file;
   int parent = 0;
   std::vector<std::string> meter;
 };

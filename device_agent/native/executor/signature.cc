@@ -13,25 +13,25 @@ std::string list_text(const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
-}  // namespace
-
-std::vector<int64_t> TensorInfo::shape_at(int64_t length) const {
-  std::vector<int64_t> sizes = shape;
-  for (const int64_t axis : open) sizes.at(static_cast<size_t>(axis)) = length;
-  return sizes;
+JsonObject fields_of(const TensorInfo& info) {
+  return JsonObject{{tvm::ffi::String("name"), tvm::ffi::String(info.name)},
+                    {tvm::ffi::String("shape"), json_of(info.shape)},
+                    {tvm::ffi::String("dtype"), tvm::ffi::String(info.dtype)},
+                    {tvm::ffi::String("open"), json_of(info.open)}};
 }
 
-JsonObject TensorInfo::json() const {
-  return JsonObject{{tvm::ffi::String("name"), tvm::ffi::String(name)},
-                    {tvm::ffi::String("shape"), json_of(shape)},
-                    {tvm::ffi::String("dtype"), tvm::ffi::String(dtype)},
-                    {tvm::ffi::String("open"), json_of(open)}};
+}  // namespace
+
+std::vector<int64_t> shape_at(const TensorInfo& info, int64_t length) {
+  std::vector<int64_t> sizes = info.shape;
+  for (const int64_t axis : info.open) sizes.at(static_cast<size_t>(axis)) = length;
+  return sizes;
 }
 
 JsonObject Signature::json() const {
   JsonArray in, out;
-  for (const TensorInfo& info : inputs) in.push_back(info.json());
-  for (const TensorInfo& info : outputs) out.push_back(info.json());
+  for (const TensorInfo& info : inputs) in.push_back(fields_of(info));
+  for (const TensorInfo& info : outputs) out.push_back(fields_of(info));
   return JsonObject{{tvm::ffi::String("inputs"), in}, {tvm::ffi::String("outputs"), out}};
 }
 
@@ -52,7 +52,7 @@ int64_t Signature::length_of(const std::vector<TensorView>& given) const {
     const std::vector<int64_t>& shape = given[i].shape;
     const bool measured = !info.open.empty() && shape.size() == info.shape.size();
     const int64_t length = measured ? shape[static_cast<size_t>(info.open[0])] : 0;
-    if (shape != info.shape_at(length) || given[i].dtype != info.dtype || (!info.open.empty() && length == 0)) {
+    if (shape != shape_at(info, length) || given[i].dtype != info.dtype || (!info.open.empty() && length == 0)) {
       throw AgentError("bad_request", "input " + info.name + " is " + given[i].dtype + list_text(shape) +
                                           ", the model takes " + described(info));
     }

@@ -8,6 +8,7 @@
 #include "executor/main.cc"
 #include "executor/measure.cc"
 #include "executor/meter_process.cc"
+#include "executor/reading.cc"
 #include "executor/rpc.cc"
 #include "executor/server.cc"
 #include "executor/signature.cc"

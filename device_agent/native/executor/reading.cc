@@ -1,0 +1,70 @@
+#include "executor/reading.h"
+
+#include <stdio.h>
+
+#include <exception>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "contract/manifest.h"
+#include "contract/signing.h"
+#include "contract/strict_json.h"
+#include "contract/text.h"
+#include "executor/json.h"
+
+namespace edgetlm {
+namespace {
+
+constexpr size_t kLengthBytes = 4;
+
+size_t length_in(const std::string& bytes) {
+  size_t length = 0;
+  for (size_t index = 0; index < kLengthBytes; ++index) {
+    length = length << 8 | static_cast<unsigned char>(bytes[index]);
+  }
+  return length;
+}
+
+bool read_exact(size_t size, std::string* data) {
+  data->resize(size);
+  return fread(data->data(), 1, size, stdin) == size;
+}
+
+void read_manifest(const std::string& input) { check_manifest(input); }
+
+void read_signature(const std::string& input) {
+  if (input.size() < kLengthBytes) throw std::invalid_argument("there is no manifest");
+  const size_t size = length_in(input);
+  if (size > input.size() - kLengthBytes) throw std::invalid_argument("the manifest is cut short");
+  const std::string manifest = input.substr(kLengthBytes, size);
+  check_signature(manifest, parse_signature(input.substr(kLengthBytes + size)));
+}
+
+void read_json(const std::string& input) { parse_json(input); }
+
+const std::map<std::string, void (*)(const std::string&)> kReaders = {
+    {"manifest", read_manifest}, {"signature", read_signature}, {"json", read_json}};
+
+}  // namespace
+
+int read_inputs(const std::string& kind) {
+  const auto reader = kReaders.find(kind);
+  if (reader == kReaders.end()) {
+    fprintf(stderr, "there is no reader of %s\n", printable(kind).c_str());
+    return 2;
+  }
+  std::string length, input;
+  while (read_exact(kLengthBytes, &length) && read_exact(length_in(length), &input)) {
+    try {
+      reader->second(input);
+      puts("ok");
+    } catch (const std::exception& error) {
+      printf("refused %s\n", printable(error.what()).c_str());
+    }
+    fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace edgetlm

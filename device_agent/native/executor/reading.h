@@ -1,0 +1,16 @@
+// Readers of what comes from elsewhere, by themselves: tests ask them and the Python ones the same.
+#pragma once
+
+#include <string>
+
+namespace edgetlm {
+
+// Reads inputs from stdin, each behind its length in four bytes (the first is the highest), with the reader of a
+// kind, and answers each with a line on stdout: "ok", or "refused" and the reason. Returns the exit status.
+//
+//   manifest    a manifest.json
+//   signature   a manifest.json behind its length in four bytes, then a manifest.sig
+//   json        a JSON text
+int read_inputs(const std::string& kind);
+
+}  // namespace edgetlm
