@@ -110,7 +110,7 @@ class Commands:
             raise AgentError("bad_request", "%s is not on the device" % printable(path))
         self._loaded = self._bound = False
         warning = None
-        if os.path.isfile(os.path.join(path, MANIFEST)):
+        if hasattr(self._engine, "load_bundle") or os.path.isfile(os.path.join(path, MANIFEST)):
             opened = open_bundle(path, trust, self._keys)
             warning = opened.warning
             signature = self._load_bundle(opened)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agent.contract.manifest import as_name
 from host.deployment.clock import StageClock
 from host.deployment.compile import Compiled, defects_as, one_line
 from host.deployment.options import CompileOptions, Size
@@ -72,7 +73,7 @@ def read_ranged(options: CompileOptions, clock: StageClock) -> RangedModel:
         golden = source.golden(dimension, verified, options.seed)
         signature = _signature(source, dimension, golden, measured)
     return RangedModel(
-        name=options.name or source.name,
+        name=options.name or as_name(source.name),
         format=source.format,
         path=source.path,
         signature=signature,

@@ -256,7 +256,7 @@ def test_rpc_cannot_leave_its_folder(session, tmp_path):
     ("damage", "message"),
     [
         (lambda folder: (folder / "manifest.json").unlink(), "no manifest.json"),
-        (lambda folder: (folder / "manifest.json").write_text("{"), "is damaged|schema None"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "is not valid JSON"),
         (
             lambda folder: (folder / "manifest.json").write_text('{"schema": "edgetlm.bundle/9"}'),
             "edgetlm.bundle/9",
