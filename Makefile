@@ -43,7 +43,8 @@ $(BIN)/python:
 
 # What is installed is what requirements/*.txt have the hash of; this project needs nothing beyond that.
 $(HOST_STAMP): | $(BIN)/python
-	$(PIP_INSTALL) --require-hashes -r requirements/models.txt $(if $(filter cuda,$(TORCH)),-r requirements/torch-cuda.txt)
+	$(if $(filter cuda,$(TORCH)),$(PIP_INSTALL) --require-hashes --no-deps -r requirements/torch-cuda.txt)
+	$(PIP_INSTALL) --require-hashes -r requirements/models.txt
 	$(PIP_INSTALL) --no-deps --no-build-isolation --no-index -e .
 	@rm -f $(VENV)/.installed-host-* && touch $@
 

@@ -4,9 +4,10 @@
 The pins are the input: change a version in its file, then run this. Comments, `-r` lines and the order stay.
 What is asked for are the wheels of CPython 3.11 for Linux on x86-64 and ARM64 with the oldest C library that
 EdgeTLM runs on and with a new one; a source archive only where a package has no wheel at all. pip is asked
-twice: as this machine configures it, which may add builds of its own (PyTorch without CUDA is such a one),
-and without any configuration. So a file installs on both kinds of machine, and nothing is installed that
-neither answer has.
+twice: as this machine configures it, and without any configuration, so that a file installs on both kinds of
+machine. Where the first answer is a build with a version of its own (PyTorch without CUDA, 2.13.0+cpu), the
+second is left out: pip prefers a file whose hash the index says, and would never take that build. The other
+one is in a file of its own, for which pip is asked without configuration only.
 
 Python's standard library and pip only. Nothing is installed, and only what has no wheel is downloaded.
 """
@@ -32,6 +33,7 @@ PYTHON = "3.11"
 ARCHITECTURES = ("x86_64", "aarch64")
 # Of glibc 2: what apache-tvm's wheels need at least, and one that is newer than all that wheels ask for.
 GLIBC_MINORS = (28, 41)
+PUBLIC = ("torch-cuda.txt",)
 _OLDEST_TAG = 17
 
 _PIN = re.compile(r"^(?P<pin>[A-Za-z0-9][A-Za-z0-9._-]*==[^\s;\\]+)\s*\\?$")
@@ -71,6 +73,11 @@ class Wheel(NamedTuple):
     name: str
     digest: str
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its version is one of somebody's own (PEP 440), which no public index has."""
+        return "+" in self.name.split("-")[1]
+
 
 def pins_of(text: str) -> list[str]:
     """The pins of a requirements file, without what it includes.
@@ -101,21 +108,27 @@ def locked(text: str, hashes: Hashes) -> str:
     return "\n".join(lines) + "\n"
 
 
-def hashes_of(pins: Iterable[str]) -> Hashes:
+def hashes_of(pins: Iterable[str], configured: bool) -> Hashes:
     """The hashes of all files that may be taken for each pin.
+
+    Args:
+        pins: name==version.
+        configured: whether pip is also asked as this machine configures it.
 
     Raises:
         ValueError: a pin has no file at all.
     """
     found: Hashes = defaultdict(set)
     for batch in _without_conflicts(pins):
-        for configured in (True, False):
-            for architecture in ARCHITECTURES:
-                for minor in GLIBC_MINORS:
-                    platform = Platform(architecture, PYTHON, minor)
-                    for wheel in wheels_for(batch, platform, configured):
-                        found[wheel.pin].add(wheel.digest)
-                    print(f"{platform}: {len(batch)} pins", file=sys.stderr)
+        for architecture in ARCHITECTURES:
+            for minor in GLIBC_MINORS:
+                platform = Platform(architecture, PYTHON, minor)
+                print(f"{platform}: {len(batch)} pins", file=sys.stderr)
+                own = wheels_for(batch, platform, True) if configured else []
+                alone = {wheel.pin for wheel in own if wheel.is_local}
+                public = wheels_for(batch, platform, False)
+                for wheel in [*own, *(wheel for wheel in public if wheel.pin not in alone)]:
+                    found[wheel.pin].add(wheel.digest)
         for pin in batch:
             if not found[pin]:
                 found[pin].add(_source(pin))
@@ -210,12 +223,14 @@ def main(arguments: Sequence[str]) -> int:
     files = parser.parse_args(arguments).files or sorted(FOLDER.glob("*.txt"))
     texts = {file: file.read_text(encoding="utf-8") for file in files}
     try:
-        hashes = hashes_of(pin for text in texts.values() for pin in pins_of(text))
+        for public in (False, True):
+            chosen = {file: text for file, text in texts.items() if (file.name in PUBLIC) == public}
+            hashes = hashes_of((pin for text in chosen.values() for pin in pins_of(text)), not public)
+            for file, text in chosen.items():
+                file.write_text(locked(text, hashes), encoding="utf-8")
     except ValueError as error:
         print(f"lock_requirements: {error}", file=sys.stderr)
         return 1
-    for file, text in texts.items():
-        file.write_text(locked(text, hashes), encoding="utf-8")
     return 0
 
 
