@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.strict_json import parse
+from device_agent.contract.tensors import tensor_sizes
 from device_agent.contract.text import printable
 
 SCHEMA = "edgetlm/1"
@@ -188,7 +189,10 @@ def _parse(text: bytes, limit: int) -> Header:
 
 def error_reply(error: AgentError) -> Header:
     """The reply that tells the host of a failure."""
-    return {"ok": False, "error": {"kind": error.kind, "message": printable(error, _LIMITS.message_characters)}}
+    return {
+        "ok": False,
+        "error": {"kind": error.kind, "message": printable(error, _LIMITS.message_characters)},
+    }
 
 
 def describe_tensors(tensors: Sequence[TensorData]) -> List[Dict[str, Any]]:
@@ -205,44 +209,17 @@ def split_tensors(descriptions: object, blob: Buffer) -> List[TensorData]:
     view = memoryview(blob)
     tensors = []
     position = 0
-    for shape, dtype, size in tensor_sizes(descriptions, view.nbytes):
+    for shape, dtype, size in tensor_sizes(fields_of({"tensors": descriptions}), view.nbytes):
         tensors.append(TensorData(shape, dtype, view[position : position + size]))
         position += size
     return tensors
-
-
-def tensor_sizes(descriptions: object, available: int) -> List[Tuple[Tuple[int, ...], str, int]]:
-    """Shape, dtype and size of each tensor of a blob.
-
-    Args:
-        descriptions: of the tensors, as they came.
-        available: bytes of the blob.
-
-    Raises:
-        AgentError: these are no descriptions of tensors, or they are of another size in all.
-    """
-    sizes = []
-    total = 0
-    fields = fields_of({"tensors": descriptions})
-    for one in fields.objects("tensors", _LIMITS.tensors):
-        shape = one.items("shape", _LIMITS.rank)
-        # A bool is an int for Python.
-        if not all(isinstance(size, int) and not isinstance(size, bool) for size in shape):
-            raise one.wrong("shape", "a list of whole numbers")
-        dtype = one.text("dtype", _LIMITS.name_characters)
-        size = tensor_bytes(shape, dtype)
-        sizes.append((tuple(shape), dtype, size))
-        total += size
-    if total != available:
-        raise AgentError("bad_request", "tensors of %d bytes in a blob of %d" % (total, available))
-    return sizes
 
 
 def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
     """Size in bytes of a tensor.
 
     Raises:
-        AgentError: the dtype cannot travel, or the shape is none.
+        AgentError: the dtype cannot travel.
     """
     if dtype not in ITEM_BYTES:
         raise AgentError(
@@ -252,7 +229,4 @@ def tensor_bytes(shape: Sequence[int], dtype: str) -> int:
     size = ITEM_BYTES[dtype]
     for dimension in shape:
         size *= dimension
-    # A product of any size is an int for Python; one that is small may come from two negative sizes.
-    if size > _LIMITS.blob_bytes or not all(0 <= dimension <= _LIMITS.dimension for dimension in shape):
-        raise AgentError("bad_request", "a tensor of shape %s cannot be sent" % printable(list(shape)))
     return size

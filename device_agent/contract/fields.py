@@ -128,6 +128,10 @@ class Fields:
         inner = self.object(name, limit)
         return {key: inner.number(key) for key in inner.values}
 
+    def error(self, text: str) -> Exception:
+        """An error of the kind that wrong fields raise."""
+        return self._fail(text)
+
     def wrong(self, name: str, wanted: str) -> Exception:
         """The error for a field that is not what it has to be."""
         found = "is missing"

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from host.errors import DeviceError, MeasureError, UserError
+from host.transport.replies import fields_of, shown
 
 ALL = "all"
 
@@ -59,16 +60,16 @@ def list_modes(device: Asked) -> tuple[PowerMode, ...]:
     Raises:
         DeviceError: it went away, or its agent knows no power modes.
     """
-    reply = device.request("modes.list")
+    reply = fields_of(device.name, device.request("modes.list"))
     return tuple(
         PowerMode(
-            name=str(one["name"]),
-            kind=str(one["kind"]),
-            current=bool(one["current"]),
-            settable=bool(one["settable"]),
-            reason=str(one.get("reason") or ""),
+            name=shown(one.name("name")),
+            kind=shown(one.name("kind")),
+            current=one.truth("current"),
+            settable=one.truth("settable"),
+            reason=shown(one.text("reason", standard="")),
         )
-        for one in reply["modes"]
+        for one in reply.objects("modes")
     )
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.strict_json import parse
 from host.errors import MeasureError, SessionLost
 from host.model import Measurement
-from host.transport.session import measurement_of
+from host.transport.replies import measurement_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +86,13 @@ class KernelRunner:
             text = self._call(library, function, json.dumps(specification))
         except Exception as error:  # tvm_ffi raises any registered class, by name
             raise self._failure(function, error) from error
-        return measurement_of(json.loads(text))
+        try:
+            reply = parse(text.encode("utf-8", "surrogatepass"), LIMITS.wire.header_bytes, "the answer")
+        except ValueError as error:
+            raise MeasureError(f"kernel {function} cannot be measured: {error}") from error
+        if not isinstance(reply, dict):
+            raise MeasureError(f"kernel {function} cannot be measured: the answer is no object")
+        return measurement_of(reply)
 
     def run(self, library: Path, function: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Call one kernel once; returns its arguments as they are afterwards, outputs among them.

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from device_agent.contract.fields import Fields
 from device_agent.contract.manifest import ContractError
 from device_agent.contract.text import printable
 from device_agent.contract.trust import TrustedKeys, trusted_keys
 from host.errors import BundleError, DeviceBusy, DeviceError
 from host.keys import HostKey, host_key
+from host.transport.replies import fields_of, installed_of, machine_of, sensor_of, state_of
 from host.transport.session import Session
 from host.transport.wire import Connection, DisconnectedError, Stream, dial_loopback
 from targets import MachineDescription
@@ -104,21 +105,15 @@ class Device:
         Raises:
             DeviceError: it went away.
         """
-        reply = self.request("describe")
-        known = {field.name for field in fields(MachineDescription)}
-        values = {name: value for name, value in reply.items() if name in known}
-        values.update(features=tuple(values["features"]), board=self._board)
-        return MachineDescription(**values)
+        return machine_of(self._ask("describe"), self._board)
 
     def state(self) -> dict[str, Any]:
         """Clocks, load, temperatures and throttling at this moment."""
-        reply = self.request("state")
-        return {name: value for name, value in reply.items() if name not in ("ok", "blob_bytes")}
+        return state_of(self._ask("state"))
 
     def sensor(self) -> dict[str, Any]:
         """The power sensor: `source`, `rails`, `boundary`, and `unavailable` with the reason or None."""
-        reply = self.request("sensor")
-        return {name: value for name, value in reply.items() if name not in ("ok", "blob_bytes")}
+        return sensor_of(self._ask("sensor"))
 
     def open_session(
         self,
@@ -181,7 +176,7 @@ class Device:
             DeviceFull: no space there.
         """
         digest = _file_hash(path)
-        if not self.request("file.has", sha256=digest)["has"]:
+        if not self._ask("file.has", sha256=digest).truth("has"):
             with self._lock:
                 self._need_open()
                 try:
@@ -203,7 +198,7 @@ class Device:
         if not (bundle / "manifest.json").is_file():
             raise BundleError(f"{bundle} holds no manifest.json: it is not a bundle")
         hashes = {file.name: self.upload(file) for file in sorted(bundle.iterdir()) if file.is_file()}
-        version = str(self.request("bundle.install", name=name, files=hashes)["version"])
+        version = self._ask("bundle.install", name=name, files=hashes).name("version")
         self._installed[name] = version
         return version
 
@@ -220,7 +215,7 @@ class Device:
 
     def bundles(self) -> list[dict[str, Any]]:
         """All installed versions: `name`, `version`, `active`, `path`, `backend` and `manifest`."""
-        return list(self.request("bundle.list")["bundles"])
+        return [installed_of(one) for one in self._ask("bundle.list").objects("bundles")]
 
     def bundle_path(self, name: str) -> str:
         """Folder of a bundle's active version on the device.
@@ -228,7 +223,7 @@ class Device:
         Raises:
             BundleError: no such bundle, or none of its versions is active.
         """
-        return str(self.request("bundle.path", name=name)["path"])
+        return self._ask("bundle.path", name=name).text("path")
 
     def rollback(self, name: str) -> str:
         """Make the version active that was so before; returns it.
@@ -236,7 +231,7 @@ class Device:
         Raises:
             BundleError: no such bundle, or no earlier version.
         """
-        return str(self.request("bundle.rollback", name=name)["version"])
+        return self._ask("bundle.rollback", name=name).name("version")
 
     def enrol(self, key: HostKey) -> bool:
         """Have the device trust this host's bundles, unless its key was revoked there.
@@ -314,6 +309,9 @@ class Device:
                 return self._connection.request({"command": command, **arguments})[0]
             except DisconnectedError as error:
                 raise self._gone(error) from error
+
+    def _ask(self, command: str, **arguments: Any) -> Fields:
+        return fields_of(self.name, self.request(command, **arguments))
 
     def replace(self, lost: Device) -> None:
         """End on the device what is left of a connection that was cut, and have it again if that one did.

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
-from host.errors import DeviceError, EngineError, MeasureError, SessionLost
-from host.model import Energy, Measurement
+from host.errors import DeviceError, EngineError, SessionLost
+from host.model import Measurement
+from host.transport.replies import fields_of, measurement_of, shown, signature_of
 from host.transport.wire import Connection, DisconnectedError, pack, unpack
 
 if TYPE_CHECKING:
@@ -73,8 +76,8 @@ class Session:
         self.threads = threads
         self.warning = ""
         self._device = device
-        self._name = str(contact["session"])
-        self._contact = dict(contact)
+        self._contact = _contact_of(device.name, contact)
+        self._name = self._contact.session
         self._connection: Connection | None = None
         self._closed = False
         self._sensed: bool | None = None
@@ -83,17 +86,17 @@ class Session:
     @property
     def pid(self) -> int:
         """Process id of the present executor on the device."""
-        return int(self._contact["pid"])
+        return self._contact.pid
 
     @property
     def port(self) -> int:
         """Where the present executor listens, on the device's loopback interface."""
-        return int(self._contact["port"])
+        return self._contact.port
 
     @property
     def key(self) -> str:
         """Secret of the present executor."""
-        return str(self._contact["key"])
+        return self._contact.key
 
     def load(self, path: Path | str, trust: str = "signed") -> dict[str, Any]:
         """Load a model: a bundle's directory, or a model file for engines other than tvm.
@@ -116,14 +119,15 @@ class Session:
         where = str(path) if self._device.shares_files else self._place(path)
         reply, _ = self._command({"command": "load", "path": where, "trust": trust})
         self.warning = printable(reply.get("warning") or "")
-        return dict(reply["signature"] or {})
+        return signature_of(self._fields(reply))
 
     def _place(self, path: Path) -> str:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         hashes = {file.name: self._device.upload(file) for file in files}
         folder = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()[:16]
         reply = self._device.request("session.place", session=self._name, folder=folder, files=hashes)
-        return str(reply["path"]) if path.is_dir() else f"{reply['path']}/{path.name}"
+        where = self._fields(reply).text("path")
+        return where if path.is_dir() else f"{where}/{path.name}"
 
     def set_inputs(self, inputs: Sequence[np.ndarray]) -> None:
         """Set the inputs of the following measurements, in the model's order.
@@ -147,7 +151,7 @@ class Session:
         """
         descriptions, blobs = pack(inputs)
         reply, blob = self._command({"command": "run", "tensors": descriptions}, blobs)
-        return unpack(reply["tensors"], blob)
+        return unpack(reply.get("tensors"), blob)
 
     def measure(self, inputs: Sequence[np.ndarray] | None = None, **plan: float | int | bool) -> Measurement:
         """Measure inferences, on the device's own clock, without the copies of inputs and outputs.
@@ -175,14 +179,14 @@ class Session:
         if plan.get("energy", True) and self._has_sensor():
             header["time_limit_s"] = _longest_s(plan)
         reply, _ = self._command(header)
-        measurement = measurement_of(reply)
+        measurement = measurement_of(reply, self._device.name)
         self._shown = measurement if self._device.emulated else None
         return measurement
 
     def _has_sensor(self) -> bool:
         """Whether the device has a power sensor: measuring takes its time then."""
         if self._sensed is None:
-            self._sensed = self._device.sensor().get("unavailable") is None
+            self._sensed = self._device.sensor()["unavailable"] is None
         return self._sensed
 
     def profile(self, inputs: Sequence[np.ndarray] | None = None, runs: int = 10) -> dict[str, KernelTime]:
@@ -194,8 +198,10 @@ class Session:
             self.set_inputs(inputs)
         reply, _ = self._command({"command": "profile", "runs": runs})
         return {
-            str(entry["name"]): KernelTime(int(entry["calls"]), float(entry["seconds"]))
-            for entry in reply["kernels"]
+            shown(entry.text("name")): KernelTime(
+                entry.whole("calls", 0, LIMITS.wire.runs), entry.number("seconds", 0.0)
+            )
+            for entry in self._fields(reply).objects("kernels")
         }
 
     def intermediates(self, inputs: Sequence[np.ndarray] | None = None) -> Iterator[KernelOutputs]:
@@ -209,12 +215,17 @@ class Session:
         while not complete:
             header = {"command": "intermediates", "start": start, "max_bytes": _CHUNK_BYTES}
             reply, blob = self._command(header)
-            values = iter(unpack(reply["tensors"], blob))
-            for call in reply["calls"]:
-                own = tuple(next(values) for _ in range(int(call["tensors"])))
-                yield KernelOutputs(int(call["index"]), str(call["name"]), own)
-                start = int(call["index"]) + 1
-            complete = bool(reply["complete"])
+            fields = self._fields(reply)
+            values = unpack(reply.get("tensors"), blob)
+            before, complete = start, fields.truth("complete")
+            for call in fields.objects("calls"):
+                # Calls come in order, and every piece goes on where the one before it ended.
+                index = call.whole("index", start, LIMITS.wire.runs)
+                count = call.whole("tensors", 0, len(values))
+                yield KernelOutputs(index, shown(call.text("name")), tuple(values[:count]))
+                values, start = values[count:], index + 1
+            if start == before and not complete:
+                raise fields.wrong("calls", "one more call, or the end of the model")
 
     def rpc(self) -> Any:
         """A `tvm.rpc.RPCSession` to the executor; engine tvm only, one at a time.
@@ -225,7 +236,7 @@ class Session:
         from tvm import rpc
 
         # Asking where the executor listens replaces a dead one, whose contact would be stale.
-        self._contact = self._device.request("session.attach", session=self._name)
+        self._attach()
         try:
             return rpc.connect("127.0.0.1", self._device.forward(self.port), key=self.key)
         except RuntimeError as error:
@@ -246,8 +257,11 @@ class Session:
         Raises:
             DeviceError: the device went away altogether.
         """
-        reason = self._device.request("session.status", session=self._name, wait_s=wait_s)["reason"]
-        return None if reason is None else f"the {self.engine} executor {reason}"
+        reply = self._device.request("session.status", session=self._name, wait_s=wait_s)
+        fields = self._fields(reply)
+        if not fields.has("reason"):
+            return None
+        return f"the {self.engine} executor {shown(fields.text('reason'))}"
 
     def pause(self) -> None:
         """Stop the executor's process, so that its threads disturb nobody."""
@@ -270,10 +284,17 @@ class Session:
 
     def _connect(self) -> Connection:
         # The agent replaces a dead executor when asked where it listens.
-        self._contact = self._device.request("session.attach", session=self._name)
+        self._attach()
         peer = f"{self._device.name} ({self.engine})"
         self._connection = Connection(self.port, self.key, peer, self._device.dial)
         return self._connection
+
+    def _attach(self) -> None:
+        reply = self._device.request("session.attach", session=self._name)
+        self._contact = _contact_of(self._device.name, reply)
+
+    def _fields(self, reply: Mapping[str, Any]) -> Fields:
+        return fields_of(self._device.name, reply)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -297,6 +318,26 @@ class Session:
         self.close()
 
 
+@dataclass(frozen=True)
+class _Contact:
+    """Where a session's executor is, and its secret."""
+
+    session: str
+    port: int
+    key: str
+    pid: int
+
+
+def _contact_of(device: str, reply: Mapping[str, Any]) -> _Contact:
+    fields = fields_of(device, reply)
+    return _Contact(
+        fields.name("session"),
+        fields.whole("port", 1, 65535),
+        fields.text("key"),
+        fields.whole("pid", 1, 1 << 31),
+    )
+
+
 def _longest_s(plan: Mapping[str, float | int | bool]) -> float:
     """How long measuring energy may take: every window cooled for and repeated as often as is allowed."""
     windows = plan.get("trials", 3) + plan.get("retries", 2)
@@ -304,61 +345,3 @@ def _longest_s(plan: Mapping[str, float | int | bool]) -> float:
     window_s = max(plan.get("energy_s", 10.0), plan.get("energy_updates", 50), plan.get("max_time_s", 60.0))
     spent_s = 5 * plan.get("warmup_s", 0.5) + window_s + plan.get("cool_s", 120.0)
     return 60.0 + plan.get("idle_s", 10.0) + windows * spent_s
-
-
-def measurement_of(reply: Mapping[str, Any]) -> Measurement:
-    """The measurement in a reply of the agent.
-
-    Raises:
-        MeasureError: it holds no samples.
-    """
-    times = tuple(float(t) for t in reply["times_s"])
-    if not times or not all(np.isfinite(times)):
-        raise MeasureError("the device returned no usable time; measure again")
-    return Measurement(
-        times_s=times,
-        energy=energy_of(reply.get("energy") or {}),
-        state_before=dict(reply["state_before"]),
-        state_after=dict(reply["state_after"]),
-        threads=int(reply["threads"]),
-        throttled=bool(reply.get("throttled", False)),
-        throttle_reasons=tuple(str(reason) for reason in reply.get("throttle_reasons", ())),
-        invalid=str(reply.get("invalid") or ""),
-        conditions=dict(reply.get("conditions") or {}),
-    )
-
-
-def energy_of(record: Mapping[str, Any]) -> Energy:
-    """The energy in a reply of the agent; fields that it does not have stay None."""
-
-    def number(name: str) -> float | None:
-        return None if record.get(name) is None else float(record[name])
-
-    def count(name: str) -> int | None:
-        return None if record.get(name) is None else int(record[name])
-
-    return Energy(
-        kind=str(record.get("kind", "unavailable")),
-        gross_j=number("gross_j"),
-        above_idle_j=number("above_idle_j"),
-        source=str(record.get("source", "not asked for")),
-        boundary=str(record.get("boundary", "")),
-        rails=tuple(str(rail) for rail in record.get("rails", ())),
-        mean_w=number("mean_w"),
-        peak_w=number("peak_w"),
-        idle_w=number("idle_w"),
-        idle_std_w=number("idle_std_w"),
-        std_j=number("std_j"),
-        trials=count("trials"),
-        n_inferences=count("n_inferences"),
-        n_samples=count("n_samples"),
-        n_dropped=count("n_dropped"),
-        duration_s=number("duration_s"),
-        sample_period_s=number("sample_period_s"),
-        accuracy=str(record.get("accuracy") or ""),
-        reason=str(record.get("reason") or ""),
-        trace=tuple(
-            (float(t), float(w), None if hottest is None else float(hottest))
-            for t, w, hottest in record.get("trace", ())
-        ),
-    )

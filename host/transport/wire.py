@@ -6,18 +6,23 @@ One frame is a 4-byte big-endian header length, the header as JSON, and `blob_by
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
-import math
 import secrets
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.strict_json import parse
+from device_agent.contract.tensors import tensor_sizes
+from device_agent.contract.text import printable
 from host.errors import (
     BundleError,
     DeviceBusy,
@@ -28,11 +33,14 @@ from host.errors import (
     MeasureError,
     SessionLost,
 )
+from host.transport.replies import fields_of
 
 SCHEMA = "edgetlm/1"
-_MAX_HEADER_BYTES = 64 << 20
 _CONNECT_S = 10.0
+_LAST_ANSWER_S = 5.0
 _CHUNK_BYTES = 1 << 20
+# Memory for a large answer is taken in steps of this size at most.
+_STEP_BYTES = 16 << 20
 
 # What the agent says went wrong, as the host's own errors.
 _ERRORS: dict[str, type[EdgeError]] = {
@@ -107,7 +115,7 @@ class Connection:
         try:
             hello = {"command": "hello", "schema": SCHEMA, "secret": secret, "client": _client()}
             self.request({**hello, "identity": self.identity})
-        except (DisconnectedError, OSError) as error:
+        except DisconnectedError as error:
             self.close()
             raise DeviceError(f"{peer} does not speak {SCHEMA} on port {port} ({error})") from error
         except EdgeError:
@@ -122,26 +130,24 @@ class Connection:
 
         Raises:
             DisconnectedError: the other end is gone.
-            EdgeError: the error that the agent reports.
+            EdgeError: the error that the agent reports, or an answer that is none.
         """
-        try:
+        with self._sending():
             self._send(dict(header, blob_bytes=sum(memoryview(b).nbytes for b in blobs)))
             for blob in blobs:
                 self._socket.sendall(blob)
-            return self._reply()
-        except (ConnectionError, TimeoutError, EOFError) as error:
-            raise DisconnectedError(str(error)) from error
+        return self._reply()
 
     def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
         """Send a request whose blob is a file.
 
         Raises:
             DisconnectedError: the other end is gone.
-            EdgeError: the error that the agent reports.
+            EdgeError: the error that the agent reports, or an answer that is none.
         """
-        try:
-            with path.open("rb") as file:
-                left = path.stat().st_size
+        with path.open("rb") as file:
+            left = path.stat().st_size
+            with self._sending():
                 self._send(dict(header, blob_bytes=left))
                 while left:
                     # No more than was announced, should the file grow meanwhile.
@@ -150,8 +156,17 @@ class Connection:
                         raise DisconnectedError(f"{path} became shorter while it was sent")
                     self._socket.sendall(chunk)
                     left -= len(chunk)
-            return self._reply()[0]
-        except (ConnectionError, TimeoutError, EOFError) as error:
+        return self._reply()[0]
+
+    @contextlib.contextmanager
+    def _sending(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, EOFError) as error:
+            # An agent that takes no more of a request may have said why before it closed the connection.
+            with contextlib.suppress(DisconnectedError, OSError, EOFError):
+                self._socket.settimeout(_LAST_ANSWER_S)
+                self._reply()
             raise DisconnectedError(str(error)) from error
 
     def _send(self, header: dict[str, Any]) -> None:
@@ -159,26 +174,48 @@ class Connection:
         self._socket.sendall(struct.pack(">I", len(text)) + text)
 
     def _reply(self) -> tuple[dict[str, Any], bytearray]:
-        (length,) = struct.unpack(">I", self._receive(4))
-        if length > _MAX_HEADER_BYTES:
-            raise DisconnectedError(f"an answer that is not of {SCHEMA}")
-        header: dict[str, Any] = json.loads(self._receive(length))
-        blob = self._receive(int(header.get("blob_bytes", 0)))
-        if header.get("ok"):
+        try:
+            header = self._header()
+            fields = fields_of(self.peer, header)
+            done = fields.truth("ok")
+            blob = self._receive(_blob_bytes(fields, done))
+        except (OSError, EOFError) as error:
+            raise DisconnectedError(str(error)) from error
+        except DeviceError:
+            # Nothing that follows can be understood.
+            self.close()
+            raise
+        if done:
             return header, blob
-        error = header.get("error", {})
-        kind, message = str(error.get("kind", "internal")), str(error.get("message", "no reason given"))
-        raise _ERRORS.get(kind, DeviceError)(f"{self.peer}: {message}")
+        told = fields.object("error")
+        kind, message = told.name("kind"), told.text("message")
+        shown = printable(message, LIMITS.wire.message_characters)
+        raise _ERRORS.get(kind, DeviceError)(f"{self.peer}: {shown}")
+
+    def _header(self) -> dict[str, Any]:
+        (length,) = struct.unpack(">I", self._receive(4))
+        if length > LIMITS.wire.header_bytes:
+            raise DisconnectedError(f"an answer that is not of {SCHEMA}")
+        try:
+            header = parse(bytes(self._receive(length)), LIMITS.wire.header_bytes, "an answer")
+        except ValueError as error:
+            raise DeviceError(f"{self.peer}: {error}; it does not speak {SCHEMA}") from error
+        if not isinstance(header, dict):
+            raise DeviceError(f"{self.peer}: an answer is no object; it does not speak {SCHEMA}")
+        return header
 
     def _receive(self, count: int) -> bytearray:
-        data = bytearray(count)
-        view = memoryview(data)
-        position = 0
-        while position < count:
-            got = self._socket.recv_into(view[position:])
-            if got == 0:
-                raise DisconnectedError("the connection was closed")
-            position += got
+        """Reads so many bytes; memory is taken as they come, whatever was announced."""
+        data = bytearray()
+        while len(data) < count:
+            position = len(data)
+            data.extend(bytes(min(count - position, max(_CHUNK_BYTES, position), _STEP_BYTES)))
+            with memoryview(data) as view:
+                while position < len(view):
+                    got = self._socket.recv_into(view[position:])
+                    if got == 0:
+                        raise DisconnectedError("the connection was closed")
+                    position += got
         return data
 
     def close(self) -> None:
@@ -198,23 +235,39 @@ def pack(arrays: Sequence[np.ndarray]) -> tuple[list[dict[str, Any]], list[memor
     return descriptions, [array.data for array in flat if array.size]
 
 
-def unpack(descriptions: Sequence[dict[str, Any]], blob: bytearray) -> list[np.ndarray]:
+def unpack(descriptions: object, blob: bytearray, device: str = "the device") -> list[np.ndarray]:
     """Arrays out of a blob, without a copy.
 
+    Args:
+        descriptions: of the tensors, as they came.
+        blob: their bytes.
+        device: its name, for messages.
+
     Raises:
-        DeviceError: the blob is not as long as the descriptions say.
+        DeviceError: these are no descriptions of tensors, or the blob is not as long as they say.
     """
     arrays = []
     position = 0
-    for description in descriptions:
-        dtype = numpy_type(str(description["dtype"]))
-        count = math.prod(description["shape"])
-        array = np.frombuffer(blob, dtype, count, position) if count else np.empty(0, dtype)
-        arrays.append(array.reshape(description["shape"]))
-        position += array.nbytes
-    if position != len(blob):
-        raise DeviceError(f"the device sent {len(blob)} bytes for tensors of {position}; update its agent")
+    for shape, name, size in tensor_sizes(fields_of(device, {"tensors": descriptions}), len(blob)):
+        dtype = numpy_type(name)
+        array = np.frombuffer(blob, dtype, size // dtype.itemsize, position) if size else np.empty(0, dtype)
+        try:
+            arrays.append(array.reshape(shape))
+        except ValueError as error:  # none of its elements, and the sizes beside the zero are too large
+            raise DeviceError(f"{device}: a tensor of shape {list(shape)} cannot be used: {error}") from error
+        position += size
     return arrays
+
+
+def _blob_bytes(fields: Fields, done: bool) -> int:
+    """Bytes that follow an answer: those of the tensors that it describes."""
+    announced = fields.whole("blob_bytes", 0, LIMITS.wire.blob_bytes, 0)
+    if not done or not fields.has("tensors"):
+        if announced:
+            raise fields.wrong("blob_bytes", "no bytes")
+    else:
+        tensor_sizes(fields, announced)
+    return announced
 
 
 def numpy_type(name: str) -> np.dtype[Any]:

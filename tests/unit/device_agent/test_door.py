@@ -6,6 +6,8 @@ import json
 import queue
 import socket
 import struct
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -114,6 +116,58 @@ def test_who_fails_at_the_door_leaves_it_open(listener, admitted):
         assert refused.recv(10) == b"no"
     with knock(listener, frame(b"hello")):
         assert admitted.get(timeout=20)
+
+
+def test_an_error_of_ours_at_the_door_drops_one_connection_and_is_noted(admitted):
+    notes = []
+
+    def admit(connection, data):
+        if data.endswith(b"odd"):
+            raise UnicodeError("nobody thought of \x1b this")
+        admitted.put(data)
+        connection.close()
+
+    listener = Door(wire.hello_missing, admit, note=notes.append)
+    listener.open()
+    with knock(listener, frame(b"odd")) as odd, knock(listener, frame(b"hello")):
+        assert odd.recv(1) == b""
+        assert admitted.get(timeout=20) == frame(b"hello")
+    listener.close()
+    assert len(notes) == 1 and "UnicodeError" in notes[0]
+
+
+def test_a_door_that_cannot_go_on_says_so(monkeypatch):
+    reasons = queue.Queue()
+
+    def fail(self, knock):
+        raise SystemError("no\nmore")
+
+    monkeypatch.setattr(Door, "_hear", fail)
+    listener = Door(wire.hello_missing, lambda *_: None, deaf=reasons.put)
+    listener.open()
+    with knock(listener, b"x"):
+        assert reasons.get(timeout=20) == r"the listener failed: SystemError('no\nmore')"
+    listener.close()
+
+
+def test_a_door_that_nobody_looks_after_ends_the_process():
+    program = (
+        "import time\n"
+        "from device_agent.door import Door\n"
+        "def fail(data): raise SystemError('no more')\n"
+        "listener = Door(fail, lambda *_: None)\n"
+        "listener.open()\n"
+        "print(listener.port, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        port = int(process.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(b"x")
+            code = process.wait(60)
+        said = process.stderr.read().decode()
+    assert code == 1 and "the listener failed" in said and "the process ends" in said
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent import wire
+from device_agent.contract.limits import LIMITS
 from host.errors import (
     BundleError,
     DeviceBusy,
@@ -98,8 +100,68 @@ def test_a_blob_of_another_length_is_refused_on_both_sides():
     descriptions = [{"shape": [2], "dtype": "float32"}]
     with pytest.raises(wire.AgentError, match="8 bytes in a blob of 9"):
         wire.split_tensors(descriptions, bytes(9))
-    with pytest.raises(DeviceError, match="sent 9 bytes"):
+    with pytest.raises(DeviceError, match="8 bytes in a blob of 9"):
         host_wire.unpack(descriptions, bytearray(9))
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        None,
+        5,
+        {},
+        [5],
+        [{}],
+        [{"shape": [1], "dtype": 5}],
+        [{"shape": 4, "dtype": "int8"}],
+        [{"shape": [-1, -4], "dtype": "int8"}],
+        [{"shape": [-4], "dtype": "int8"}],
+        [{"shape": [4.0], "dtype": "int8"}],
+        [{"shape": [True, 4], "dtype": "int8"}],
+        [{"shape": ["4"], "dtype": "int8"}],
+        [{"shape": [1 << 62, 4], "dtype": "int8"}],
+        [{"shape": [1 << 41, 0], "dtype": "int8"}, {"shape": [4], "dtype": "int8"}],
+        [{"shape": [1] * 33 + [4], "dtype": "int8"}],
+        [{"shape": [0], "dtype": "int8"}] * 1024 + [{"shape": [4], "dtype": "int8"}],
+        [{"shape": [4], "dtype": "int8\n"}],
+    ],
+)
+def test_what_describes_no_tensors_of_a_blob_is_refused_on_both_sides(tensors):
+    with pytest.raises(wire.AgentError) as caught:
+        wire.split_tensors(tensors, bytes(4))
+    assert caught.value.kind == "bad_request" and str(caught.value).isprintable()
+    with pytest.raises(DeviceError):
+        host_wire.unpack(tensors, bytearray(4))
+
+
+@pytest.mark.parametrize("announced", [1 << 50, (1 << 20) + 1, -1, True, 1.0, "5", None])
+def test_a_blob_that_may_not_come_is_refused_before_memory_is_taken(pair, announced):
+    left, right = pair
+    text = json.dumps({"command": "run", "blob_bytes": announced}).encode()
+    left.sendall(struct.pack(">I", len(text)) + text)
+    with pytest.raises(wire.AgentError) as caught:
+        wire.blob_bytes(wire.receive_header(right), 1 << 20)
+    assert caught.value.kind == "bad_request"
+
+
+def test_memory_is_taken_as_bytes_come(pair):
+    """A peer that announces a gigabyte and sends little has taken little."""
+    left, right = pair
+    left.sendall(b"x" * 1000)
+    left.shutdown(socket.SHUT_WR)
+    tracemalloc.start()
+    with pytest.raises(wire.ClosedError, match="after 1000 of 1073741824 bytes"):
+        wire.receive_exact(right, 1 << 30)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_header_that_is_longer_than_its_limit_is_refused(pair):
+    left, right = pair
+    left.sendall(struct.pack(">I", LIMITS.wire.request_bytes + 1))
+    with pytest.raises(wire.AgentError, match="is not of protocol"):
+        wire.receive_header(right)
 
 
 def test_an_unknown_dtype_is_refused():

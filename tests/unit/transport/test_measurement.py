@@ -10,7 +10,7 @@ import pytest
 from device_agent import energy
 from host.errors import MeasureError
 from host.model import Energy
-from host.transport.session import energy_of, measurement_of
+from host.transport.replies import energy_of, measurement_of
 
 STATES: dict[str, Any] = {"state_before": {"load_1min": 0.5}, "state_after": {}, "threads": 2}
 WATTS = [(index * 0.1, 5.0 + index % 2) for index in range(200)]
