@@ -136,7 +136,9 @@ def files_of(path: Path) -> list[Path]:
     return [main, *(entry for entry in named if entry.is_file() or entry.is_dir())]
 
 
-def try_import(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Outcome:
+def try_import(
+    path: Path, shapes: Mapping[str, Sequence[int]] | None = None, limits: Limits | None = None
+) -> Outcome:
     """Import a file in a forked and confined child: how it ended, and what memory and time it took.
 
     For many files in a row, such as mutated ones: the libraries are loaded once, in this process, which
@@ -153,4 +155,4 @@ def try_import(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
             "half": False,
         }
         files = files_of(path)
-        return forked("host.importers.work:read", request, files, scratch, limits_for(files))
+        return forked("host.importers.work:read", request, files, scratch, limits or limits_for(files))

@@ -13,8 +13,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from device_agent.contract.limits import LIMITS
 from host.engines import engine_for_format
 from host.errors import ImportFailed
+from host.importers.bounds import check_shape
 from host.importers.draws import InputRange
 from host.importers.golden import GoldenOptions, make_golden
 from host.importers.tidy import tidy
@@ -97,6 +99,8 @@ def assemble(
         EngineError: the original runtime cannot run the model.
         ImportFailed: an output is not a tensor of numbers.
     """
+    for spec in source.inputs:
+        check_shape(source.path.name, f"input {spec.name!r}", spec.shape, LIMITS.model.computed_elements)
     engine = engine_for_format(source.format).name
     built: Future[tvm.IRModule] = Future()
     with ThreadPoolExecutor(1) as executor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -62,6 +62,8 @@ def evaluate(
     feeds = {name: value(name) for name in node.input if name}
     if any(array is None for array in feeds.values()) or not _small_outputs(node, types):
         return None
+    if made_elements(node.op_type, [feeds.get(name) for name in node.input]) > FOLD_ELEMENTS:
+        return None
     try:
         results = ReferenceEvaluator(_as_graph(node, opsets, feeds)).run(None, feeds)
     except Exception:  # noqa: BLE001 - whatever the evaluator cannot do stays in the graph
@@ -72,6 +74,32 @@ def evaluate(
     if any(array.size > FOLD_ELEMENTS or array.dtype.kind not in "fiubV" for array in arrays):
         return None
     return dict(zip((name for name in node.output if name), arrays, strict=True))
+
+
+def made_elements(operator: str, inputs: Sequence[np.ndarray | None]) -> float:
+    """How many elements an operator makes whose inputs' values say so; 0 for others.
+
+    The inference of shapes does not know all of them, and a few bytes of input may ask for terabytes.
+    """
+    values = [np.zeros(0) if array is None else array.astype(np.float64).reshape(-1) for array in inputs]
+    sizes = [float(value.size) for value in values]
+    if operator == "ConstantOfShape":
+        return float(np.prod(np.abs(values[0])))
+    if operator in ("Expand", "Tile") and len(values) > 1:
+        return sizes[0] * float(np.prod(np.maximum(np.abs(values[1]), 1)))
+    if operator == "Range" and len(values) > 2 and all(sizes[:3]) and values[2][0]:
+        return float((values[1][0] - values[0][0]) / values[2][0])
+    if operator == "OneHot" and len(values) > 1:
+        return sizes[0] * float(np.max(np.abs(values[1]), initial=0))
+    if operator == "Pad" and len(values) > 1:
+        return sizes[0] + float(np.prod(1 + np.abs(values[1])))
+    if operator in ("Resize", "Upsample") and len(values) > 1:
+        scaled = max((float(np.prod(np.abs(value))) for value in values[1:3]), default=1.0)
+        wanted = float(np.prod(np.abs(values[3]))) if len(values) > 3 and sizes[3] else 0.0
+        return max(sizes[0] * scaled, wanted)
+    if operator in ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"):
+        return max((float(np.max(np.abs(value), initial=0)) for value in values), default=0.0)
+    return 0.0
 
 
 def _as_graph(

@@ -6,6 +6,7 @@ of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,11 +15,17 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
 from host.errors import ImportFailed, ModelFileError
+from host.importers.bounds import check_model
 from host.importers.pins import DeclaredInput
 
 # Weights above this many elements leave the graph. Shapes, axes and the like stay, because passes read them.
 LARGE_ELEMENTS = 1024
+
+# A file with weights may be this much larger than twice what the model uses of it.
+_SPARE_BYTES = 64 << 20
 
 _PROTOBUF_LIMIT_BYTES = 2**31 - 2**20
 
@@ -58,6 +65,7 @@ def read_onnx(path: Path) -> OnnxFile:
         ImportFailed: an input or output is a sequence, text or another thing that is not a tensor of numbers.
     """
     model = _parse(path)
+    check_model(path.name, model)
     _check_versions(path.name, model)
     files = [path]
     weights: dict[str, np.ndarray] = {}
@@ -68,6 +76,7 @@ def read_onnx(path: Path) -> OnnxFile:
             small.append(tensor if array is None else _inline(tensor, array))
         else:
             weights[tensor.name] = array
+    _check_weight_files(path, model, files)
     constants = {tensor.name for tensor in model.graph.initializer}
     skeleton = _without_initializers(model)
     del model  # protobuf frees a message only as a whole
@@ -84,6 +93,10 @@ def read_onnx(path: Path) -> OnnxFile:
 
 def _parse(path: Path) -> onnx.ModelProto:
     model = onnx.ModelProto()
+    if path.stat().st_size >= 1 << 31:
+        raise ModelFileError(
+            f"{path}: an ONNX file has at most 2 GB: export the model with its weights in another file"
+        )
     try:
         model.ParseFromString(path.read_bytes())
     except DecodeError:
@@ -116,9 +129,9 @@ def _weight(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray | 
             array = _external(path, tensor, files)
         else:
             array = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ModelFileError(
-            f"{path}: weight {tensor.name!r} cannot be read ({error}): export it again"
+            f"{path}: weight {tensor.name!r} cannot be read ({printable(error, 100)}): export it again"
         ) from error
     if array.dtype.kind == "f" and array.size and np.isnan(array.min()):
         raise ModelFileError(
@@ -136,10 +149,16 @@ def _external(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray:
     if not location.is_file():
         raise ModelFileError(f"{path}: its weights file {location.name} is missing: put it beside the model")
     if location not in files:
+        if len(files) > LIMITS.model.weight_files:
+            raise ModelFileError(f"{path}: its weights lie in over {LIMITS.model.weight_files} files")
         files.append(location)
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     shape = tuple(tensor.dims)
     offset, size = int(entries.get("offset", 0)), int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if offset < 0 or int(entries.get("length", size)) != size:
+        raise ModelFileError(
+            f"{path}: weight {tensor.name!r} lies at bytes that no such weight has: export the model again"
+        )
     if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1):
         raise ModelFileError(
             f"{path}: weight {tensor.name!r} has 4-bit values in another file: store it inside"
@@ -151,6 +170,28 @@ def _external(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray:
     if size == 0:
         return np.zeros(shape, dtype)
     return np.memmap(location, dtype=dtype, mode="r", offset=offset, shape=shape)
+
+
+def _check_weight_files(path: Path, model: onnx.ModelProto, files: list[Path]) -> None:
+    """Refuse files that are far larger than the weights in them: all of them is hashed and copied.
+
+    Raises:
+        ModelFileError: which file.
+    """
+    used: dict[str, int] = {}
+    for tensor in model.graph.initializer:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        if tensor.data_location == TensorProto.EXTERNAL and "location" in entries:
+            itemsize = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            end = int(entries.get("offset", 0)) + math.prod(tensor.dims) * itemsize
+            used[entries["location"]] = max(used.get(entries["location"], 0), end)
+    for location, end in used.items():
+        size = (path.parent / location).stat().st_size
+        if size > 2 * end + _SPARE_BYTES:
+            raise ModelFileError(
+                f"{path}: its weights file {printable(location, 100)} has {size} bytes, the model uses "
+                f"{end} of them: export the model again"
+            )
 
 
 def _inline(tensor: TensorProto, array: np.ndarray) -> TensorProto:

@@ -15,6 +15,9 @@ from onnx import NodeProto
 
 Shape = tuple[int, ...]
 
+# The axes of tensors of a higher rank are not looked for: there are too many choices of them.
+_MAX_RANK = 12
+
 
 @dataclass(frozen=True)
 class _Use:
@@ -70,6 +73,8 @@ def parameter_value(
             data, out = shapes.get(node.input[0]), [shapes.get(output) for output in node.output if output]
             known = [size for size in out if size is not None]
             if data is None or len(known) != len(out) or not known:
+                continue
+            if max(len(data), len(known[0])) > _MAX_RANK:
                 continue
             value = rule(_Use(node, slot, data, tuple(known), shape))
             if value is not None and np.size(value) == int(np.prod(shape, dtype=np.int64)):

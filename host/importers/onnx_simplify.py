@@ -13,6 +13,7 @@ import onnx.inliner
 import onnx.shape_inference
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from host.importers.bounds import check_count
 from host.importers.onnx_branches import inline_constant_branch
 from host.importers.onnx_evaluate import STANDARD, evaluate, static_shape, value_types
 from host.importers.onnx_file import OnnxFile
@@ -49,8 +50,8 @@ def simplify(
         model = onnx.inliner.inline_local_functions(model, convert_version=False)
     for _ in range(_MAX_ROUNDS):
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        changed = _fold(model)
-        changed = _inline_functions(model, supported) or changed
+        changed = _fold(file.name, model)
+        changed = _inline_functions(file.name, model, supported) or changed
         if not changed:
             break
     _remove_unused(model.graph)
@@ -80,7 +81,7 @@ def _forget_symbolic_shapes(graph: onnx.GraphProto) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def _fold(model: onnx.ModelProto) -> bool:
+def _fold(name: str, model: onnx.ModelProto) -> bool:
     """Replace nodes whose outputs are known by constants; true if any was."""
     graph = model.graph
     types = value_types(graph)
@@ -92,6 +93,7 @@ def _fold(model: onnx.ModelProto) -> bool:
         branch = inline_constant_branch(node, known.value) or unroll(node, known.value, types, opset)
         if branch is not None:
             nodes += branch[0]
+            check_count(name, len(nodes))
             for tensor in branch[1]:
                 known.add_tensor(tensor)
             continue
@@ -99,8 +101,8 @@ def _fold(model: onnx.ModelProto) -> bool:
         if outputs is None:
             nodes.append(node)
             continue
-        for name, array in outputs.items():
-            known.add_tensor(numpy_helper.from_array(array, name))
+        for output, array in outputs.items():
+            known.add_tensor(numpy_helper.from_array(array, output))
     if not known.added and len(nodes) == len(graph.node):
         return False
     copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
@@ -132,7 +134,7 @@ class Constants:
         return self._values.get(name)
 
 
-def _inline_functions(model: onnx.ModelProto, supported: Collection[str]) -> bool:
+def _inline_functions(name: str, model: onnx.ModelProto, supported: Collection[str]) -> bool:
     """Replace operators that the importer lacks by their function bodies; true if any was."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in STANDARD), 1)
     types = value_types(model.graph)
@@ -145,6 +147,7 @@ def _inline_functions(model: onnx.ModelProto, supported: Collection[str]) -> boo
         if node.domain in STANDARD and node.op_type not in supported and has_body(node.op_type, opset):
             body = expand(node, opset, types, f"{node.op_type}_{position}_{len(model.graph.node)}/")
         nodes += [node] if body is None else body
+        check_count(name, len(nodes))
     if len(nodes) == len(model.graph.node) and all(
         a is b for a, b in zip(nodes, model.graph.node, strict=True)
     ):

@@ -66,6 +66,8 @@ def read_tflite(path: Path) -> TfliteFile:
     Raises:
         ModelFileError: not a TFLite model, truncated, or with NaN weights.
     """
+    if path.stat().st_size >= 1 << 31:
+        raise ModelFileError(f"{path}: a TFLite file has at most 2 GB: convert the model again")
     data = path.read_bytes()
     try:
         model = tflite.Model.GetRootAsModel(data, 0)

@@ -1,0 +1,78 @@
+"""Hostile files end in one line, soon, in little memory; nothing of them is an internal error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import host.importers.work  # noqa: F401 - loaded once, not in each child
+from host.errors import EdgeError, ModelFileError
+from host.importers import load, load_here
+from host.importers.apart import explained, files_of, limits_for, try_import
+from host.sandbox import Limits, Unforeseen, WorkerLost
+from tests.unit.importers.hostile import HOSTILE
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_ends_in_one_line(name: str, tmp_path: Path) -> None:
+    write, said = HOSTILE[name]
+    path = tmp_path / "hostile.onnx"
+    write(path)
+    outcome = try_import(path)
+    assert outcome.kind in ("error", "unforeseen", "memory"), (outcome.kind, outcome.message)
+    assert outcome.message.isprintable()
+    assert outcome.memory_bytes < 4_000_000_000
+    if said != ".":
+        assert outcome.kind == "error"
+        with pytest.raises(EdgeError, match=said):
+            load_here(path)
+
+
+def test_what_nobody_foresaw_is_an_error_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.onnx"
+    HOSTILE["no branches"][0](path)
+    with pytest.raises(ModelFileError, match=r"hostile\.onnx: .*export the model again") as error:
+        load(path)
+    assert str(error.value).isprintable()
+
+
+def test_an_import_over_its_limit_says_what_to_change(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08" * 2_000_000)
+    for kind, message in (("memory", "it needs over 3.8 GB of memory"), ("time", "it takes over 26 s")):
+        line = explained(path, WorkerLost(kind, message))
+        assert message in line and "2.0 MB" in line and "export the model again" in line
+    assert "SIGSEGV" in explained(path, WorkerLost("crash", "it crashed (SIGSEGV)"))
+    assert r"\x1b" in explained(path, Unforeseen("KeyError: \x1b"))
+
+
+def test_limits_grow_with_what_lies_on_the_disk(tmp_path: Path) -> None:
+    small, holes, large = (tmp_path / name for name in ("small", "holes", "large"))
+    small.write_bytes(b"x")
+    with holes.open("wb") as stream:
+        stream.truncate(40 << 30)
+    large.write_bytes(b"x" * (32 << 20))
+    assert limits_for([small]).memory_bytes < 4_000_000_000 and limits_for([small]).cpu_s < 28
+    assert limits_for([small, holes]).memory_bytes < 4_000_000_000
+    assert limits_for([large]).memory_bytes > limits_for([small]).memory_bytes + 10 * (32 << 20)
+    assert limits_for([large]).cpu_s > 50
+
+
+def test_a_worker_gets_the_files_that_the_model_names_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\x08 weights.bin .secret parts/one")
+    for name in ("weights.bin", ".secret", "other.bin"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "parts").mkdir()
+    assert files_of(path) == [path, tmp_path / "parts", tmp_path / "weights.bin"]
+    archive = tmp_path / "model.tflite"
+    archive.write_bytes(b"....TFL3 weights.bin")
+    assert files_of(archive) == [archive]
+
+
+def test_the_limit_of_time_holds_for_the_original_runtime_too(tmp_path: Path) -> None:
+    path = tmp_path / "slow.onnx"
+    HOSTILE["loops in loops"][0](path)
+    outcome = try_import(path, limits=Limits(3_000_000_000, 0.01, 60.0, 1 << 30))
+    assert outcome.kind in ("time", "error")
