@@ -1,10 +1,19 @@
-"""Progress on a terminal or in a log. stderr stays free for the one line of an error."""
+"""All that reaches a terminal or a log passes here: lines, tables, progress, errors, remarks of libraries.
+
+What is shown comes from models, boards and agents: no character of it moves a cursor, sets a colour, turns
+the direction of writing or begins a line of its own, and no word of it is markup. stderr stays free for the
+one line of an error.
+"""
 
 from __future__ import annotations
 
+import io
+import logging
 import sys
 import time
+import warnings
 from types import TracebackType
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -15,6 +24,9 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
+
+from sdk.text import visible_line, visible_lines
 
 # Seconds between two lines of a long stage in a log.
 _LINE_EACH_S = 30.0
@@ -22,22 +34,81 @@ _LINE_EACH_S = 30.0
 
 def print_line(text: str) -> None:
     """One line of a result."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(visible_line(text) + "\n")
+
+
+def print_error(text: str) -> None:
+    """The one line of an error."""
+    sys.stderr.write(visible_line(" ".join(text.split())) + "\n")
+
+
+def print_trace(text: str) -> None:
+    """Where an error came from, for --verbose."""
+    sys.stderr.write(visible_lines(text.rstrip("\n")) + "\n")
+
+
+def cell(text: object, style: str = "") -> Text:
+    """A cell of a table, whose text is never markup."""
+    return Text(visible_line(text), style=style)
+
+
+def table_console(width: int) -> Console:
+    """A console for a table.
+
+    Args:
+        width: where no terminal sets one, so that columns are not cut.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = width
+    return console
+
+
+def tolerate_any_text() -> None:
+    """Have a terminal that is not UTF-8 show an escape for what it has no character for."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def hear_libraries() -> None:
+    """Show what libraries log and warn of, for --verbose, as lines like all others."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Visible("%(name)s: %(message)s"))
+    # In place of Python's own handler of last resort, which shows a text as it is.
+    logging.lastResort = handler
+    warnings.showwarning = _show_warning
+
+
+class _Visible(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(super().format(record))
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    sys.stderr.write(visible_line(f"{filename}:{lineno}: {category.__name__}: {message}") + "\n")
 
 
 class ConsoleProgress:
     """Shows stages: a live line on a terminal, else one line per finished stage."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False)
+        self._console = Console(highlight=False, markup=False, emoji=False)
         self._live = self._console.is_terminal
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description:<9}"),
+            TextColumn("{task.description:<9}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn("{task.fields[status]}", markup=False),
             console=self._console,
             transient=True,
         )
@@ -62,6 +133,7 @@ class ConsoleProgress:
     def stage(self, name: str) -> None:
         """A new stage begins."""
         self._finish()
+        name = visible_line(name)
         self._stage = name
         self._begin = self._said = time.perf_counter()
         self._bar.reset(self._task, description=name, total=None, visible=True, status="")
@@ -72,17 +144,18 @@ class ConsoleProgress:
 
     def note(self, text: str) -> None:
         """Something that the user should know."""
-        self._console.print(f"note: {text}", markup=False, soft_wrap=True)
+        self._console.print(visible_line(f"note: {text}"), soft_wrap=True)
 
     def status(self, text: str) -> None:
         """What the stage has come to so far; in a log a line now and then."""
+        text = visible_line(text)
         self._bar.update(self._task, status=text)
         if not self._live and time.perf_counter() - self._said >= _LINE_EACH_S:
             self._said = time.perf_counter()
-            self._console.print(f"{self._stage:<9} {text}", markup=False, soft_wrap=True)
+            self._console.print(f"{self._stage:<9} {text}", soft_wrap=True)
 
     def _finish(self) -> None:
         if self._stage:
             seconds = time.perf_counter() - self._begin
-            self._console.print(f"{self._stage:<9} {seconds:6.1f} s", markup=False)
+            self._console.print(f"{self._stage:<9} {seconds:6.1f} s")
         self._stage = ""

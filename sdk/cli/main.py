@@ -7,8 +7,10 @@ Errors are one line on stderr; `--verbose` adds the traceback.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -38,11 +40,13 @@ from sdk.cli import (
     tlm,
     tune,
 )
-from sdk.cli.console import print_line
+from sdk.cli.console import hear_libraries, print_error, print_line, print_trace, tolerate_any_text
 from sdk.cli.options import State
 from targets import BoardFileError
 
 _INTERRUPTED = 130
+# What click ends with where a write finds no reader; the last flush is after it.
+_NO_READER = 1
 
 
 class Interrupted(BaseException):
@@ -80,10 +84,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Libraries' remarks are not for a user: an error is one line of ours, and stderr is for errors.
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
+    else:
+        hear_libraries()
+    tolerate_any_text()
     notes.show(_Notes())
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return _run(arguments, state)
+        code = _run(arguments, state)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _abandon_output()
+        return _NO_READER
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -102,6 +114,10 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         return _fail(str(error), 2, state)
     except Interrupted:
         return _fail("interrupted", _INTERRUPTED, state)
+    except BrokenPipeError as error:
+        # Somebody else's pipe is an error; ours has nobody to be told of one, and raises again here.
+        sys.stdout.flush()
+        return _fail(_os_reason(error), 1, state)
     except OSError as error:
         return _fail(_os_reason(error), 1, state)
     except MemoryError:
@@ -129,6 +145,14 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 def _fail(message: str, code: int, state: State, hint: str = "") -> int:
     if state.verbose:
-        traceback.print_exc()
-    print(f"error: {' '.join(message.split())}{hint}", file=sys.stderr)
+        print_trace(traceback.format_exc())
+    print_error(f"error: {message}{hint}")
     return code
+
+
+def _abandon_output() -> None:
+    """Write to nowhere from now on: Python flushes once more at its end, and would fail once more."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -153,12 +153,11 @@ def _print_left_out(left_out: Mapping[str, int]) -> None:
 
 def _print_table(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
+    from sdk.cli.console import cell, table_console
+
+    console = table_console(_WIDTH)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in (
         "task",
@@ -176,21 +175,22 @@ def _print_table(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]
         table.add_column(title, justify="right" if numeric else "left", no_wrap=title != "function")
     for one in sorted(summaries, key=lambda one: -(one.best.median_s or 0.0)):
         best = one.best
-        table.add_row(
+        texts = (
             one.workload_hash,
-            str(best.origin.get("task", "")),
-            str(best.profile.get("board", "")),
-            str(best.profile.get("threads", "")),
-            str(one.space_version),
-            str(one.measured),
-            str(one.failed),
+            best.origin.get("task", ""),
+            best.profile.get("board", ""),
+            best.profile.get("threads", ""),
+            one.space_version,
+            one.measured,
+            one.failed,
             _time(best.median_s),
             best.candidate.proposer,
             best.made_at[:10],
         )
+        table.add_row(*map(cell, texts))
     for other in foreign:
-        counts = str(other.measured), str(other.failed)
-        table.add_row(other.workload_hash, "", "", "", "", *counts, _time(other.best_s), "metaschedule", "")
+        counts = (other.measured, other.failed, _time(other.best_s))
+        table.add_row(*map(cell, (other.workload_hash, "", "", "", "", *counts, "metaschedule", "")))
     console.print(table)
 
 

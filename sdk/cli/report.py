@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Something got worse beyond noise and tolerance.
 REGRESSION = 3
+_WIDTH = 140
 _COLOURS = {"better": "green", "worse": "red", "not judged": "yellow"}
 
 
@@ -61,38 +62,35 @@ def compare(
 
 def print_comparison(comparison: Comparison) -> None:
     """The table of `sdk report compare`."""
-    from rich.console import Console
     from rich.table import Table
 
+    from sdk.cli.console import cell, print_line, table_console
+
     # In a log every line has to hold a row: there is no terminal to fit.
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=140)
+    console = table_console(_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "before", "after", "after / before", "95% bound", "", ""):
         table.add_column(name, justify="right" if name in ("before", "after", "after / before") else "left")
     for change in comparison.changes:
-        colour = _COLOURS.get(change.verdict, "")
-        verdict = f"[{colour}]{change.verdict}[/{colour}]" if colour else change.verdict
         ratio = "" if change.ratio is None else f"{change.ratio.value:.3f}"
         table.add_row(
-            change.metric,
-            _figure(change, change.before),
-            _figure(change, change.after),
-            ratio,
-            _bounds(change.ratio),
-            verdict,
+            cell(change.metric),
+            cell(_figure(change, change.before)),
+            cell(_figure(change, change.after)),
+            cell(ratio),
+            cell(_bounds(change.ratio)),
+            cell(change.verdict, _COLOURS.get(change.verdict, "")),
             # The whole of a long reason is in the JSON.
-            change.remark.split(" (")[0],
+            cell(change.remark.split(" (")[0]),
         )
-    console.print(f"before  {comparison.before.source}", markup=False, soft_wrap=True)
-    console.print(f"after   {comparison.after.source}", markup=False, soft_wrap=True)
+    print_line(f"before  {comparison.before.source}")
+    print_line(f"after   {comparison.after.source}")
     console.print(table)
     for remark in comparison.remarks:
-        console.print(f"note: {remark}", markup=False, soft_wrap=True)
+        print_line(f"note: {remark}")
     worse = ", ".join(change.metric for change in comparison.regressions)
     limit = "noise" if not comparison.tolerance else f"noise and {100 * comparison.tolerance:g}%"
-    console.print(f"worse beyond {limit}: {worse}" if worse else f"nothing got worse beyond {limit}")
+    print_line(f"worse beyond {limit}: {worse}" if worse else f"nothing got worse beyond {limit}")
 
 
 def _figure(change: Change, value: float | None) -> str:
