@@ -39,7 +39,8 @@ bool has_sha_instructions() { return (getauxval(AT_HWCAP) & HWCAP_SHA2) != 0; }
 
 Update fastest_update() {
 #if defined(__x86_64__) || defined(__aarch64__)
-  if (has_sha_instructions()) return edgetlm_sha256_update_accelerated;
+  static const bool accelerated = has_sha_instructions();
+  if (accelerated) return edgetlm_sha256_update_accelerated;
 #endif
   return edgetlm_sha256_update;
 }
@@ -48,12 +49,12 @@ unsigned value_of(char digit) { return static_cast<unsigned>(digit <= '9' ? digi
 
 }  // namespace
 
-Sha256::Sha256() { edgetlm_sha256_init(state_); }
+Sha256::Sha256(bool portable) : update_(portable ? edgetlm_sha256_update : fastest_update()) {
+  edgetlm_sha256_init(state_);
+}
 
 void Sha256::update(const void* data, size_t size) {
-  static const Update function = fastest_update();
-  if (size == 0) return;
-  function(state_, data, size);
+  if (size > 0) update_(state_, data, size);
 }
 
 std::string Sha256::digest() {

@@ -1,7 +1,6 @@
 #include "executor/commands.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 #include <tvm/ffi/error.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <new>
 
 #include "executor/errors.h"
+#include "executor/fields.h"
 
 namespace edgetlm {
 namespace {
@@ -18,11 +18,6 @@ namespace ffi = tvm::ffi;
 constexpr int64_t kProfileRuns = 10;
 constexpr int64_t kIntermediateBytes = 64 << 20;
 
-int64_t integer_in(const JsonObject& header, const char* name, int64_t standard) {
-  const Json value = find(header, name);
-  return value == nullptr ? standard : integer_of(value);
-}
-
 // Errors of the runtime that say that a request's values are wrong, by the names of Python's classes.
 bool blames_request(const std::string& kind) {
   return kind == "KeyError" || kind == "TypeError" || kind == "ValueError";
@@ -30,10 +25,6 @@ bool blames_request(const std::string& kind) {
 
 // The bundle in a folder, checked with its signer; AgentError where it may not be used.
 OpenedBundle opened_bundle(const std::string& path, const std::string& trust_file, const std::string& trust) {
-  struct stat status{};
-  if (stat((path + "/" + kManifest).c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw AgentError("bad_request", path + " is not a bundle, and tvm loads nothing else");
-  }
   try {
     return open_bundle(path, trust_file, trust);
   } catch (const ContractError& error) {
@@ -46,8 +37,7 @@ OpenedBundle opened_bundle(const std::string& path, const std::string& trust_fil
 Reply Commands::answer(const JsonObject& header, const Buffer& blob) {
   std::string command = "None";
   try {
-    const Json name = find(header, "command");
-    if (name != nullptr) command = name.as<ffi::String>() ? text_of(name) : json_text(name);
+    command = Fields(header).name("command");
     Reply reply = dispatch(command, header, blob);
     reply.fields.Set(ffi::String("ok"), true);
     return reply;
@@ -77,11 +67,12 @@ Reply Commands::dispatch(const std::string& command, const JsonObject& header, c
 }
 
 Reply Commands::load(const JsonObject& header) {
-  const std::string path = text_of(at(header, "path"));
+  const Fields asked(header, "load");
+  const std::string path = asked.text("path");
   if (access(path.c_str(), F_OK) != 0) throw AgentError("bad_request", path + " is not on the device");
-  const Json trust = find(header, "trust");
+  const std::string trust = asked.text_or("trust", "signed", limits::wire::name_characters);
   loaded_ = bound_ = false;
-  const OpenedBundle opened = opened_bundle(path, trust_file_, trust == nullptr ? "signed" : text_of(trust));
+  const OpenedBundle opened = opened_bundle(path, trust_file_, trust);
   JsonObject fields{{ffi::String("signature"), engine_.load(opened.bundle, threads_)}};
   loaded_ = true;
   if (!opened.warning.empty()) {
@@ -93,7 +84,7 @@ Reply Commands::load(const JsonObject& header) {
 
 Reply Commands::inputs(const JsonObject& header, const Buffer& blob) {
   need_model();
-  engine_.bind(split_tensors(at(header, "tensors"), blob));
+  engine_.bind(split_tensors(header, blob));
   bound_ = true;
   return Reply{};
 }
@@ -107,20 +98,23 @@ Reply Commands::run(const JsonObject& header, const Buffer& blob) {
 
 Reply Commands::measure(const JsonObject& header) {
   need_inputs();
-  const Json plan = find(header, "plan");
+  const Fields asked(header, "measure");
+  const JsonObject plan = asked.has("plan") ? asked.object("plan") : JsonObject();
   const auto invoke = [this] { engine_.invoke(); };
-  return Reply{meter_->measure(invoke, plan_of(plan == nullptr ? JsonObject() : object_of(plan))), {}};
+  return Reply{meter_->measure(invoke, plan_of(plan)), {}};
 }
 
 Reply Commands::profile(const JsonObject& header) {
   need_inputs();
-  const int64_t runs = std::max<int64_t>(1, integer_in(header, "runs", kProfileRuns));
+  const int64_t runs = Fields(header, "profile").whole_or("runs", 1, limits::wire::runs, kProfileRuns);
   return Reply{JsonObject{{ffi::String("kernels"), engine_.profile(runs)}}, {}};
 }
 
 Reply Commands::intermediates(const JsonObject& header) {
   need_inputs();
-  return engine_.intermediates(integer_in(header, "start", 0), integer_in(header, "max_bytes", kIntermediateBytes));
+  const Fields asked(header, "intermediates");
+  const int64_t start = asked.whole_or("start", 0, limits::wire::runs, 0);
+  return engine_.intermediates(start, asked.whole_or("max_bytes", 0, limits::wire::blob_bytes, kIntermediateBytes));
 }
 
 void Commands::need_model() const {

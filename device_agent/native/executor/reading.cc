@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "contract/hash.h"
 #include "contract/manifest.h"
 #include "contract/signing.h"
 #include "contract/strict_json.h"
@@ -43,8 +44,27 @@ void read_signature(const std::string& input) {
 
 void read_json(const std::string& input) { parse_json(input); }
 
+void read_sha256(const std::string& input) {
+  if (input.size() < kDigestBytes) throw std::invalid_argument("there is no digest");
+  for (const bool portable : {false, true}) {
+    Sha256 hasher(portable);
+    hasher.update(input.data() + kDigestBytes, input.size() - kDigestBytes);
+    if (hasher.digest() != input.substr(0, kDigestBytes)) throw std::invalid_argument("another digest");
+  }
+}
+
+void read_ed25519(const std::string& input) {
+  constexpr size_t kBefore = kKeyBytes + kSignatureBytes;
+  if (input.size() < kBefore) throw std::invalid_argument("there is no signature");
+  const std::string_view all = input;
+  if (!ed25519_verify(all.substr(0, kKeyBytes), all.substr(kBefore), all.substr(kKeyBytes, kSignatureBytes))) {
+    throw std::invalid_argument("it does not match");
+  }
+}
+
 const std::map<std::string, void (*)(const std::string&)> kReaders = {
-    {"manifest", read_manifest}, {"signature", read_signature}, {"json", read_json}};
+    {"manifest", read_manifest}, {"signature", read_signature}, {"json", read_json},
+    {"sha256", read_sha256},     {"ed25519", read_ed25519}};
 
 }  // namespace
 

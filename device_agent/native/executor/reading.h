@@ -11,6 +11,8 @@ namespace edgetlm {
 //   manifest    a manifest.json
 //   signature   a manifest.json behind its length in four bytes, then a manifest.sig
 //   json        a JSON text
+//   sha256      a digest of 32 bytes, then what it is of
+//   ed25519     a public key of 32 bytes, a signature of 64, then what it is of
 int read_inputs(const std::string& kind);
 
 }  // namespace edgetlm

@@ -15,6 +15,7 @@ from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection
 from tests.integration.agent.conftest import bundle, faults, golden, other_bundle
 from tests.shared_cache import executor_for
+from tests.signing import trust
 
 __all__ = ["bundle", "faults", "golden", "other_bundle"]
 
@@ -31,6 +32,7 @@ class NativeAgent(OnThisMachine):
         payload = home / "payloads" / "native"
         payload.mkdir(parents=True)
         home.chmod(0o700)
+        trust(home / "device" / "trust.json")
         (payload / "edgetlm-executor").symlink_to(executable)
         entry = {"kind": "native", "path": "payloads/native"}
         (home / "payloads.json").write_text(json.dumps({"tvm": entry}))

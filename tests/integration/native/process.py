@@ -6,6 +6,7 @@ import json
 import os
 import selectors
 import socket
+import struct
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,24 @@ from typing import Any, Self
 import numpy as np
 
 from device_agent import wire
+from tests.signing import trust
 
 KEY = "k" * 32
+
+
+def read_with(command: Sequence[str], kind: str, inputs: Sequence[bytes]) -> list[str]:
+    """What an executable's reader of a kind says of each input: "ok", or "refused" and the reason.
+
+    Args:
+        command: the executable, an emulator before it.
+        kind: of `device_agent/native/executor/reading.h`.
+        inputs: to be read.
+    """
+    spoken = b"".join(struct.pack(">I", len(one)) + one for one in inputs)
+    done = subprocess.run([*command, "--read", kind], input=spoken, capture_output=True, check=True)
+    answers = done.stdout.decode().splitlines()
+    assert len(answers) == len(inputs), (len(answers), answers[-1:], done.stderr)
+    return answers
 
 
 class Executor:
@@ -25,7 +42,8 @@ class Executor:
     Args:
         command: the executable, an emulator before it.
         folder: of its session, made if need be.
-        specification: fields in place of the usual ones; None leaves one out.
+        specification: fields in place of the usual ones; None leaves one out. The file of trusted keys is by
+            default one that trusts the tests' own key.
         start_s: longest wait for its first line.
 
     Attributes:
@@ -44,6 +62,9 @@ class Executor:
             "parent_pid": os.getpid(),
             "system_root": "/",
         }
+        if "trust_file" not in specification:
+            specification["trust_file"] = str(folder.parent / "keys" / "trust.json")
+            trust(specification["trust_file"])
         fields.update(specification)
         environment = dict(os.environ, TVM_NUM_THREADS="1", TVM_BIND_THREADS="0")
         self._process = subprocess.Popen(
