@@ -18,6 +18,7 @@ from pathlib import Path
 from host.emulation.tools import tool
 from host.errors import DeviceError
 from host.places import cache_root
+from host.sealed import is_sealed, seal
 
 MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
 # Of the archives that mmdebstrap takes where it is told no mirror, the release itself: its updates are in
@@ -75,14 +76,16 @@ def made(name: str, recipe: Recipe, make: Callable[[tarfile.TarFile, Path], None
         # Others that want the same wait for the one that makes it.
         with folder.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.is_dir():
+            if is_sealed(folder):
                 return folder
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as scratch:
                 result = Path(scratch) / "made"
                 result.mkdir()
                 with _packages(recipe, Path(scratch)) as archive:
                     make(archive, result)
-                result.replace(folder)
+                # What is there was cut short or altered since; what is kept here is booted.
+                shutil.rmtree(folder, ignore_errors=True)
+                seal(result, folder)
     except OSError as error:
         raise DeviceError(
             f"{folder} cannot be made: {error}; free some space or set XDG_CACHE_HOME"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from host.emulation import rootfs
 from host.errors import UserError
 from host.places import cache_root
 from host.sealed import is_sealed, seal
@@ -45,6 +49,59 @@ def test_a_sealed_file_is_taken(kept: Path) -> None:
 def test_a_file_that_was_altered_counts_as_missing(kept: Path, alter) -> None:
     alter(kept)
     assert not is_sealed(kept)
+
+
+def _folder(path: Path) -> Path:
+    (path / "usr" / "bin").mkdir(parents=True)
+    (path / "usr" / "bin" / "tool").write_bytes(b"program")
+    (path / "empty").mkdir()
+    (path / "bin").symlink_to("usr/bin")
+    return path
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda kept: (kept / "usr" / "bin" / "tool").write_bytes(b"Program"),
+        lambda kept: (kept / "usr" / "bin" / "tool").chmod(0o4755),
+        lambda kept: (kept / "usr" / "bin" / "more").write_bytes(b""),
+        lambda kept: (kept / "empty").rmdir(),
+        lambda kept: ((kept / "bin").unlink(), (kept / "bin").symlink_to("/usr/bin")),
+        lambda kept: ((kept / "bin").unlink(), (kept / "bin").write_text("usr/bin")),
+    ],
+    ids=["content", "mode", "added", "removed", "link", "link to file"],
+)
+def test_a_folder_is_sealed_whole(tmp_path: Path, alter) -> None:
+    kept = tmp_path / "kept"
+    seal(_folder(tmp_path / "made"), kept)
+    assert is_sealed(kept)
+    alter(kept)
+    assert not is_sealed(kept)
+
+
+def test_a_root_file_system_that_was_altered_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    @contextlib.contextmanager
+    def packages(recipe: rootfs.Recipe, scratch: Path) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(rootfs, "_packages", packages)
+    made = []
+
+    def make(archive: tarfile.TarFile, folder: Path) -> None:
+        (folder / "kernel").write_bytes(b"kernel")
+        made.append(folder)
+
+    recipe = rootfs.Recipe("aarch64", "trixie", ("thing",))
+    folder = rootfs.made("machine", recipe, make)
+    assert rootfs.made("machine", recipe, make) == folder and len(made) == 1
+    (folder / "kernel").write_bytes(b"Kernel")
+    assert rootfs.made("machine", recipe, make) == folder and len(made) == 2
+    assert (folder / "kernel").read_bytes() == b"kernel"
+    assert rootfs.made("machine", recipe, make) == folder and len(made) == 2
 
 
 def test_the_cache_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
