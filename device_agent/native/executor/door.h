@@ -22,7 +22,7 @@ class Door {
   Door(Missing missing, Admit admit);
 
   int port() const;
-  // Answers for ever.
+  // Answers for ever. Where that cannot go on the process ends: it must not live on as one that nobody can reach.
   [[noreturn]] void watch();
 
  private:
@@ -33,6 +33,7 @@ class Door {
     std::string data;
   };
 
+  void turn();
   void answer();
   // Whether it still waits.
   bool hear(Knock* knock);
@@ -43,6 +44,12 @@ class Door {
   // In the order in which they came, which is that of their deadlines.
   std::list<Knock> waiting_;
 };
+
+// Readies a connection that was let in: it blocks, sends at once, and ends if its peer is gone.
+void welcome(int connection);
+
+// Writes a line to stderr.
+void say(const std::string& text);
 
 // Sends a last answer, if it can be sent at once.
 void refuse(Descriptor connection, const std::string& answer);

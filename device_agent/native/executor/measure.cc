@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "contract/text.h"
 #include "executor/clock.h"
 #include "executor/errors.h"
+#include "executor/fields.h"
 
 namespace edgetlm {
 namespace {
@@ -21,15 +23,21 @@ constexpr size_t kStableRuns = 5;
 constexpr double kStableWithin = 0.05;
 constexpr double kStableShare = 4.0;
 
-// How a field of the plan is set.
-using Setter = std::function<void(Plan*, const Json&)>;
+// How a field of the plan is read.
+using Setter = std::function<void(Plan*, const Fields&, const char*)>;
 
 Setter number(double Plan::*field) {
-  return [field](Plan* plan, const Json& value) { plan->*field = number_of(value); };
+  return [field](Plan* plan, const Fields& given, const char* name) { plan->*field = given.seconds(name); };
 }
 
 Setter count(int64_t Plan::*field) {
-  return [field](Plan* plan, const Json& value) { plan->*field = integer_of(value); };
+  return [field](Plan* plan, const Fields& given, const char* name) {
+    plan->*field = given.whole(name, 0, limits::wire::runs);
+  };
+}
+
+Setter truth(bool Plan::*field) {
+  return [field](Plan* plan, const Fields& given, const char* name) { plan->*field = given.truth(name); };
 }
 
 std::map<std::string, Setter> setters() {
@@ -41,7 +49,7 @@ std::map<std::string, Setter> setters() {
           {"max_time_s", number(&Plan::max_time_s)},
           {"min_sample_s", number(&Plan::min_sample_s)},
           {"idle_s", number(&Plan::idle_s)},
-          {"energy", [](Plan* plan, const Json& value) { plan->energy = truth_of(value); }},
+          {"energy", truth(&Plan::energy)},
           {"energy_s", number(&Plan::energy_s)},
           {"energy_updates", count(&Plan::energy_updates)},
           {"trials", count(&Plan::trials)},
@@ -140,13 +148,12 @@ Plan plan_of(const JsonObject& fields) {
     std::sort(unknown.begin(), unknown.end());
     std::string names;
     for (const std::string& name : unknown) names += (names.empty() ? "" : ", ") + name;
-    throw AgentError("bad_request", "unknown fields of a measurement: " + names);
+    throw AgentError("bad_request", "unknown fields of a measurement: " + printable(names));
   }
   Plan plan;
-  try {
-    for (const auto& [name, value] : fields) known.at(text_of(name))(&plan, value);
-  } catch (const FieldError& error) {
-    throw AgentError("bad_request", std::string("a field of the measurement is no number: ") + error.what());
+  const Fields given(fields, "a field of the measurement");
+  for (const auto& [name, set] : known) {
+    if (given.has(name.c_str())) set(&plan, given, name.c_str());
   }
   if (plan.min_repeats < 1 || plan.max_repeats < plan.min_repeats || !(plan.max_time_s > 0)) {
     throw AgentError("bad_request", "a measurement needs at least one sample and some time: min_repeats=" +

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "contract/limits.h"
 #include "executor/clock.h"
 #include "executor/errors.h"
 
@@ -19,7 +20,6 @@ namespace {
 
 // Answers but for the idle power, whose length the request says, and cooling, whose longest time it says.
 constexpr double kAnswerSeconds = 30.0;
-constexpr size_t kMaxLineBytes = 16 << 20;
 
 }  // namespace
 
@@ -106,7 +106,7 @@ std::string MeterProcess::exchange(const std::string& line, double limit_s) {
     const ssize_t got = read(from_.number(), piece, sizeof(piece));
     if (got <= 0) fail("it ended");
     pending_.append(piece, static_cast<size_t>(got));
-    if (pending_.size() > kMaxLineBytes) fail("its answer is too long");
+    if (pending_.size() > static_cast<size_t>(limits::wire::meter_line_bytes)) fail("its answer is too long");
   }
   const size_t end = pending_.find('\n');
   const std::string answer = pending_.substr(0, end);

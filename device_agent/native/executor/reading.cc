@@ -12,6 +12,7 @@
 #include "contract/signing.h"
 #include "contract/strict_json.h"
 #include "contract/text.h"
+#include "executor/frame_reading.h"
 #include "executor/json.h"
 
 namespace edgetlm {
@@ -64,7 +65,8 @@ void read_ed25519(const std::string& input) {
 
 const std::map<std::string, void (*)(const std::string&)> kReaders = {
     {"manifest", read_manifest}, {"signature", read_signature}, {"json", read_json},
-    {"sha256", read_sha256},     {"ed25519", read_ed25519}};
+    {"sha256", read_sha256},     {"ed25519", read_ed25519},     {"frame", read_frame},
+    {"hello", read_hello},       {"tensors", read_tensors},     {"plan", read_plan}};
 
 }  // namespace
 

@@ -13,6 +13,10 @@ namespace edgetlm {
 //   json        a JSON text
 //   sha256      a digest of 32 bytes, then what it is of
 //   ed25519     a public key of 32 bytes, a signature of 64, then what it is of
+//   frame       a frame but for its blob, to an executor
+//   hello       the first request of a connection
+//   tensors     a frame's header with "tensors"
+//   plan        how a measurement is to be made
 int read_inputs(const std::string& kind);
 
 }  // namespace edgetlm

@@ -1,15 +1,13 @@
 #include "executor/server.h"
 
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
+#include <limits.h>
 
 #include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "executor/errors.h"
+#include "executor/fields.h"
 #include "executor/rpc.h"
 
 namespace edgetlm {
@@ -37,13 +35,14 @@ void Seat::give() {
 
 Specification specification_of(const JsonObject& fields) {
   try {
-    const std::string engine = text_of(at(fields, "engine"));
+    const Fields asked(fields, "the executor's specification");
+    const std::string engine = asked.name("engine");
     if (engine != "tvm") {
       throw AgentError("bad_request", "no engine " + engine + " in the native executor; its engine is tvm");
     }
-    Specification specification{static_cast<int>(integer_of(at(fields, "threads"))), text_of(at(fields, "key")),
-                                text_of(at(fields, "workdir")), text_of(at(fields, "trust_file")),
-                                static_cast<int>(integer_of(at(fields, "parent_pid"))), {}};
+    Specification specification{static_cast<int>(asked.whole("threads", 1, limits::wire::threads)), asked.text("key"),
+                                asked.text("workdir"), asked.text("trust_file"),
+                                static_cast<int>(asked.whole("parent_pid", 1, INT_MAX)), {}};
     const Json meter = find(fields, "meter");
     if (meter != nullptr) {
       for (const Json& argument : array_of(meter)) specification.meter.push_back(text_of(argument));
@@ -83,10 +82,9 @@ void Server::run() {
       // The client went away; the daemon decides what becomes of the session.
     } catch (const AgentError& error) {
       // What came is no frame, so nothing after it can be understood.
-      try {
-        send_frame(connection.number(), error_reply(error.kind(), error.what()));
-      } catch (const ClosedError&) {
-      }
+      refuse(std::move(connection), frame(error_reply(error.kind(), error.what())));
+    } catch (const std::exception& error) {
+      say(std::string("a client was dropped, for which this executor has an error: ") + error.what());
     }
     connection = Descriptor();
     frame_seat_.give();
@@ -101,8 +99,7 @@ void Server::admit(Descriptor connection, const std::string& data) {
       return;
     }
     if (!rpc) {
-      const Json secret = find(parse_hello(data), "secret");
-      if (!equal_secret(std::string(secret.as<ffi::String>().value_or("")), key_)) {
+      if (!equal_secret(Fields(parse_hello(data)).text_or("secret", ""), key_)) {
         throw AgentError("denied", "wrong secret");
       }
     }
@@ -110,14 +107,16 @@ void Server::admit(Descriptor connection, const std::string& data) {
     refuse(std::move(connection), frame(error_reply(error.kind(), error.what())));
     return;
   }
-  const int number = connection.release(), yes = 1;
-  fcntl(number, F_SETFL, fcntl(number, F_GETFL) & ~O_NONBLOCK);
-  setsockopt(number, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  std::thread([this, rpc, number] {
-    if (rpc) {
-      greet_rpc(Descriptor(number));
-    } else {
-      greet_frames(Descriptor(number));
+  welcome(connection.number());
+  std::thread([this, rpc, held = std::move(connection)]() mutable {
+    try {
+      if (rpc) {
+        greet_rpc(std::move(held));
+      } else {
+        greet_frames(std::move(held));
+      }
+    } catch (const std::exception& error) {
+      say(std::string("a client was dropped, for which this executor has an error: ") + error.what());
     }
   }).detach();
 }
@@ -158,15 +157,15 @@ void Server::greet_rpc(Descriptor connection) {
 void Server::serve_frames(int connection) {
   while (true) {
     const JsonObject header = receive_header(connection);
-    const Json bytes = find(header, "blob_bytes"), limit = find(header, "time_limit_s");
+    const int64_t size = blob_bytes(header, most_blob_bytes(header));
+    const double limit_s = Fields(header).seconds_or("time_limit_s", 0.0);
     Reply reply;
     try {
-      const Buffer blob = receive_blob(connection, bytes == nullptr ? 0 : integer_of(bytes));
-      status_->set("frames", true, limit == nullptr ? 0.0 : number_of(limit));
+      const Buffer blob = receive_blob(connection, size);
+      status_->set("frames", true, limit_s);
       reply = commands_.answer(header, blob);
-    } catch (const FieldError& error) {
-      throw AgentError("bad_request", error.what());
     } catch (const std::bad_alloc&) {
+      status_->set("frames", false);
       throw AgentError("engine", "out of memory for a request");
     }
     status_->set("frames", false);

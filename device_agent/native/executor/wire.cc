@@ -9,24 +9,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "contract/text.h"
 #include "executor/errors.h"
+#include "executor/fields.h"
 
 namespace edgetlm {
 namespace {
-
-struct ItemSize {
-  const char* dtype;
-  size_t bytes;
-};
-
-constexpr ItemSize kItems[] = {
-    {"bool", 1},    {"int8", 1},     {"uint8", 1}, {"int16", 2},  {"uint16", 2},  {"float16", 2}, {"bfloat16", 2},
-    {"int32", 4},   {"uint32", 4},   {"float32", 4}, {"int64", 8}, {"uint64", 8}, {"float64", 8},
-};
-constexpr int64_t kMaxBlobBytes = int64_t{1} << 40;
-constexpr uint32_t kMaxHeaderBytes = 64 << 20;
-// The first request of a stranger is a name and a key.
-constexpr uint32_t kMaxHelloBytes = 4 << 10;
 
 [[noreturn]] void no_frame(uint32_t length) {
   throw AgentError("bad_request",
@@ -45,14 +33,30 @@ JsonObject parse_header(const std::string& text) {
   try {
     header = parse_json(text);
   } catch (const std::invalid_argument& error) {
-    throw AgentError("bad_request", std::string("frame header is not JSON: ") + error.what());
+    throw AgentError("bad_request", std::string("a frame header: ") + error.what());
   }
-  const auto object = header.as<JsonObject>();
-  const Json bytes = object ? find(*object, "blob_bytes") : Json(nullptr);
-  if (!object || (bytes != nullptr && bytes.type_index() != tvm::ffi::TypeIndex::kTVMFFIInt)) {
-    throw AgentError("bad_request", std::string("frame header is not an object of protocol ") + kSchema);
+  if (const auto object = header.as<JsonObject>()) {
+    const auto bytes = object->find(tvm::ffi::String("blob_bytes"));
+    if (bytes == object->end()) return *object;
+    const Json size = (*bytes).second;
+    if (size.type_index() == tvm::ffi::TypeIndex::kTVMFFIInt && size.cast<int64_t>() >= 0) return *object;
   }
-  return *object;
+  throw AgentError("bad_request", std::string("frame header is not an object of protocol ") + kSchema);
+}
+
+// What is larger than any blob counts as that.
+int64_t product(int64_t size, int64_t dimension) {
+  if (dimension == 0) return 0;
+  return size > limits::wire::blob_bytes / dimension ? limits::wire::blob_bytes + 1 : size * dimension;
+}
+
+int64_t item_bytes(const Fields& description, const std::string& dtype) {
+  std::string names;
+  for (const ItemBytes& known : kItemBytes) {
+    if (dtype == known.dtype) return known.bytes;
+    names += (names.empty() ? "" : ", ") + std::string(known.dtype);
+  }
+  description.fail("dtype '" + dtype + "' cannot be sent; use one of " + names);
 }
 
 }  // namespace
@@ -92,9 +96,6 @@ void receive_exact(int connection, void* data, size_t size) {
 }
 
 Buffer receive_blob(int connection, int64_t size) {
-  if (size < 0 || size > kMaxBlobBytes) {
-    throw AgentError("bad_request", "a frame cannot have " + std::to_string(size) + " bytes");
-  }
   Buffer blob{std::unique_ptr<char[]>(new char[static_cast<size_t>(size)]), static_cast<size_t>(size)};
   receive_exact(connection, blob.data.get(), blob.size);
   return blob;
@@ -120,71 +121,120 @@ JsonObject receive_header(int connection) {
   uint32_t prefix = 0;
   receive_exact(connection, &prefix, sizeof(prefix));
   const uint32_t length = ntohl(prefix);
-  if (length > kMaxHeaderBytes) no_frame(length);
+  if (length > limits::wire::request_bytes) no_frame(length);
   std::string text(length, '\0');
   receive_exact(connection, text.data(), text.size());
   return parse_header(text);
 }
 
+JsonObject parse_frame(const std::string& data) {
+  if (data.size() < sizeof(uint32_t)) throw ClosedError("connection closed");
+  const uint32_t length = announced(data);
+  if (length > limits::wire::request_bytes) no_frame(length);
+  if (data.size() < sizeof(length) + length) throw ClosedError("connection closed");
+  return parse_header(data.substr(sizeof(length), length));
+}
+
+int64_t blob_bytes(const JsonObject& header, int64_t limit) {
+  const Json bytes = find(header, "blob_bytes");
+  const int64_t size = bytes == nullptr ? 0 : bytes.cast<int64_t>();
+  if (size <= limit) return size;
+  const auto command = find(header, "command").as<tvm::ffi::String>();
+  throw AgentError("bad_request", std::to_string(size) + " bytes were announced for " +
+                                      (command ? std::string(*command) : std::string("no command")) + ", at most " +
+                                      std::to_string(limit) + " are taken; the connection ends");
+}
+
+int64_t most_blob_bytes(const JsonObject& header) {
+  const std::string command(find(header, "command").as<tvm::ffi::String>().value_or(""));
+  if (command != "inputs" && command != "run") return 0;
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return std::min(limits::wire::blob_bytes, memory);
+}
+
 int64_t hello_missing(const std::string& data) {
   if (data.size() < sizeof(uint32_t)) return static_cast<int64_t>(sizeof(uint32_t) - data.size());
   const uint32_t length = announced(data);
-  if (length > kMaxHelloBytes) return 0;
+  if (length > limits::wire::hello_bytes) return 0;
   return static_cast<int64_t>(sizeof(length)) + length - static_cast<int64_t>(data.size());
 }
 
 JsonObject parse_hello(const std::string& data) {
-  const uint32_t length = announced(data);
-  if (length > kMaxHelloBytes) no_frame(length);
+  const uint32_t length = data.size() < sizeof(uint32_t) ? 0 : announced(data);
+  if (hello_missing(data) != 0 || length > limits::wire::hello_bytes) no_frame(length);
   const JsonObject header = parse_header(data.substr(sizeof(length)));
   const Json command = find(header, "command"), schema = find(header, "schema");
-  if (command.as<tvm::ffi::String>().value_or("") == "hello" &&
-      schema.as<tvm::ffi::String>().value_or("") == kSchema) {
-    return header;
+  if (command.as<tvm::ffi::String>().value_or("") != "hello" ||
+      schema.as<tvm::ffi::String>().value_or("") != kSchema) {
+    const auto text = schema.as<tvm::ffi::String>();
+    const std::string found = text ? std::string(*text) : schema == nullptr ? "None" : json_text(schema);
+    throw AgentError("bad_request", std::string("protocol ") + kSchema + " expected, got " +
+                                        printable(found, limits::wire::name_characters));
   }
-  const auto text = schema.as<tvm::ffi::String>();
-  const std::string found = text ? std::string(*text) : schema == nullptr ? "None" : json_text(schema);
-  throw AgentError("bad_request", std::string("protocol ") + kSchema + " expected, got " + found);
+  blob_bytes(header, 0);
+  const Fields fields(header, "hello");
+  for (const char* name : {"client", "identity", "secret"}) fields.text_or(name, "");
+  return header;
 }
 
 Reply error_reply(const std::string& kind, const std::string& message) {
   const JsonObject error{{tvm::ffi::String("kind"), tvm::ffi::String(kind)},
-                         {tvm::ffi::String("message"), tvm::ffi::String(one_line(message))}};
+                         {tvm::ffi::String("message"), tvm::ffi::String(printable(message, limits::wire::message_characters))}};
   return Reply{JsonObject{{tvm::ffi::String("ok"), false}, {tvm::ffi::String("error"), error}}, {}};
 }
 
 size_t tensor_bytes(const std::vector<int64_t>& shape, const std::string& dtype) {
-  const ItemSize* item = std::find_if(std::begin(kItems), std::end(kItems),
-                                      [&](const ItemSize& known) { return dtype == known.dtype; });
-  if (item == std::end(kItems)) {
-    std::string names;
-    for (const ItemSize& known : kItems) names += (names.empty() ? "" : ", ") + std::string(known.dtype);
-    throw AgentError("bad_request", "dtype " + dtype + " cannot be sent; use one of " + names);
-  }
-  size_t size = item->bytes;
+  const Fields fields(JsonObject(), "a tensor");
+  int64_t size = item_bytes(fields, dtype);
   for (const int64_t dimension : shape) {
-    if (dimension < 0 || __builtin_mul_overflow(size, static_cast<size_t>(dimension), &size)) {
-      throw AgentError("bad_request", "a tensor of shape " + json_text(json_of(shape)) + " cannot be sent");
-    }
+    if (dimension < 0 || dimension > limits::wire::dimension) size = limits::wire::blob_bytes + 1;
   }
-  return size;
+  for (const int64_t dimension : shape) size = product(size, std::max<int64_t>(dimension, 0));
+  const bool negative = std::any_of(shape.begin(), shape.end(), [](int64_t dimension) { return dimension < 0; });
+  if (negative || size > limits::wire::blob_bytes) {
+    throw AgentError("bad_request", "a tensor of shape " + json_text(json_of(shape)) + " cannot be sent");
+  }
+  return static_cast<size_t>(size);
 }
 
-std::vector<TensorView> split_tensors(const Json& descriptions, const Buffer& blob) {
+std::vector<TensorView> described_tensors(const JsonObject& header, int64_t available) {
+  const Fields fields(header);
   std::vector<TensorView> tensors;
-  size_t position = 0;
-  for (const Json& entry : array_of(descriptions)) {
-    const JsonObject description = object_of(entry);
-    TensorView tensor{integers_of(at(description, "shape")), text_of(at(description, "dtype"))};
-    tensor.size = tensor_bytes(tensor.shape, tensor.dtype);
-    tensor.data = blob.data.get() + std::min(position, blob.size);
-    position += tensor.size;
+  int64_t total = 0;
+  for (const Json& entry : fields.items("tensors", limits::wire::tensors)) {
+    const auto object = entry.as<JsonObject>();
+    if (!object) fields.wrong("tensors", "a list of objects");
+    const Fields description(*object, "tensors");
+    TensorView tensor;
+    for (const Json& value : description.items("shape", limits::wire::rank)) {
+      const bool whole = value.type_index() == tvm::ffi::TypeIndex::kTVMFFIInt;
+      tensor.shape.push_back(whole ? value.cast<int64_t>() : -1);
+      if (tensor.shape.back() < 0 || tensor.shape.back() > limits::wire::dimension) {
+        description.wrong("shape", "a list of sizes");
+      }
+    }
+    tensor.dtype = description.text("dtype", limits::wire::name_characters);
+    int64_t size = item_bytes(description, tensor.dtype);
+    // A size of 0 makes none of what comes before it.
+    const bool empty = std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end();
+    for (const int64_t dimension : tensor.shape) size = empty ? 0 : product(size, dimension);
+    tensor.size = static_cast<size_t>(size);
+    total = std::min(total + size, limits::wire::blob_bytes + 1);
     tensors.push_back(std::move(tensor));
-    if (position > blob.size) break;
   }
-  if (position != blob.size) {
-    throw AgentError("bad_request", "tensors of " + std::to_string(position) + " bytes in a blob of " +
-                                        std::to_string(blob.size));
+  if (total != available) {
+    throw AgentError("bad_request", "tensors of " + std::to_string(total) + " bytes in a blob of " +
+                                        std::to_string(available));
+  }
+  return tensors;
+}
+
+std::vector<TensorView> split_tensors(const JsonObject& header, const Buffer& blob) {
+  std::vector<TensorView> tensors = described_tensors(header, static_cast<int64_t>(blob.size));
+  const char* next = blob.data.get();
+  for (TensorView& tensor : tensors) {
+    tensor.data = next;
+    next += tensor.size;
   }
   return tensors;
 }

@@ -3,6 +3,8 @@
 #include "executor/commands.cc"
 #include "executor/door.cc"
 #include "executor/engine.cc"
+#include "executor/fields.cc"
+#include "executor/frame_reading.cc"
 #include "executor/json.cc"
 #include "executor/kernels.cc"
 #include "executor/main.cc"
