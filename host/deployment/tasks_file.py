@@ -6,6 +6,7 @@ With it every decision can be explained later, without the model file and withou
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import math
 import zlib
@@ -16,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from device_agent.contract import strict_json
+from device_agent.contract.text import printable
 from host.bundle import TASKS
 from host.errors import BundleError, UserError
 from host.model import SPACE_VERSION, DeviceProfile, Task
+from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
 from targets import Board, HardwareModel
 
 if TYPE_CHECKING:
@@ -27,6 +31,19 @@ if TYPE_CHECKING:
     from host.deployment.compile import Plan
 
 SCHEMA = "edgetlm.tasks/1"
+
+_TASKS_BYTES, _FUNCTION_BYTES = 64 << 20, 64 << 20
+_LIMITS = Limits(memory_bytes=3_800_000_000, cpu_s=24.0, time_s=100.0, file_bytes=1 << 20)
+_DAMAGES = (
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    ValueError,
+    ValidationError,
+    RuntimeError,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +99,9 @@ def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: 
 def read_task(directory: Path, workload_hash: str) -> StoredTask:
     """One task of a bundle's directory.
 
+    A bundle is of unknown origin, and TVM crashes on a malformed function. So a worker reads and uses the
+    task first, and what is read here afterwards is the same text.
+
     Raises:
         UserError: the bundle carries no tasks.
         BundleError: they are damaged or of another version.
@@ -90,33 +110,64 @@ def read_task(directory: Path, workload_hash: str) -> StoredTask:
     if not path.is_file():
         raise UserError(f"{directory} holds no {TASKS}: compile or deploy the model again with this version")
     try:
-        content = json.loads(path.read_text())
+        if path.stat().st_size > _TASKS_BYTES:
+            raise ValueError(f"over {_TASKS_BYTES} bytes")
+        with path.open("rb") as stream:
+            content = strict_json.parse(stream.read(_TASKS_BYTES + 1), _TASKS_BYTES, "the text")
         if content["schema"] != SCHEMA:
             raise BundleError(
-                f"{path} has schema {content['schema']!r}, this program reads {SCHEMA!r}: make it again"
+                f"{path} has schema {printable(content['schema'], 60)!r}, this program reads {SCHEMA!r}: "
+                "make it again"
             )
         entry = content["tasks"][workload_hash]
-        hardware = TypeAdapter(HardwareModel).validate_python(content["hardware"])
-        board = Board(
-            **content["board"],
-            architecture=content["architecture"],
-            tvm_target=content["target"],
-            hardware=hardware,
-        )
-        task = Task(
-            entry["name"], _unpacked(entry["function"]), entry["weight"], workload_hash, entry["flops"]
-        )
-        return StoredTask(
-            task=task,
-            profile=DeviceProfile(content["device"], board, hardware, content["threads"]),
-            seed=content["seed"],
-            estimate_s=entry["estimate_s"],
-            reason=entry["reason"],
-            space_version=content["space_version"],
-        )
-    except (KeyError, TypeError, ValueError, ValidationError, RuntimeError, zlib.error) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        alone = {**content, "tasks": {workload_hash: entry}}
+        _prove(alone, workload_hash)
+        return stored_task(alone, workload_hash)
+    except _DAMAGES as error:
+        reason = printable(error, 200) or type(error).__name__
         raise BundleError(f"{path} is damaged ({reason}): make the bundle again") from error
+
+
+def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
+    """A task out of the content of a file; TVM crashes on some malformed ones, see `read_task`.
+
+    Raises:
+        KeyError, TypeError, ValueError, ValidationError, RuntimeError, zlib.error: it is malformed.
+    """
+    entry = content["tasks"][workload_hash]
+    hardware = TypeAdapter(HardwareModel).validate_python(content["hardware"])
+    board = Board(
+        **content["board"],
+        architecture=content["architecture"],
+        tvm_target=content["target"],
+        hardware=hardware,
+    )
+    function = _unpacked(entry["function"])
+    return StoredTask(
+        task=Task(entry["name"], function, entry["weight"], workload_hash, entry["flops"]),
+        profile=DeviceProfile(content["device"], board, hardware, content["threads"]),
+        seed=content["seed"],
+        estimate_s=entry["estimate_s"],
+        reason=entry["reason"],
+        space_version=content["space_version"],
+    )
+
+
+def _prove(content: dict[str, Any], workload_hash: str) -> None:
+    """Read and use a task in a worker.
+
+    Raises:
+        ValueError: the worker crashed on it, was over a limit, or met an error.
+    """
+    with Worker([], _LIMITS, ("host.deployment.tasks_work",)) as worker:
+        (worker.scratch / TASKS).write_text(json.dumps(content))
+        request = {"workload_hash": workload_hash}
+        try:
+            worker.call(
+                "host.deployment.tasks_work:use", request, lambda: importlib.import_module("host.space")
+            )
+        except (WorkerLost, Unforeseen) as error:
+            raise ValueError(str(error)) from error
 
 
 def _packed(function: tvm.tirx.PrimFunc) -> str:
@@ -128,4 +179,11 @@ def _packed(function: tvm.tirx.PrimFunc) -> str:
 def _unpacked(text: str) -> tvm.tirx.PrimFunc:
     import tvm
 
-    return tvm.ir.load_json(zlib.decompress(base64.b64decode(text)).decode())
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(base64.b64decode(text, validate=True), _FUNCTION_BYTES)
+    if not inflater.eof:
+        raise ValueError(f"a function of over {_FUNCTION_BYTES} bytes, or a truncated one")
+    function = tvm.ir.load_json(data.decode())
+    if not isinstance(function, tvm.tirx.PrimFunc):
+        raise ValueError("what is no function")
+    return function
