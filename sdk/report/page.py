@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 from collections.abc import Mapping
@@ -10,11 +11,13 @@ from types import TracebackType
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from host.bundle import writing
 from host.deployment.folders import make_folders, remove_empty
 from host.errors import EdgeError
 from sdk.report.charts import Chart
+from sdk.text import visible_line, visible_lines
 
 # What the figures begin with, in scripts.html.j2.
 _FIGURES = '<script type="application/json" id="figures">'
@@ -44,7 +47,7 @@ class StagedPage:
         self._partial.unlink(missing_ok=True)
         remove_empty(self._made)
 
-    def write(self, html: str) -> None:
+    def write(self, text: str) -> None:
         """Write the page beside its place.
 
         Raises:
@@ -52,7 +55,7 @@ class StagedPage:
         """
         with writing(self.path):
             self._made = make_folders(self.path.parent)
-            self._partial.write_text(html, encoding="utf-8")
+            self._partial.write_text(text, encoding="utf-8")
 
 
 def render_page(
@@ -73,9 +76,12 @@ def render_page(
         EdgeError: the chart library is not installed.
     """
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sdk.report", "."), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader("sdk.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
     )
-    drawn = {name: _script_json(chart) for name, chart in charts.items() if chart is not None}
+    drawn = {name: _script_json(_plain(chart)) for name, chart in charts.items() if chart is not None}
     kept = None if figures is None else _script_json(figures)
     return environment.get_template(template).render(
         charts=drawn, figures=kept, library=_chart_library(), **values
@@ -88,8 +94,8 @@ def figures_in(page: str) -> dict[str, Any] | None:
     if begin < 0:
         return None
     end = page.index("</script>", begin)
-    kept: dict[str, Any] = json.loads(page[begin + len(_FIGURES) : end])
-    return kept
+    kept = json.loads(page[begin + len(_FIGURES) : end])
+    return kept if isinstance(kept, dict) else None
 
 
 def _chart_library() -> str:
@@ -98,6 +104,21 @@ def _chart_library() -> str:
     if spec is None or spec.origin is None:
         raise EdgeError("the report needs the package plotly: install edgetlm[host]")
     return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+
+
+def _shown(value: Any) -> Any:
+    """What stands for a value: text of others shows its hidden characters, before it is escaped for HTML."""
+    # Undefined is what `"s" if several` gives for one; it prints as nothing.
+    return value if isinstance(value, (markupsafe.Markup, jinja2.Undefined)) else visible_lines(value)
+
+
+def _plain(part: Any) -> Any:
+    """Part of a chart, whose texts the chart library must not take for its markup: links, breaks, styles."""
+    if isinstance(part, Mapping):
+        return {key: _plain(value) for key, value in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [_plain(value) for value in part]
+    return html.escape(visible_line(part), quote=False) if isinstance(part, str) else part
 
 
 def _script_json(content: Mapping[str, Any]) -> str:

@@ -7,16 +7,19 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from device_agent.contract.text import printable
 from host import bundle
 from host.errors import UserError
 from host.manifest import Manifest
 from sdk.report.figures import DEPLOY_SCHEMA
 from sdk.report.page import figures_in
 
+# A report with its chart library has five.
+_LARGEST_BYTES = 256 << 20
 _AGAIN = "deploy the model again with this version"
 
 
@@ -107,17 +110,20 @@ def read_side(path: Path) -> Side:
         raise UserError(f"{path}: no such file: give a result of sdk deploy --json, a bundle or a report")
     if path.is_dir() or zipfile.is_zipfile(path):
         return _from_bundle(path)
+    if path.stat().st_size > _LARGEST_BYTES:
+        raise UserError(f"{path} is no result: it has more than {_LARGEST_BYTES >> 20} MiB")
     try:
         text = path.read_text(encoding="utf-8")
         content = figures_in(text) if path.suffix in (".html", ".htm") else json.loads(text)
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or "schema" not in content:
         raise UserError(f"{path} is no result: give what sdk deploy --json wrote, a bundle or a report")
     if str(content["schema"]).startswith("edgetlm.tune/"):
         raise UserError(f"{path} is of a tuning: compare deployments, of sdk deploy --json")
     if content["schema"] != DEPLOY_SCHEMA:
-        raise UserError(f"{path} is {content['schema']!r}, this program compares {DEPLOY_SCHEMA!r}: {_AGAIN}")
+        schema = printable(repr(content["schema"]), 80)
+        raise UserError(f"{path} is {schema}, this program compares {DEPLOY_SCHEMA!r}: {_AGAIN}")
     return _from_figures(path, content)
 
 
@@ -125,18 +131,22 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class _Samples(_Part):
-    rounds_ms: tuple[float, ...] = ()
-    windows_mj: tuple[float, ...] = ()
+    rounds_ms: tuple[_Milliseconds, ...] = ()
+    windows_mj: tuple[_Finite, ...] = ()
 
 
 class _Energy(_Part):
-    value: float | None = None
+    value: _Finite | None = None
     kind: str = "unavailable"
     source: str = ""
     boundary: str = ""
     rails: tuple[str, ...] = ()
-    std: float | None = None
+    std: _Finite | None = None
     trials: int | None = None
     reason: str = ""
 
@@ -265,4 +275,4 @@ def _default_share(manifest: Manifest) -> float | None:
 
 def _first(error: ValidationError) -> str:
     first: Sequence[Any] = error.errors()
-    return f"{'.'.join(str(part) for part in first[0]['loc'])}: {first[0]['msg']}"
+    return printable(f"{'.'.join(str(part) for part in first[0]['loc'])}: {first[0]['msg']}", 200)
