@@ -139,11 +139,13 @@ def test_engines_are_silent(watched: Watched) -> None:
     assert set(watched.left()) == {path.name for path in models.values()}
 
 
-def test_a_deployment_and_its_application_are_silent(watched: Watched) -> None:
+def test_a_deployment_and_an_application_are_silent(watched: Watched) -> None:
     model = small_models.convnet(watched.home / "net.onnx")
+    peers = ["--peer", "onnxruntime", "--peer", "openvino"]
+    silent(watched(sys.executable, "-c", _SDK, "deploy", str(model), "--threads", "1", *peers))
     bundle = watched.home / "bundle"
-    command = ["deploy", str(model), "--threads", "1", "--backend", "onnxruntime", "--bundle", str(bundle)]
-    silent(watched(sys.executable, "-c", _SDK, *command, "--peer", "openvino"))
+    made = ["compile", str(model), "--output", str(bundle), "--backend", "onnxruntime"]
+    silent(watched(sys.executable, "-c", _SDK, *made))
     silent(watched(sys.executable, "-c", _APPLICATION, str(bundle)))
     others = [name for name in watched.left() if not name.startswith("bundle/")]
     assert others == ["net.onnx"]
