@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from host.bundle import write_variant
 from host.deployment.compile import Compiled
 from host.deployment.verify import first_difference
 from host.errors import BuildError, DeviceError, EngineError
@@ -45,16 +46,13 @@ def blame(
         return f"the kernel could not be found: {error}"
     finally:
         shutil.rmtree(reference, ignore_errors=True)
+        reference.with_name("unscheduled.so").unlink(missing_ok=True)
 
 
 def _build_unscheduled(bundle: Path, reference: Path, made: Compiled, profile: DeviceProfile) -> None:
     from host.build import KernelCache, build_model
 
-    reference.mkdir()
-    for file in bundle.iterdir():
-        if file.name != "lib.so":
-            (reference / file.name).symlink_to(file)
     functions = {task.name: task.function for task in made.lowered.tasks}
-    build_model(
-        made.lowered, functions, reference / "lib.so", lanes=profile.hardware.lanes, cache=KernelCache()
-    )
+    library = reference.with_name("unscheduled.so")
+    build_model(made.lowered, functions, library, lanes=profile.hardware.lanes, cache=KernelCache())
+    write_variant(reference, bundle, threads=1, library=library)

@@ -37,7 +37,7 @@ def installed() -> list[dict[str, Any]]:
 def active_hash() -> str:
     """Content hash of the only active version."""
     [one] = [one for one in installed() if one["active"]]
-    return str(one["manifest"]["content_hash"])
+    return Manifest.model_validate(one["manifest"]).content_hash
 
 
 def check_bundle(path: Path, backend: str) -> Manifest:

@@ -14,6 +14,7 @@ from host.deployment.tasks_file import read_task
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser
 from tests.integration import small_models
+from tests.signing import entry, reseal
 
 
 @pytest.fixture
@@ -84,16 +85,17 @@ def test_bundles_without_or_with_damaged_tasks_are_refused(
     compiled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = bundle.load(compiled).kernels[0].name
-    content = json.loads((compiled / "manifest.json").read_text())
+    files = json.loads((compiled / "manifest.json").read_text())["files"]
     path = compiled / "tasks.json"
     whole = path.read_text()
-    del content["files"]["tasks.json"]
-    (compiled / "manifest.json").write_text(json.dumps(content))
     for text in (whole.replace("edgetlm.tasks/1", "edgetlm.tasks/0"), whole[:200]):
         path.write_text(text)
+        reseal(compiled, files={**files, "tasks.json": entry(text.encode())})
         assert main(["explain", str(compiled), "--task", name]) == 1
         assert capsys.readouterr().err.count("\n") == 1
     path.unlink()
+    del files["tasks.json"]
+    reseal(compiled, files=files)
     assert main(["explain", str(compiled), "--task", name]) == 2
     assert "holds no tasks.json" in capsys.readouterr().err
 
