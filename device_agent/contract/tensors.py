@@ -48,7 +48,7 @@ def tensor_sizes(fields: Fields, available: int) -> List[TensorSize]:
         total += size
         sizes.append(TensorSize(tuple(shape), dtype, size))
     # Products and sums of any size are ints for Python; none that is too large is as large as a blob.
-    if total != available:
+    if total != available or total > _LIMITS.blob_bytes:
         shown = "more than any blob" if total > _LIMITS.blob_bytes else "%d bytes" % total
         raise fields.error("tensors of %s in a blob of %d" % (shown, available))
     return sizes

@@ -222,7 +222,7 @@ std::vector<TensorView> described_tensors(const JsonObject& header, int64_t avai
     total = std::min(total + size, limits::wire::blob_bytes + 1);
     tensors.push_back(std::move(tensor));
   }
-  if (total != available) {
+  if (total != available || total > limits::wire::blob_bytes) {
     throw AgentError("bad_request", "tensors of " + std::to_string(total) + " bytes in a blob of " +
                                         std::to_string(available));
   }
