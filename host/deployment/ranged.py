@@ -64,7 +64,7 @@ def read_ranged(options: CompileOptions, clock: StageClock) -> RangedModel:
     from host.dynamic.source import open_source
 
     with clock.stage("import"):
-        source = open_source(options.model)
+        source = open_source(options.model, clock.progress.note)
         fixed = options.fixed_shapes()
         ranges = {name: _spans(shape) for name, shape in options.shapes.items() if name not in fixed}
         dimension = dimension_of(options.model.name, source.inputs, fixed, ranges)

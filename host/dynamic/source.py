@@ -1,33 +1,27 @@
-"""A model file read once, converted at as many lengths as are asked for."""
+"""A model file read once, by a worker, and converted at as many lengths as are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from host.dynamic.request import Dimension
-from host.engines import engine_for_format, run_reference
-from host.errors import EngineError, UserError
+from host.errors import ModelFileError, UserError
 from host.importers import detect_format
-from host.importers.assemble import content_hash, work_file
-from host.importers.draws import STYLES, InputRange, draw
-from host.importers.onnx_convert import convert_graph
-from host.importers.onnx_file import OnnxFile, read_onnx, write_pinned
-from host.importers.onnx_operators import supported_operators
-from host.importers.onnx_ranges import input_ranges
-from host.importers.onnx_simplify import simplify
+from host.importers.apart import ask, open_worker
+from host.importers.assemble import content_hash
 from host.importers.pins import DeclaredInput
-from host.importers.tidy import tidy
-from host.model import GoldenCase, TensorSpec
+from host.importers.transfer import kept, unpack_golden, unpack_module
+from host.model import GoldenCase
+from host.sandbox import Worker
 
 if TYPE_CHECKING:
     import tvm
 
-    from host.importers.golden import Reference
+# What one worker is asked at most: the declarations, golden cases, and modules of single lengths.
+_CALLS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +35,8 @@ class Source:
         inputs: as declared.
         outputs: names.
         files: what the content hash covers.
-        module_at: the relax module at given shapes.
-        ranges_at: what the inputs may be at given shapes.
+        worker: the process that has read it; it ends with this object.
+        original: the file as it was given.
     """
 
     name: str
@@ -51,8 +45,8 @@ class Source:
     inputs: tuple[DeclaredInput, ...]
     outputs: tuple[str, ...]
     files: tuple[Path, ...]
-    module_at: Callable[[dict[str, tuple[int, ...]]], tvm.IRModule]
-    ranges_at: Callable[[dict[str, tuple[int, ...]]], Sequence[InputRange]]
+    worker: Worker
+    original: Path
 
     def hash_of(self, dimension: Dimension) -> str:
         """SHA-256 of the file and the range."""
@@ -63,36 +57,38 @@ class Source:
         }
         return content_hash(self.files, ends)
 
-    def golden(
-        self,
-        dimension: Dimension,
-        lengths: Sequence[int],
-        seed: int,
-        reference: Reference = run_reference,
-    ) -> tuple[GoldenCase, ...]:
+    def module_at(self, shapes: dict[str, tuple[int, ...]]) -> tvm.IRModule:
+        """The relax module at given shapes.
+
+        Raises:
+            ImportFailed: the compiler cannot express it.
+        """
+        request = {"path": str(self.original), "shapes": _listed(shapes)}
+        answer = ask(self.worker, self.original, "host.dynamic.work:module_at", request)
+        return unpack_module(answer, self.worker.scratch)
+
+    def golden(self, dimension: Dimension, lengths: Sequence[int], seed: int) -> tuple[GoldenCase, ...]:
         """One golden case at each length, from the original runtime.
 
         Raises:
             EngineError: it cannot run the model at these lengths, or gives nothing finite.
         """
-        engine = engine_for_format(self.format).name
-        ranges = [self.ranges_at(dimension.shapes_at(length)) for length in lengths]
-        failure: EngineError | None = None
-        for attempt, style in enumerate(STYLES):
-            generator = np.random.default_rng([seed, attempt])
-            inputs = [draw(one, style, generator) for one in ranges]
-            try:
-                outputs = reference(engine, self.path, inputs)
-            except EngineError as error:
-                failure = failure or error
-                continue
-            if all(_finite(value) for case in outputs for value in case):
-                return tuple(GoldenCase(a, tuple(b)) for a, b in zip(inputs, outputs, strict=True))
-        raise failure or EngineError(f"{self.path.name}: {engine} gave no finite outputs")
+        request = {
+            "path": str(self.original),
+            "runnable": str(self.original),
+            "shapes": [_listed(dimension.shapes_at(length)) for length in lengths],
+            "seed": seed,
+        }
+        answer = ask(self.worker, self.original, "host.dynamic.work:golden", request)
+        return unpack_golden(answer, self.worker.scratch)
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path, notice: Callable[[str], None] = lambda line: None) -> Source:
     """Read a model file whose dimensions are open.
+
+    Args:
+        path: an ONNX file.
+        notice: told what this machine's kernel does not offer to confine the worker.
 
     Raises:
         ModelFileError: not a model.
@@ -104,38 +100,32 @@ def open_source(path: Path) -> Source:
             f"{path.name}: a range in --shape needs an ONNX file with an open dimension, this is a {kind} "
             "file: export the model to ONNX, or give one length"
         )
-    file = read_onnx(path)
-
-    def simple(shapes: dict[str, tuple[int, ...]]):  # type: ignore[no-untyped-def]
-        return simplify(file, shapes, supported_operators())
-
-    def ranges(shapes: dict[str, tuple[int, ...]]) -> Sequence[InputRange]:
-        specs = tuple(TensorSpec(entry.name, shapes[entry.name], entry.dtype) for entry in file.inputs)
-        return input_ranges(simple(shapes), file.weights, specs)
-
-    return Source(
-        name=path.stem,
-        format="onnx",
-        path=_whole_file(path, file),
-        inputs=file.inputs,
-        outputs=tuple(value.name for value in file.model.graph.output),
-        files=file.files,
-        module_at=lambda shapes: tidy(convert_graph(simple(shapes), dict(file.weights))),
-        ranges_at=ranges,
-    )
-
-
-def _whole_file(path: Path, file: OnnxFile) -> Path:
-    """The file itself, or a copy with the weights that lie beside it."""
-    if not file.external:
-        return path.resolve()
-    target = work_file(content_hash(file.files, {}), path.name)
-    if not target.is_file():
-        partial = target.with_name(f"partial-{target.name}")
-        write_pinned(path, {}, partial)
-        partial.rename(target)
-    return target
+    original = path.absolute()
+    worker = open_worker(original, _CALLS)
+    answer = ask(worker, original, "host.dynamic.work:describe", {"path": str(original)}, notice)
+    try:
+        files = tuple(Path(file) for file in answer["files"])
+        if not all(file.resolve().is_relative_to(original.resolve().parent) for file in files):
+            raise ValueError
+        return Source(
+            name=path.stem,
+            format="onnx",
+            path=kept(Path(answer["path"]), worker.scratch, original, content_hash(files, {})),
+            inputs=tuple(_declared(entry) for entry in answer["inputs"]),
+            outputs=tuple(str(name) for name in answer["outputs"]),
+            files=files,
+            worker=worker,
+            original=original,
+        )
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ModelFileError(f"{path}: the answer of the import is damaged: import it again") from error
 
 
-def _finite(values: np.ndarray) -> bool:
-    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+def _declared(entry: Any) -> DeclaredInput:
+    name, dimensions, dtype = entry
+    sizes = None if dimensions is None else tuple(s if type(s) is int else str(s) for s in dimensions)
+    return DeclaredInput(str(name), sizes, str(dtype))
+
+
+def _listed(shapes: dict[str, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {name: list(shape) for name, shape in shapes.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import mmap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,15 @@ def load(
         return unpack(answer, worker.scratch, path)
 
 
-def open_worker(path: Path) -> Worker:
-    """A worker that may read a model file and the files that this names."""
+def open_worker(path: Path, calls: int = 1) -> Worker:
+    """A worker that may read a model file and the files that this names.
+
+    Args:
+        path: the model file.
+        calls: how often it is asked at most.
+    """
     files = files_of(path)
-    return Worker(files, limits_for(files), ("host.importers.work",))
+    return Worker(files, replace(limits_for(files), calls=calls), ("host.importers.work",))
 
 
 def ask(

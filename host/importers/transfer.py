@@ -60,7 +60,7 @@ def unpack(answer: Any, folder: Path, original: Path) -> ImportedModel:
         return ImportedModel(
             name=original.stem,
             format=answer["format"],
-            path=_kept(Path(answer["path"]), folder, original, digest),
+            path=kept(Path(answer["path"]), folder, original, digest),
             signature=Signature(
                 tuple(_unpack_spec(spec) for spec in answer["inputs"]),
                 tuple(_unpack_spec(spec) for spec in answer["outputs"]),
@@ -164,7 +164,7 @@ def _unpack_spec(entry: Any) -> TensorSpec:
     return TensorSpec(str(name), tuple(shape), str(dtype))
 
 
-def _kept(made: Path, folder: Path, original: Path, digest: str) -> Path:
+def kept(made: Path, folder: Path, original: Path, digest: str) -> Path:
     """The file that the original runtime gets: the model itself, or what the worker wrote, in the cache.
 
     What lies in the cache under that name is replaced: it may be of a worker that was not itself.

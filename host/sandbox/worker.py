@@ -44,21 +44,23 @@ class Limits:
 
     Attributes:
         memory_bytes: of the worker and all that it starts, together.
-        cpu_s: of computing time, together.
+        cpu_s: of computing time for one answer, together.
         time_s: until it answers.
         file_bytes: of a file that it writes.
+        calls: how many answers it gives at most.
     """
 
     memory_bytes: int
     cpu_s: float
     time_s: float
     file_bytes: int
+    calls: int = 1
 
     def bounds(self) -> dict[str, int]:
-        """The same for the kernel, which keeps them for each process, and wider: they are the second guard."""
+        """The same for the kernel, which keeps them for each process: wider, a second guard."""
         return {
             "memory_bytes": self.memory_bytes,
-            "cpu_s": int(self.cpu_s) + 15,
+            "cpu_s": int(self.calls * self.cpu_s) + 15,
             "file_bytes": self.file_bytes,
         }
 
