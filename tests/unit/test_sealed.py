@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from host.emulation import rootfs
-from host.errors import UserError
+from host.errors import DeviceError, UserError
 from host.places import cache_root
 from host.sealed import is_sealed, seal
 
@@ -102,6 +103,26 @@ def test_a_root_file_system_that_was_altered_is_made_again(
     assert rootfs.made("machine", recipe, make) == folder and len(made) == 2
     assert (folder / "kernel").read_bytes() == b"kernel"
     assert rootfs.made("machine", recipe, make) == folder and len(made) == 2
+
+
+def test_debians_packages_are_taken_with_their_signatures_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """apt refuses what is not signed by Debian's keys, unless it is told not to."""
+    commands = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(" ".join(command).lower())
+        return subprocess.CompletedProcess(command, 1, "", "E: nothing is fetched here")
+
+    monkeypatch.setattr(rootfs.subprocess, "run", run)
+    monkeypatch.setattr(rootfs, "tool", lambda name: Path(name))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(DeviceError, match="nothing is fetched here"):
+        rootfs.made("root", rootfs.Recipe("aarch64", "trixie", ("thing",)), lambda archive, folder: None)
+    [command] = commands
+    for word in ("trusted", "unauthenticated", "insecure", "weak", "no-check", "gpg", "keyring"):
+        assert word not in command
 
 
 def test_the_cache_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
