@@ -4,29 +4,37 @@
 //     std::memcpy(model.input(0).data, pixels, edgetlm::bytes_of(model.input(0)));
 //     std::vector<edgetlm::Value> outputs = model.run();       // outputs[0].tensor().data
 //
+// Before anything of a bundle is used, its manifest, its signature and every file are checked, and whether this
+// device trusts its signer: by device_agent/native/contract, the same sources as the agent's own.
+//
 // It needs libtvm_ffi and libtvm_runtime, and of the headers of tvm_ffi the C ones only. One thread at a time.
 #pragma once
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <fstream>
-#include <iterator>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "contract/files.h"
+#include "contract/verify.h"
 #include "value.h"
 
 namespace edgetlm {
 
-// Name, shape and element type of an input or output, as the manifest says them.
-struct TensorInfo {
-  std::string name;
-  std::vector<int64_t> shape;
-  std::string dtype;
-};
+// The file of the keys that this user's agent trusts, as `device_agent.runtime` finds it.
+inline std::string trusted_keys_file() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const std::string store = variable("EDGETLM_STORE"), root = variable("EDGETLM_HOME");
+  const std::string data = variable("XDG_DATA_HOME").empty() ? variable("HOME") + "/.local/share"
+                                                             : variable("XDG_DATA_HOME");
+  if (!store.empty()) return store + "/trust.json";
+  return (root.empty() ? data + "/edgetlm" : root) + "/device/trust.json";
+}
 
 // The weights' file, mapped: pages are read when they are first used.
 class Mapping {
@@ -37,16 +45,17 @@ class Mapping {
   ~Mapping() {
     if (size != 0) munmap(begin, size);
   }
-  void open(const std::string& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void open(const std::string& path, int64_t expected) {
+    if (expected == 0) return;
+    const OpenFile file(open_regular(path));
     struct stat status {};
-    if (file < 0 || fstat(file, &status) != 0) throw std::runtime_error("params.bin is missing");
-    const auto bytes = static_cast<size_t>(status.st_size);
-    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
-    ::close(file);
+    if (fstat(file.number(), &status) != 0 || status.st_size != expected) {
+      throw std::runtime_error("params.bin has changed");
+    }
+    void* mapped = mmap(nullptr, static_cast<size_t>(expected), PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
     if (mapped == MAP_FAILED) throw std::runtime_error("params.bin cannot be mapped");
     begin = static_cast<char*>(mapped);
-    size = bytes;
+    size = static_cast<size_t>(expected);
   }
   char* begin = nullptr;
   size_t size = 0;
@@ -54,22 +63,22 @@ class Mapping {
 
 class Bundle {
  public:
-  // Reads the manifest, maps the weights and loads the library. `threads` 0 takes those it was measured with.
-  explicit Bundle(const std::string& folder, int threads = 0) {
-    std::ifstream file(folder + "/manifest.json", std::ios::binary);
-    if (!file) throw std::runtime_error(folder + " is no bundle: it has no manifest.json");
-    const std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // Checks the bundle, maps the weights and loads the library. `threads` 0 takes those it was measured with;
+  // `trust` "unsigned" takes anybody's bundle, which runs as this user, and leaves a line in `warning`.
+  explicit Bundle(const std::string& folder, int threads = 0, const std::string& trust = "signed",
+                  const std::string& keys = trusted_keys_file()) {
+    const OpenedBundle opened = open_bundle(folder, keys, trust);
+    const CheckedManifest& manifest = opened.bundle.manifest;
+    warning = opened.warning;
+    inputs = manifest.inputs;
+    outputs = manifest.outputs;
     try {
-      const Value manifest = Value::global("ffi.json.Parse")({content});
       refuse_what_is_not_ours(manifest);
-      if (threads == 0) threads = static_cast<int>(manifest.at("threads").integer());
       // TVM reads it when its thread pool starts, at the first parallel loop.
-      setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
-      inputs = infos(manifest.at("signature").at("inputs"));
-      outputs = infos(manifest.at("signature").at("outputs"));
-      map_parameters(manifest.at("parameters"), folder + "/params.bin");
+      setenv("TVM_NUM_THREADS", std::to_string(threads == 0 ? manifest.threads : threads).c_str(), 0);
+      map_parameters(manifest, folder + "/" + kParameters);
       for (const TensorInfo& info : inputs) inputs_.push_back(make_tensor(info.shape, info.dtype));
-      load(folder + "/" + manifest.at("model").text());
+      load(folder + "/" + manifest.model);
     } catch (const std::runtime_error& error) {
       throw std::runtime_error("bundle " + folder + ": " + error.what());
     }
@@ -86,44 +95,21 @@ class Bundle {
   }
 
   std::vector<TensorInfo> inputs, outputs;
+  std::string warning;
 
  private:
-  static void refuse_what_is_not_ours(const Value& manifest) {
-    if (manifest.at("schema").text() != "edgetlm.bundle/1") {
-      throw std::runtime_error("it is of another version");
-    }
-    const std::string backend = manifest.at("backend").text();
-    if (backend != "tvm") throw std::runtime_error("it runs in " + backend + ", not in TVM");
-    const Value signature = manifest.at("signature"), target = manifest.at("target");
-    if (signature.has("length") && !signature.at("length").is_nothing()) {
-      throw std::runtime_error("it is for a range of lengths");
-    }
-    if (target.has("kind") && target.at("kind").text() == "cuda") throw std::runtime_error("it is for a GPU");
+  static void refuse_what_is_not_ours(const CheckedManifest& manifest) {
+    if (manifest.backend != "tvm") throw std::runtime_error("it runs in " + manifest.backend + ", not in TVM");
+    if (!manifest.range.name.empty()) throw std::runtime_error("it is for a range of lengths");
+    if (manifest.target_kind == "cuda") throw std::runtime_error("it is for a GPU");
   }
 
-  static std::vector<int64_t> shape(const Value& entry) {
-    std::vector<int64_t> sizes;
-    for (const Value& size : entry.at("shape").items()) sizes.push_back(size.integer());
-    return sizes;
-  }
-  static std::vector<TensorInfo> infos(const Value& entries) {
-    std::vector<TensorInfo> found;
-    for (const Value& entry : entries.items()) {
-      found.push_back({entry.at("name").text(), shape(entry), entry.at("dtype").text()});
-    }
-    return found;
-  }
-
-  void map_parameters(const Value& entries, const std::string& path) {
-    const std::vector<Value> list = entries.items();
-    if (list.empty()) return;
-    weights_.open(path);
-    for (const Value& entry : list) {
-      const auto offset = static_cast<size_t>(entry.at("offset").integer());
-      const Value tensor = make_tensor(shape(entry), entry.at("dtype").text(), weights_.begin + offset);
-      const bool beyond = offset > weights_.size || bytes_of(tensor.tensor()) > weights_.size - offset;
-      if (beyond || offset % 64 != 0) throw std::runtime_error("params.bin does not fit its manifest");
-      parameters_.push_back(tensor);
+  void map_parameters(const CheckedManifest& manifest, const std::string& path) {
+    if (manifest.parameters.empty()) return;
+    weights_.open(path, manifest.files.at(kParameters).size);
+    for (const Parameter& entry : manifest.parameters) {
+      // It fits: the manifest was checked against the size of the file.
+      parameters_.push_back(make_tensor(entry.shape, entry.dtype, weights_.begin + entry.offset));
     }
   }
 

@@ -87,14 +87,6 @@ class Value {
     if (raw_.type_index != kTVMFFIInt) throw std::runtime_error("a number is missing");
     return raw_.v_int64;
   }
-  std::string text() const {
-    if (raw_.type_index != kTVMFFIStr && raw_.type_index != kTVMFFISmallStr) {
-      throw std::runtime_error("a text is missing");
-    }
-    const TVMFFIByteArray bytes = raw_.type_index == kTVMFFIStr ? *TVMFFIBytesGetByteArrayPtr(raw_.v_obj)
-                                                                : TVMFFISmallBytesGetContentByteArray(&raw_);
-    return std::string(bytes.data, bytes.size);
-  }
   const DLTensor& tensor() const {
     if (!is_tensor()) throw std::runtime_error("a tensor is missing");
     return *TVMFFITensorGetDLTensorPtr(raw_.v_obj);
@@ -107,13 +99,6 @@ class Value {
     const int64_t count = size({*this}).integer();
     for (int64_t index = 0; index < count; ++index) found.push_back(item({*this, index}));
     return found;
-  }
-  // Of an object of JSON.
-  bool has(const char* key) const { return global("ffi.MapCount")({*this, key}).integer() != 0; }
-  Value at(const char* key) const {
-    static const Value item = global("ffi.MapGetItem");
-    if (!has(key)) throw std::runtime_error(std::string("there is no ") + key);
-    return item({*this, key});
   }
 
  private:

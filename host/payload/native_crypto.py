@@ -1,9 +1,20 @@
-"""The native executor's cryptography: zig's standard library, compiled for each kind of processor."""
+"""The native executor's cryptography: zig's standard library, compiled for each kind of processor.
+
+`python -m host.payload.native_crypto ARCHITECTURE FOLDER` makes what a C++ program needs, beside the sources
+in device_agent/native/contract, to check bundles as the executor does: `crypto.a` and the header of bounds.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
+
+from host.build.linker import zig_executable
+from host.errors import EdgeError, PayloadError
+from host.payload.contract_header import HEADER, contract_header
 
 _OPTIONS = (
     *("-O", "ReleaseFast", "-fPIC", "-fstrip", "-fsingle-threaded", "-fno-compiler-rt"),
@@ -37,3 +48,44 @@ def crypto_key(native: Path, target: str, version: str, options: tuple[str, ...]
     """
     made_of = [version, target, *options, crypto_source(native).read_text(encoding="utf-8")]
     return hashlib.sha256("\0".join(made_of).encode()).hexdigest()
+
+
+def write_crypto(architecture: str, folder: Path) -> None:
+    """Make `crypto.a` and the header of bounds for programs of an architecture.
+
+    Args:
+        architecture: as zig names it.
+        folder: made if need be.
+
+    Raises:
+        PayloadError: the compiler refuses, with its first error.
+        BuildError: there is no compiler.
+    """
+    spec = importlib.util.find_spec("device_agent")
+    if spec is None or not spec.submodule_search_locations:
+        raise PayloadError("device_agent is missing: install edgetlm")
+    source = crypto_source(Path(spec.submodule_search_locations[0]) / "native")
+    header = folder / HEADER
+    header.parent.mkdir(parents=True, exist_ok=True)
+    header.write_text(contract_header(), encoding="utf-8")
+    zig, objects = str(zig_executable()), []
+    for name, options in crypto_units(architecture).items():
+        objects.append(str(folder / f"{name}.o"))
+        target = ["-target", f"{architecture}-linux-gnu"]
+        _run([zig, "build-obj", *target, *options, f"-femit-bin={objects[-1]}", str(source)])
+    (folder / "crypto.a").unlink(missing_ok=True)
+    _run([zig, "ar", "rcs", str(folder / "crypto.a"), *objects])
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip() or "no reason given").splitlines()[0]
+        raise PayloadError(f"the verification of bundles cannot be built: {reason}")
+
+
+if __name__ == "__main__":
+    try:
+        write_crypto(sys.argv[1], Path(sys.argv[2]))
+    except (EdgeError, OSError, IndexError) as failure:
+        sys.exit(f"error: {failure}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from onnx import helper
 import sdk
 from host.errors import BundleError, DeviceError, ModelFileError, ShapeError
 from tests.integration.small_models import convnet, floats, save
+from tests.signing import reseal, trust
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -82,6 +84,7 @@ def environment() -> dict[str, str]:
 # -- C++
 
 
+@pytest.mark.usefixtures("trusted_here")
 def test_a_cpp_program_computes_what_python_does(program: Path, pair_bundle: Path, tmp_path: Path) -> None:
     inputs = pair()
     for name, value in inputs.items():
@@ -104,26 +107,57 @@ def test_a_cpp_program_computes_what_python_does(program: Path, pair_bundle: Pat
     ("damage", "message"),
     [
         (lambda bundle: (bundle / "manifest.json").write_text("{"), "Expecting property name"),
-        (lambda bundle: (bundle / "manifest.json").unlink(), "is no bundle: it has no manifest.json"),
-        (lambda bundle: (bundle / "params.bin").write_bytes(b"x" * 64), "does not fit its manifest"),
-        (lambda bundle: (bundle / "params.bin").unlink(), "params.bin is missing"),
-        (lambda bundle: (bundle / "lib.so").write_bytes(b"no library"), "lib.so"),
+        (lambda bundle: (bundle / "manifest.json").unlink(), "is not a bundle: it has no manifest.json"),
+        (
+            lambda bundle: (bundle / "params.bin").write_bytes(b"x" * 512),
+            "params.bin does not match the hash",
+        ),
+        (lambda bundle: (bundle / "params.bin").unlink(), "it lacks params.bin"),
+        (lambda bundle: (bundle / "lib.so").write_bytes(b"no library"), "lib.so does not match the hash"),
+        (
+            lambda bundle: (bundle / "more").write_bytes(b""),
+            "it holds more, which its manifest does not name",
+        ),
+        (lambda bundle: reseal(bundle, threads=1000000), "threads is 1000000, not a whole number from 1 to"),
+        (lambda bundle: reseal(bundle, model="/lib/libc.so.6"), "its model is none of its files"),
+        (lambda bundle: reseal(bundle, target={"kind": "cuda"}), "it is for a GPU"),
     ],
 )
+@pytest.mark.usefixtures("trusted_here")
 def test_a_cpp_program_says_what_is_wrong_with_a_bundle(
-    program: Path, pair_bundle: Path, tmp_path: Path, damage: object, message: str
+    program: Path, pair_bundle: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in pair_bundle.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    damage(copy)  # type: ignore[operator]
+    copy = shutil.copytree(pair_bundle, tmp_path / "copy")
+    damage(copy)
     done = subprocess.run([program, copy], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
 
 
+def test_a_cpp_program_runs_what_this_device_trusts(program: Path, pair_bundle: Path, tmp_path: Path) -> None:
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [program, copy, "--runs", "1", *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    copy = shutil.copytree(pair_bundle, tmp_path / "copy")
+    refused = run()
+    assert refused.returncode == 1 and "who is not trusted here" in refused.stderr
+    allowed = run("--trust", "unsigned")
+    assert allowed.returncode == 0, allowed.stderr
+    assert allowed.stderr.startswith("warning: ")
+    assert allowed.stderr.endswith("is loaded without trust in its signer\n")
+    keys = Path(os.environ["EDGETLM_STORE"], "trust.json")
+    trust(keys)
+    silent = run()
+    assert (silent.returncode, silent.stderr) == (0, "")
+    (copy / "manifest.sig").unlink()
+    assert "it is not signed" in run().stderr
+    keys.chmod(0o666)
+    assert "can be written to by others" in run("--trust", "unsigned").stderr
+
+
+@pytest.mark.usefixtures("trusted_here")
 def test_a_cpp_program_refuses_inputs_of_another_size(
     program: Path, pair_bundle: Path, tmp_path: Path
 ) -> None:
