@@ -7,6 +7,7 @@ so that there is no thread that is not.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -16,6 +17,8 @@ from typing import Any
 
 from device_agent.contract.text import printable
 from host.sandbox.kernel import Bounds, confine, end_with_parent, limit
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def apply(settings: dict[str, Any]) -> tuple[str, ...]:
@@ -34,6 +37,11 @@ def answer(function: str, request: dict[str, Any]) -> dict[str, Any]:
         return {"error": "MemoryError", "message": "", "operator": None}
     except RecursionError:
         return {"error": "RecursionError", "message": "it is nested too deeply", "operator": None}
+    except OSError as error:
+        full = error.errno in _NO_SPACE
+        message = f"no space left in {Path.cwd().parent} for what is read: free some and run again"
+        kind = "DeviceFull" if full else type(error).__name__
+        return {"error": kind, "message": message if full else printable(error), "operator": None}
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise on a malformed file is an answer
         kind = type(error).__name__
         if "bad_alloc" in str(error) or "bad allocation" in str(error):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from host.errors import EdgeError, ShapeError
+from host.errors import DeviceFull, EdgeError, ShapeError
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
 from host.sandbox.kernel import filter_program
 from host.sandbox.watch import usage
@@ -107,7 +107,7 @@ def test_errors_of_ours_come_back_as_themselves_and_fit_to_be_shown() -> None:
 
 
 def test_a_file_has_a_greatest_size() -> None:
-    with Worker([ROOT / "tests"], LIMITS) as worker, pytest.raises(EdgeError):
+    with Worker([ROOT / "tests"], LIMITS) as worker, pytest.raises(DeviceFull):
         worker.call(f"{TASKS}:write_much", {"size": 1 << 30})
 
 
