@@ -23,7 +23,7 @@ __all__ = [
     "family_of",
 ]
 
-_NOT_BOARDS = {"board", "files", "hardware", "nvidia"}
+_NOT_BOARDS = {"board", "bounds", "files", "hardware", "nvidia"}
 
 
 def board_names() -> tuple[str, ...]:

@@ -5,6 +5,7 @@ A user's own boards and cores lie in `$XDG_CONFIG_HOME/edgetlm/boards` and `core
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from targets import nvidia
+from targets import bounds, nvidia
 from targets.board import Board, MachineDescription
+from targets.bounds import shown
 from targets.hardware import GpuModel, HardwareModel, MemoryLevel
 
 _MACHINES = {"aarch64": ("aarch64", "arm64"), "riscv64": ("riscv64",)}
@@ -240,20 +242,21 @@ def load_board(path: Path) -> BoardFile:
         BoardFileError: it is no TOML, a field is missing, unknown or of the wrong type, or names a core
             or a GPU that there is not.
     """
+    _check_name(path)
     content = _read(path)
     core = content.pop("core", None)
     if isinstance(core, str):
         files = _files("cores")
         if core not in files:
             raise BoardFileError(
-                f"{path}: no core {core!r}: use one of {', '.join(files)}, or a table [core]"
+                f"{path}: no core {shown(core)}: use one of {', '.join(files)}, or a table [core]"
             )
         content["core"] = load_core(files[core])
     elif isinstance(core, dict):
         content["core"] = _core(path, core)
     board: BoardFile = _checked(path, BoardFile, {"name": path.stem, **content})
     if board.payload not in ("python", "native"):
-        raise BoardFileError(f"{path}: payload is {board.payload!r}: use python or native")
+        raise BoardFileError(f"{path}: payload is {shown(board.payload)}: use python or native")
     _gpu(board.gpu, str(path))
     return board
 
@@ -264,12 +267,16 @@ def load_core(path: Path) -> Core:
 
 
 def _core(path: Path, content: dict[str, Any]) -> Core:
-    tables = content.pop("levels", ())
+    tables = content.pop("levels", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BoardFileError(f"{path}: levels = {shown(tables)} are no tables: write each as [[levels]]")
+    if len(tables) > bounds.LIST_ITEMS:
+        raise BoardFileError(f"{path}: {len(tables)} levels, at most {bounds.LIST_ITEMS} are taken")
     levels = tuple(_checked(path, CoreLevel, dict(table)) for table in tables)
     core: Core = _checked(path, Core, {**content, "levels": levels})
     if core.architecture not in _MACHINES:
         known = ", ".join(_MACHINES)
-        raise BoardFileError(f"{path}: architecture is {core.architecture!r}: use one of {known}")
+        raise BoardFileError(f"{path}: architecture is {shown(core.architecture)}: use one of {known}")
     if not levels or core.vector_bits < 32 or core.vector_bits % 32:
         raise BoardFileError(f"{path}: a core needs at least one of [[levels]], and vector_bits from 32 on")
     return core
@@ -288,7 +295,7 @@ def _known_core(description: MachineDescription) -> Core | None:
 def _gpu(name: str, where: str) -> GpuModel | None:
     found = getattr(nvidia, name, None) if name.isupper() or name[:1].isupper() else None
     if name and not isinstance(found, GpuModel):
-        raise BoardFileError(f"{where}: no GPU {name!r} in targets/nvidia.py")
+        raise BoardFileError(f"{where}: no GPU {shown(name)} in targets/nvidia.py")
     return found
 
 
@@ -302,15 +309,35 @@ def _files(kind: str) -> dict[str, Path]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BoardFileError(f"{path} cannot be read: {error}") from error
+        with path.open("rb") as file:
+            data = file.read(bounds.FILE_BYTES + 1)
+        if len(data) > bounds.FILE_BYTES:
+            raise ValueError(f"it has more than {bounds.FILE_BYTES} bytes")
+        if max(map(len, data.split(b"\n"))) > bounds.LINE_BYTES:
+            raise ValueError(f"it has a line of more than {bounds.LINE_BYTES} bytes")
+        return tomllib.loads(data.decode("utf-8"))
+    except RecursionError as error:
+        raise BoardFileError(f"{path} cannot be read: it is nested too deeply") from error
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BoardFileError(f"{path} cannot be read: {reason}") from error
+
+
+def _check_name(path: Path) -> None:
+    if not bounds.NAME.fullmatch(path.stem):
+        raise BoardFileError(
+            f"{shown(path.stem)} is no name of a board: use letters, digits, '.', '_' and '-'"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "int": lambda value: type(value) is int and value > 0,
-    "float": lambda value: type(value) in (int, float) and value > 0,
+    "float": lambda value: _is_number(value) and value > 0,
     "tuple[str, ...]": lambda value: isinstance(value, list) and all(isinstance(v, str) for v in value),
     "Mapping[str, int]": lambda value: (
         isinstance(value, dict) and all(type(v) is int for v in value.values())
@@ -320,14 +347,37 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
+def _check_bounds(path: Path, name: str, value: Any) -> None:
+    """Refuse numbers out of their range, and texts that are too long, hidden, or not of their form."""
+    parts = list(value.values()) if isinstance(value, dict) else value
+    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+    names = list(value) if isinstance(value, dict) else []
+    if len(parts) > bounds.LIST_ITEMS:
+        raise BoardFileError(f"{path}: {name} has {len(parts)} items, at most {bounds.LIST_ITEMS} are taken")
+    low, high = bounds.RANGES.get(name, (-math.inf, math.inf))
+    for part in [*parts, *names]:
+        if _is_number(part) and not low <= part <= high:
+            raise BoardFileError(f"{path}: {name} = {shown(part)} is not from {low:g} to {high:g}")
+        if not isinstance(part, str):
+            continue
+        form = bounds.FORMS.get(name)
+        if (
+            len(part) > bounds.TEXT_CHARACTERS
+            or not part.isprintable()
+            or (form and not form.fullmatch(part))
+        ):
+            raise BoardFileError(f"{path}: {name} = {shown(part)} is no text that it can be")
+
+
 def _checked(path: Path, kind: type[Any], content: dict[str, Any]) -> Any:
     """An instance of a dataclass, every field known and of its type."""
     fields = kind.__dataclass_fields__
     for name, value in content.items():
         if name not in fields:
-            raise BoardFileError(f"{path}: unknown field {name!r}: there is {', '.join(fields)}")
+            raise BoardFileError(f"{path}: unknown field {shown(name)}: there is {', '.join(fields)}")
         if not _TYPES[fields[name].type](value):
-            raise BoardFileError(f"{path}: {name} = {value!r} is no {fields[name].type} above zero")
+            raise BoardFileError(f"{path}: {name} = {shown(value)} is no {fields[name].type} above zero")
+        _check_bounds(path, name, value)
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
     try:
         return kind(**plain)

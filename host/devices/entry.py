@@ -17,7 +17,7 @@ KINDS = ("ssh", "emulated", "replay")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("local", "replay", "tag")
 _LONGEST_NAME = 64
-_LONGEST_OPTION = 4096
+_LONGEST_OPTION = 2048
 # Options are paths and words of the user's, and go to the board quoted. None has a line break for a reason.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

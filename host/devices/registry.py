@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +17,10 @@ from device_agent.contract.text import printable
 from host.devices.entry import DeviceEntry, checked, from_table, to_table
 from host.errors import DeviceError, UnknownDeviceError, UserError
 from host.places import config_root
+from host.table_file import read_table
 from targets import families
 
 _HEADER = "# Written by `sdk devices`; edit it while no such command runs.\n"
-# Thousands of devices.
-_LARGEST_FILE_BYTES = 1 << 20
 _TAG = "tag:"
 _REPLAY = "replay:"
 
@@ -49,23 +47,16 @@ class Registry:
             UserError: the file cannot be used.
         """
         try:
-            content = tomllib.loads(self._text())
+            content = read_table(self.path)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             reason = printable(error, 200)
             raise UserError(f"{self.path} cannot be read ({reason}); correct it or remove it") from error
         tables = content.get("devices", {})
         if not isinstance(tables, dict) or set(content) - {"devices"}:
             raise UserError(f"{self.path} holds more than [devices.NAME] tables; correct it or remove it")
         return {name: from_table(name, table, str(self.path)) for name, table in sorted(tables.items())}
-
-    def _text(self) -> str:
-        with self.path.open("rb") as file:
-            data = file.read(_LARGEST_FILE_BYTES + 1)
-        if len(data) > _LARGEST_FILE_BYTES:
-            raise ValueError(f"it has more than {_LARGEST_FILE_BYTES} bytes")
-        return data.decode("utf-8")
 
     def get(self, name: str) -> DeviceEntry:
         """A device by its own name.

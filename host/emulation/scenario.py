@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from device_agent.contract.text import is_printable, printable
 from host.errors import UserError
+from host.table_file import read_table
 
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Share = Annotated[float, Field(gt=0, le=1)]
+# A file may come from elsewhere: beyond these bounds nothing is a board, and a simulation would not end.
+_Hertz = Annotated[float, Field(ge=1e6, le=1e11)]
+_Seconds = Annotated[float, Field(ge=1e-9, le=3600)]
+_Factor = Annotated[float, Field(ge=1e-6, le=1e6)]
+_Watts = Annotated[float, Field(ge=0, le=1e5)]
+_Celsius = Annotated[float, Field(ge=-273.15, le=1000)]
+_Share = Annotated[float, Field(ge=1e-3, le=1)]
+_MOST = 1024
+
+
+def _shown_text(text: str) -> str:
+    if not text or not is_printable(text):
+        raise ValueError("use visible characters of one line")
+    return text
+
+
+_Text = Annotated[str, Field(max_length=200), AfterValidator(_shown_text)]
 
 
 class _Table(BaseModel):
@@ -30,16 +44,16 @@ class MachineTable(_Table):
         frequencies_hz: clocks at which it can be held.
     """
 
-    cpu_name: str = "simulated processor"
-    frequency_hz: _Positive = 1.5e9
-    frequencies_hz: tuple[_Positive, ...] = ()
+    cpu_name: _Text = "simulated processor"
+    frequency_hz: _Hertz = 1.5e9
+    frequencies_hz: Annotated[tuple[_Hertz, ...], Field(max_length=_MOST)] = ()
 
 
 class RecordedLatency(_Table):
     """One recorded latency: of a model in an engine, or of kernels by a pattern of their names."""
 
-    name: str
-    seconds: _Positive
+    name: _Text
+    seconds: _Seconds
 
 
 class LatencyTable(_Table):
@@ -52,10 +66,10 @@ class LatencyTable(_Table):
         kernels: by pattern of the name.
     """
 
-    factor: _Positive = 1.0
-    spread: _NotNegative = 0.0
-    models: tuple[RecordedLatency, ...] = ()
-    kernels: tuple[RecordedLatency, ...] = ()
+    factor: _Factor = 1.0
+    spread: Annotated[float, Field(ge=0, le=3)] = 0.0
+    models: Annotated[tuple[RecordedLatency, ...], Field(max_length=_MOST)] = ()
+    kernels: Annotated[tuple[RecordedLatency, ...], Field(max_length=_MOST)] = ()
 
 
 class PowerTable(_Table):
@@ -69,11 +83,11 @@ class PowerTable(_Table):
         update_ms: how often the sensor has a new value.
     """
 
-    idle_w: _NotNegative
-    active_w: _Positive
-    exponent: _Positive = 2.5
-    noise_w: _NotNegative = 0.0
-    update_ms: Annotated[int, Field(ge=1)] = 20
+    idle_w: _Watts
+    active_w: _Watts
+    exponent: Annotated[float, Field(gt=0, le=10)] = 2.5
+    noise_w: _Watts = 0.0
+    update_ms: Annotated[int, Field(ge=1, le=60_000)] = 20
 
     @model_validator(mode="after")
     def _work_costs(self) -> PowerTable:
@@ -93,11 +107,11 @@ class ThermalTable(_Table):
         throttled_speed: share of the clock meanwhile.
     """
 
-    ambient_c: float = 25.0
-    resistance_c_per_w: _NotNegative = 3.0
-    time_constant_s: _Positive = 60.0
-    limit_c: float = 85.0
-    recover_c: float = 80.0
+    ambient_c: _Celsius = 25.0
+    resistance_c_per_w: Annotated[float, Field(ge=0, le=1e4)] = 3.0
+    time_constant_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 60.0
+    limit_c: _Celsius = 85.0
+    recover_c: _Celsius = 80.0
     throttled_speed: _Share = 0.6
 
     @model_validator(mode="after")
@@ -111,8 +125,8 @@ class Scenario(_Table):
     """A simulated board; see docs/replay.md."""
 
     schema_version: Literal["edgetlm-replay/1"] = Field(alias="schema")
-    title: str = "simulated board"
-    seed: int = 0
+    title: _Text = "simulated board"
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     machine: MachineTable = MachineTable()
     latency: LatencyTable = LatencyTable()
     power: PowerTable
@@ -146,17 +160,17 @@ def read_scenario(path: Path) -> Scenario:
         UserError: it does not exist or does not describe a board; the message says what is wrong.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        fields = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-        return Scenario.model_validate(fields)
+        return Scenario.model_validate(read_table(path))
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; give a file as docs/replay.md describes it") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {where}: {first['msg']}; docs/replay.md describes the fields") from error
+        where = printable(".".join(map(str, first["loc"])), 100)
+        reason = printable(first["msg"], 200)
+        raise UserError(f"{path}: {where}: {reason}; docs/replay.md describes the fields") from error
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; docs/replay.md describes the file") from error
+        reason = printable(error, 200)
+        raise UserError(f"{path} cannot be read: {reason}; docs/replay.md describes the file") from error
 
 
 def write_system(scenario: Scenario, folder: Path) -> None:

@@ -110,6 +110,9 @@ def test_a_devices_file_is_bounded_in_size_and_depth(tmp_path):
     path.write_text("[devices]\nx = " + "[" * 100_000)
     with pytest.raises(UserError, match="cannot be read"):
         Registry(path).entries()
+    path.write_text("a." * 100_000 + "b = 1")
+    with pytest.raises(UserError, match="a line of more than"):
+        Registry(path).entries()
     path.write_text("#" * (2 << 20))
     with pytest.raises(UserError, match="bytes"):
         Registry(path).entries()

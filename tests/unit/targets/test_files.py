@@ -78,6 +78,27 @@ def test_a_core_can_stand_in_the_board_or_in_a_file(folder: Path) -> None:
         ("cortex_a72", "cortex_z9", "no core 'cortex_z9': use one of armv8"),
         ("cores = 2", "cores = 2\ngpu = 'TITAN'", "no GPU 'TITAN'"),
         ("cores = 2", "cores = 2\npayload = 'java'", "payload is 'java': use python or native"),
+        ("cores = 2", "cores = 1000000", "cores = 1000000 is not from 1 to 1024"),
+        ("cores = 2", "cores = 1" + "0" * 4000, "cores = "),
+        ("cores = 2", "cores = true", "cores = True is no int"),
+        ("frequency_hz = 1e9", "frequency_hz = inf", "frequency_hz = inf is no float"),
+        ("frequency_hz = 1e9", "frequency_hz = nan", "frequency_hz = nan is no float"),
+        ("frequency_hz = 1e9", "frequency_hz = 1e300", "frequency_hz = 1e+300 is not from 1e+06"),
+        ("memory_bytes = ", "memory_bytes = 999999999999999999999999", "is not from 65536"),
+        ("cores = 2", "cores = 2\ncache_bytes = { L3 = -1 }", "is not from 64"),
+        ("cores = 2", "cores = 2\ncache_bytes = { L3 = 1e9 }", "cache_bytes = {'L3': 1000000000.0} is no"),
+        ("Kitchen board", "\\u001b]0;PWN\\u0007", r"title = '\x1b]0;PWN\x07' is no text"),
+        ("Kitchen board", "\\u202eboard", r"title = '\u202eboard' is no text"),
+        ("Kitchen board", "x" * 500, "is no text that it can be"),
+        ("cores = 2", "cores = 2\nsensors = ['../../etc']", "sensors = '../../etc' is no text"),
+        ("cores = 2", "cores = 2\nrails = [" + "'a'," * 100 + "]", "rails has 100 items"),
+        ("cores = 2", "cores = 2\nx = " + "[" * 100_000, "cannot be read"),
+        ("cores = 2", "#" * (2 << 20), "it has more than 262144 bytes"),
+        ("cores = 2", "a." * 100_000 + "b = 1", "it has a line of more than 4096 bytes"),
+        ('"cortex_a72"', "5", "missing 'core'"),
+        ('core = "cortex_a72"', "[core]\nlevels = 'abc'", "are no tables"),
+        ('core = "cortex_a72"', "[core]\nlevels = [1]", "are no tables"),
+        ("cores = 2", '"\\u001b[31m" = 1', r"unknown field '\x1b[31m'"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(
@@ -91,3 +112,29 @@ def test_what_is_wrong_with_a_file_is_said(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert words in error
+
+
+@pytest.mark.parametrize("name", ["a b", "a\n", "\x1b[31m", "-x", "a;b"])
+def test_a_board_is_not_called_anything(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / f"{name}.toml").write_text(BOARD)
+    assert main(["targets"]) == 2
+    error = capsys.readouterr().err
+    assert "is no name of a board" in error and error.rstrip("\n").isprintable()
+
+
+def test_what_a_core_can_be(folder: Path) -> None:
+    text = (Path(__file__).parents[3] / "targets/cores/sifive_u74.toml").read_text()
+    path = folder / "core.toml"
+    for old, new in (
+        ('mcpu = "sifive-u74"', 'mcpu = "a b; touch x"'),
+        ('mcpu = "sifive-u74"', 'mcpu = "a\\n"'),
+        ("[[levels]]", "[[levels]]\nways = 1e9"),
+        ("[[levels]]\n", "[[levels]]\nunknown = 1\n"),
+    ):
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(BoardFileError, match=r"core\.toml"):
+            load_core(path)
+    path.write_text(text + '\n[[levels]]\nname = "L2"\n' * 100)
+    with pytest.raises(BoardFileError, match="at most 64 are taken"):
+        load_core(path)
