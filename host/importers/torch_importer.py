@@ -85,8 +85,8 @@ def _read(path: Path) -> torch.export.ExportedProgram:
         check_archive(str(path))
     except ValueError as error:
         raise ModelFileError(
-            f"{path}: not an archive of torch.export that is safe to read: {error}: save the model again with "
-            "torch.export.save, out of tensors and operators of torch only"
+            f"{path}: not an archive of torch.export that is safe to read: {error}: save the model again "
+            "with torch.export.save, out of tensors and operators of torch only"
         ) from error
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), weights_only():
