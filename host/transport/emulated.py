@@ -12,13 +12,13 @@ import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from host.devices import DeviceEntry
 from host.emulation.user import UserDevice
 from host.errors import DeviceError, EdgeError, EngineError
 from host.payload import PayloadError, payload_for
 from host.transport.device import Device, OnThisMachine, enrolled
+from host.transport.ticket import Ticket, ticket_of
 from host.transport.wire import Connection
 from targets import MachineDescription, board_for
 
@@ -86,7 +86,7 @@ class EmulatedAgent(OnThisMachine):
             )
         return process
 
-    def ticket(self) -> dict[str, Any]:
+    def ticket(self) -> Ticket:
         """A ticket for one connection to the agent.
 
         Raises:
@@ -108,8 +108,7 @@ class EmulatedAgent(OnThisMachine):
         if done.returncode:
             said = " ".join(done.stderr.split()[-30:])
             raise DeviceError(f"{self._entry.name}: the emulated agent gives no ticket ({said}); try again")
-        ticket: dict[str, Any] = json.loads(done.stdout)
-        return ticket
+        return ticket_of(self._entry.name, done.stdout.encode())
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
         """Have the device hold what runs an engine: the emulated programs read it where this host keeps it.
@@ -180,7 +179,7 @@ def connect_emulated(entry: DeviceEntry) -> Device:
         raise DeviceError(f"{entry.name}: the emulated agent cannot be started: {error}") from error
     try:
         ticket = agent.ticket()
-        connection = Connection(int(ticket["port"]), str(ticket["token"]), entry.name, agent.dial)
+        connection = Connection(ticket.port, ticket.token, entry.name, agent.dial)
     except EdgeError:
         agent.stop()
         raise

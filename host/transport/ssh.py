@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 from host.devices import DeviceEntry
 from host.devices.board_shell import shell
@@ -17,7 +15,8 @@ from host.payload import PayloadError, agent_archive, payload_for
 from host.payload.engines import OF_THE_BOARD
 from host.ssh import Link
 from host.transport.device import Device
-from host.transport.wire import SCHEMA, Connection, Stream
+from host.transport.ticket import Ticket, ticket_of
+from host.transport.wire import Connection, Stream
 from targets import Board, MachineDescription, board_for
 
 _TICKET_S = 120.0
@@ -59,7 +58,7 @@ class SshAgent:
         """A port of this machine that leads to one of the board, for one connection."""
         return self.link.forward(port)
 
-    def ticket(self) -> dict[str, Any]:
+    def ticket(self) -> Ticket:
         """A ticket for one connection to the board's agent, which is started if need be.
 
         An agent of another version than this host's is replaced first.
@@ -84,14 +83,7 @@ class SshAgent:
                 f"{name}: the agent gives no ticket ({done.last_words()}); see what is missing:"
                 f" sdk devices doctor {name}"
             )
-        # A login script may have greeted before.
-        ticket: dict[str, Any] = json.loads(done.stdout.decode().strip().splitlines()[-1])
-        if ticket["schema"] != SCHEMA:
-            raise DeviceError(
-                f"{name}: its agent speaks {ticket['schema']}, this host {SCHEMA}; type:"
-                f" sdk devices install-agent {name}"
-            )
-        return ticket
+        return ticket_of(name, done.stdout)
 
     def installer(self) -> Installer:
         """What installs on this board."""
@@ -178,7 +170,7 @@ def connect_ssh(entry: DeviceEntry, link: Link | None = None) -> Device:
     try:
         agent = SshAgent(entry, link)
         ticket = agent.ticket()
-        connection = Connection(int(ticket["port"]), str(ticket["token"]), entry.name, agent.dial)
+        connection = Connection(ticket.port, ticket.token, entry.name, agent.dial)
     except EdgeError:
         link.close()
         raise

@@ -169,9 +169,9 @@ def test_an_engine_without_a_payload_says_why(device):
 def test_tickets_let_in_once(device):
     agent = device.agent
     ticket = agent.ticket()
-    port = int(ticket["port"])
-    Connection(port, str(ticket["token"]), "bench", agent.dial).close()
-    for secret in (str(ticket["token"]), "guess", str(ticket["token"])[:-1] + "0", ""):
+    port = ticket.port
+    Connection(port, ticket.token, "bench", agent.dial).close()
+    for secret in (ticket.token, "guess", ticket.token[:-1] + "0", ""):
         with pytest.raises(DeviceError, match="wrong secret"):
             Connection(port, secret, "bench", agent.dial)
 
