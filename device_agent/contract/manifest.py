@@ -2,7 +2,7 @@
 
 The identity of a bundle is the SHA-256 of its manifest, and the manifest has the size and the SHA-256 of
 every file: the identity decides every byte. What is checked here decides what runs and what memory is read;
-the native executor checks the same (`device_agent/native/executor/manifest.cc`). Other fields are for people.
+the native executor checks the same (`device_agent/native/contract/manifest.cc`). Other fields are for people.
 
     schema        "edgetlm.bundle/2"
     name          of the bundle: letters, digits, dot, dash and underscore

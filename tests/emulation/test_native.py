@@ -10,6 +10,7 @@ import pytest
 from tvm import rpc, runtime
 
 import sdk
+from device_agent.contract.manifest import ContractError, check_manifest
 from host import bundle
 from host.build import build_kernel_library, target_for
 from host.gensor import Gensor
@@ -21,7 +22,9 @@ from tests.emulation.operators import tasks_of
 from tests.emulation.qemu import emulator
 from tests.emulation.test_kernels import arguments, reference
 from tests.integration import small_models
-from tests.integration.native.process import KEY, Executor
+from tests.integration.native.known_answers import digest_inputs, signature_inputs
+from tests.integration.native.mutations import mutated_manifests
+from tests.integration.native.process import KEY, Executor, read_with
 from tests.shared_cache import executor_for, root_of
 
 PROGRAMS = {
@@ -30,6 +33,8 @@ PROGRAMS = {
     "RISC-V with vectors of 256 bits": ("rv64gcv", "rv64,v=true,vlen=256"),
     "Cortex-A53": ("raspberry_pi_3", "cortex-a53"),
 }
+# The first has instructions of SHA-256; its reader asks the portable function too.
+HASHING = {"aarch64": "cortex-a53", "riscv64": "rv64,v=false"}
 START_S = 120.0
 
 Start = Callable[[Board, str], Executor]
@@ -97,3 +102,24 @@ def test_a_kernel_is_called_over_rpc(label: str, start: Start, tmp_path: Path) -
             rpc.connect("127.0.0.1", running.port, key="guess")
     for mine, theirs in zip(found, reference([task], tmp_path)(task), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("architecture", HASHING)
+def test_bundles_are_checked_alike_on_every_processor(architecture: str) -> None:
+    command = [emulator(architecture), "-cpu", HASHING[architecture], "-L", str(root_of(architecture))]
+    command.append(str(executor_for(architecture)))
+    assert set(read_with(command, "sha256", digest_inputs())) == {"ok"}
+    assert set(read_with(command, "ed25519", signature_inputs())) == {"ok"}
+    flipped = [one[:40] + bytes([one[40] ^ 1]) + one[41:] for one in signature_inputs()]
+    assert "ok" not in read_with(command, "ed25519", flipped)
+    manifests = list(mutated_manifests(300, seed=3))
+    for data, found in zip(manifests, read_with(command, "manifest", manifests), strict=True):
+        assert (found == "ok") == _is_manifest(data), (data, found)
+
+
+def _is_manifest(data: bytes) -> bool:
+    try:
+        check_manifest(data)
+    except ContractError:
+        return False
+    return True
