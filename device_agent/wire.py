@@ -67,8 +67,13 @@ def frame(header: Header, blobs: Sequence[Buffer] = ()) -> bytes:
 
 
 def send(connection: socket.socket, header: Header, blobs: Sequence[Buffer] = ()) -> None:
-    """Sends one frame; `blob_bytes` is filled in."""
-    connection.sendall(frame(header, blobs))
+    """Sends one frame; `blob_bytes` is filled in. In place of an answer that nobody takes it says so."""
+    start = frame(header, blobs)
+    if len(start) - 4 > _LIMITS.header_bytes:
+        text = "the answer's header has %d bytes, at most %d are sent; ask for less"
+        error = AgentError("bad_request", text % (len(start) - 4, _LIMITS.header_bytes))
+        start, blobs = frame(error_reply(error)), ()
+    connection.sendall(start)
     for blob in blobs:
         if memoryview(blob).nbytes:
             connection.sendall(memoryview(blob).cast("B"))

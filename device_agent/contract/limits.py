@@ -43,7 +43,7 @@ class WireLimits(NamedTuple):
         tensors: of one frame.
         rank: dimensions of a tensor.
         dimension: size of one.
-        items: entries of a list or an object in a reply.
+        items: values in a reply.
         threads: of a session.
         seconds: of a time limit, or of waiting.
         runs: runs, repeats or windows that a request asks for.

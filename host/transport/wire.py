@@ -196,8 +196,14 @@ class Connection:
         (length,) = struct.unpack(">I", self._receive(4))
         if length > LIMITS.wire.header_bytes:
             raise DisconnectedError(f"an answer that is not of {SCHEMA}")
+        text = bytes(self._receive(length))
+        # Values take many times the memory and the time of the text.
+        if sum(map(text.count, (b",", b"{", b"["))) > LIMITS.wire.items:
+            raise DeviceError(
+                f"{self.peer}: an answer holds more than {LIMITS.wire.items} values; ask for less"
+            )
         try:
-            header = parse(bytes(self._receive(length)), LIMITS.wire.header_bytes, "an answer")
+            header = parse(text, LIMITS.wire.header_bytes, "an answer")
         except ValueError as error:
             raise DeviceError(f"{self.peer}: {error}; it does not speak {SCHEMA}") from error
         if not isinstance(header, dict):

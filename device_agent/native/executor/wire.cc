@@ -113,6 +113,14 @@ std::string frame(const Reply& reply) {
 
 void send_frame(int connection, const Reply& reply) {
   const std::string start = frame(reply);
+  if (start.size() - sizeof(uint32_t) > limits::wire::header_bytes) {
+    send_frame(connection, error_reply("bad_request", "the answer's header has " +
+                                                          std::to_string(start.size() - sizeof(uint32_t)) +
+                                                          " bytes, at most " +
+                                                          std::to_string(limits::wire::header_bytes) +
+                                                          " are sent; ask for less"));
+    return;
+  }
   send_all(connection, start.data(), start.size());
   for (const Blob& blob : reply.blobs) send_all(connection, blob.data, blob.size);
 }

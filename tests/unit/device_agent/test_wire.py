@@ -164,6 +164,14 @@ def test_a_header_that_is_longer_than_its_limit_is_refused(pair):
         wire.receive_header(right)
 
 
+def test_an_answer_that_nobody_takes_is_replaced_by_an_error(pair):
+    left, right = pair
+    header = {"ok": True, "text": "x" * LIMITS.wire.header_bytes}
+    wire.send(left, header, [b"1234"])
+    reply = wire.receive_header(right)
+    assert not reply["ok"] and "ask for less" in reply["error"]["message"] and reply["blob_bytes"] == 0
+
+
 def test_an_unknown_dtype_is_refused():
     with pytest.raises(wire.AgentError, match="float8 cannot be sent"):
         wire.tensor_bytes((2,), "float8")

@@ -263,6 +263,15 @@ def test_whatever_is_answered_the_host_raises_its_own_errors_only(
     _ask(agent, name, frame({**KNOWN, **fields}))
 
 
+def test_an_answer_of_millions_of_values_is_refused_before_it_takes_their_memory(agent: HostileAgent) -> None:
+    answer = frame(b'{"ok": true, "x": [' + b"{}," * 10_000_000 + b"{}]}")
+    tracemalloc.start()
+    error = _ask(agent, "describe", answer)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "more than 2000000 values" in str(error) and peak < 4 * len(answer)
+
+
 def test_the_error_names_the_device_and_the_field(agent: HostileAgent) -> None:
     error = _ask(agent, "describe", frame({**KNOWN, "cores": "many"}))
     assert isinstance(error, DeviceError)
