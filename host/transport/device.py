@@ -239,7 +239,7 @@ class Device:
         Returns:
             Whether they are trusted.
         """
-        return bool(self.request("keys.enrol", key=key.public, name=key.name)["trusted"])
+        return self._ask("keys.enrol", key=key.public, name=key.name).truth("trusted")
 
     def keys(self) -> TrustedKeys:
         """Whose bundles the device runs, and what it refuses.
@@ -268,7 +268,7 @@ class Device:
         Raises:
             BundleError: the device knows nothing, or several things, of this name.
         """
-        return printable(self.request("keys.revoke", identity=identity)["revoked"]["name"])
+        return printable(self._ask("keys.revoke", identity=identity).object("revoked").text("name"))
 
     def remove(self, name: str) -> None:
         """Remove a bundle with all its versions.

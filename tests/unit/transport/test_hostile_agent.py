@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from host.deployment.modes import list_modes
 from host.errors import DeviceError, EdgeError
+from host.keys import HostKey
 from host.transport.device import Device, OnThisMachine
 from host.transport.session import Session
 from host.transport.wire import Connection, DisconnectedError
 
+KEY = HostKey("ada@attic", "0" * 64, lambda message: bytes(64))
 CONTACT = {"ok": True, "session": "s1", "port": 1, "key": "k", "pid": 5, "generation": 1}
 
 
@@ -116,6 +118,9 @@ DEVICE: dict[str, Callable[[Device], object]] = {
     "rollback": lambda device: device.rollback("x"),
     "remove": lambda device: device.remove("x"),
     "modes": lambda device: list_modes(device),
+    "keys": lambda device: device.keys(),
+    "enrol": lambda device: device.enrol(KEY),
+    "revoke": lambda device: device.revoke("x"),
     "hold": lambda device: device.hold(),
     "attach": lambda device: session_on(device)._connect(),
     "lost": lambda device: session_on(device).lost_reason(),
@@ -130,7 +135,8 @@ SESSION: dict[str, Callable[[Session], object]] = {
 }
 ODD: list[object] = [None, True, 0, -1, 1 << 62, 0.5, "", "\x1b[31m\n", [], [[]], [None], {}, {"a": {}}]
 FIELDS = sorted(
-    {"machine", "cpu_name", "cores", "features", "cache_bytes", "frequency_hz", "memory_bytes", "software"}
+    {"keys", "revoked", "trusted", "warning"}
+    | {"machine", "cpu_name", "cores", "features", "cache_bytes", "frequency_hz", "memory_bytes", "software"}
     | {"time_s", "clocks_hz", "load_1min", "governors", "temperatures_c", "throttle", "limits_hz", "devfreq"}
     | {"source", "rails", "unavailable", "session", "port", "key", "pid", "bundles", "path", "version"}
     | {"modes", "reason", "tensors", "times_s", "energy", "state_before", "state_after", "threads", "kernels"}
