@@ -56,11 +56,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     unit.add_argument("--user", help="who the system's unit runs as, by default this user")
     unit.add_argument("--power-modes", action="store_true", help="let the agent change power modes")
+    keys = commands.add_parser("keys", help="whose bundles run here: list, trust KEY NAME, or revoke NAME")
+    keys.add_argument("action", choices=("list", "trust", "revoke"))
+    keys.add_argument("words", nargs="*", help="public key and name, or what is to be revoked")
     record = commands.add_parser("record-sensors", help="record this board's sensors, to test against")
     record.add_argument("out", help="archive to write (.tar)")
     record.add_argument("--seconds", type=float, default=5.0, help="how long to follow the readings")
     record.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
-    for command in (serve, ticket, start, stop, status, unit, record):
+    for command in (serve, ticket, start, stop, status, unit, keys, record):
         command.add_argument("--home", default=default_root(), help="the agent's folder (EDGETLM_HOME)")
     for command in (serve, ticket, start, unit):
         command.add_argument("--python", default=sys.executable, help="interpreter of the agent's processes")
@@ -73,6 +76,8 @@ def _run(options: argparse.Namespace) -> int:
         return _serve(options, home)
     if options.command == "record-sensors":
         return _record_sensors(options)
+    if options.command == "keys":
+        return _keys(options, home)
     from device_agent import service
 
     if options.command == "ticket":
@@ -102,6 +107,31 @@ def _record_sensors(options: argparse.Namespace) -> int:
             about["unreadable"],
         )
     )
+    return 0
+
+
+def _keys(options: argparse.Namespace, home: Home) -> int:
+    """Reads or changes the list of trusted keys, which needs no running agent."""
+    from device_agent.contract.manifest import ContractError
+    from device_agent.contract.trust import TrustStore
+    from device_agent.trust import trust_file
+
+    wanted = {"list": 0, "trust": 2, "revoke": 1}[options.action]
+    if len(options.words) != wanted:
+        raise AgentError("bad_request", "keys %s takes %d words; see --help" % (options.action, wanted))
+    store = TrustStore(trust_file(home.device))
+    try:
+        if options.action == "trust":
+            store.trust(*options.words)
+        elif options.action == "revoke":
+            store.revoke(*options.words)
+        found = store.read()
+    except ContractError as error:
+        raise AgentError("bundle", str(error)) from error
+    for key in found.keys:
+        print("trusted  %s  %s, since %s" % key)
+    for one in found.revoked:
+        print("revoked  %s  %s, on %s" % one)
     return 0
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import sdk
 from host import bundle
+from host.keys import host_key
 from tests.integration import small_models
 
 ROOT = Path(sdk.__file__).parents[1]
@@ -137,7 +138,13 @@ import device_agent.ffi as ffi
 flat = memoryview(ffi.to_bytes(scores, 40)).cast("B").cast("f").tolist()
 print(json.dumps({"absent": absent, "scores": flat}))
 """
-    done = run(board, ["-c", program, str(tmp_path / "bundle"), str(tmp_path / "image.bin")], tmp_path)
+    load = ["-c", program, str(tmp_path / "bundle"), str(tmp_path / "image.bin")]
+    stranger = run(board, load, tmp_path)
+    assert "who is not trusted here" in stranger.stderr
+    own = host_key()
+    trusted = run(board, ["-m", "device_agent", "keys", "trust", own.public, own.name], tmp_path)
+    assert trusted.stdout.startswith(f"trusted  {own.public}  {own.name}, since 20"), trusted.stderr
+    done = run(board, load, tmp_path)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["absent"] == ["numpy", "torch", "tvm", "onnx"]
