@@ -184,7 +184,9 @@ def measurement_of(reply: Mapping[str, Any], device: str = "the device") -> Meas
         times = tuple(fields.numbers("times_s"))
     except DeviceError as error:
         raise MeasureError(f"the device returned no usable time; measure again ({error})") from error
-    if not times:
+    low, high = LIMITS.records.shortest_s, LIMITS.records.longest_s
+    if not times or not all(low <= seconds <= high for seconds in times):
+        # A time of nothing would be the fastest of all.
         raise MeasureError("the device returned no usable time; measure again")
     reasons = fields.texts("throttle_reasons") if fields.has("throttle_reasons") else []
     return Measurement(

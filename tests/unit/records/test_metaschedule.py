@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from tvm.s_tir import meta_schedule as ms
 from host.errors import EdgeError, UserError
 from host.lowering.tasks import workload_hash
 from host.model import DeviceProfile, Energy, Measurement, Task
-from host.records import Record, RecordStore, profile_data
+from host.records import Record, RecordStore, metaschedule, profile_data
 from host.records.metaschedule import RECORDS, WORKLOADS, Imported, export_database, import_database
 from host.space import DesignSpace, scheduled_function, space_for
 from targets import Board
@@ -186,6 +188,28 @@ def test_a_database_is_not_written_over(folder: Path) -> None:
 def test_an_empty_database_is_one(tmp_path: Path) -> None:
     export_database((), (), SPACES, tmp_path)
     assert read(tmp_path) == Imported((), (), {})
+
+
+@pytest.mark.parametrize("seconds", ["0.0", "-1.0", "1e-30", "1e5", "NaN", "Infinity", "-Infinity"])
+def test_times_that_no_program_has_are_left_out_and_told(folder: Path, seconds: str) -> None:
+    whole = read(folder)
+    path = folder / RECORDS
+    lines = path.read_text().splitlines()
+    index, (trace, _, *rest) = json.loads(lines[1])
+    written = json.dumps([index, [trace, "SECONDS", *rest]]).replace('"SECONDS"', f"[{seconds}]")
+    path.write_text("".join(line + "\n" for line in [lines[0], written, *lines[2:]]))
+    found = read(folder)
+    assert found.refused.startswith("1 record says what no measurement says (the first is line 2: a time of")
+    assert len(found.records) + len(found.foreign) == len(whole.records) + len(whole.foreign) - 1
+
+
+def test_a_mark_of_few_bytes_does_not_become_gigabytes() -> None:
+    mark = base64.b64encode(zlib.compress(b"0" * (64 << 20), 9)).decode()
+    assert len(mark) < 1 << 17
+    with pytest.raises(ValueError, match="longer than a record"):
+        metaschedule._unpacked(mark)
+    with pytest.raises(ValueError, match="cut off"):
+        metaschedule._unpacked(base64.b64encode(zlib.compress(b"{}")[:-3]).decode())
 
 
 def test_a_folder_without_a_database_is_said_to_be_one(tmp_path: Path) -> None:

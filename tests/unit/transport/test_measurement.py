@@ -64,5 +64,6 @@ def test_throttling_and_conditions_arrive() -> None:
     # Executors of before say nothing of it.
     plain = measurement_of({"times_s": [0.1], **STATES})
     assert plain.trusted and plain.conditions == {} and plain.energy.kind == "unavailable"
-    with pytest.raises(MeasureError, match="no usable time"):
-        measurement_of({"times_s": [], **STATES})
+    for times in ([], [0.0], [0.1, -0.1], [1e-12], [1e5], [float("inf")], [float("nan")]):
+        with pytest.raises(MeasureError, match="no usable time"):
+            measurement_of({"times_s": times, **STATES})
