@@ -201,22 +201,6 @@ class Parser {
   size_t at_ = 0;
 };
 
-std::string quoted(const std::string& text) {
-  const bool inner = text.find('\'') != std::string::npos && text.find('"') == std::string::npos;
-  const char quote = inner ? '"' : '\'';
-  std::string result(1, quote);
-  for (const char letter : text.substr(0, kShownBytes)) {
-    const auto* found = std::find(std::begin("\n\r\t"), std::end("\n\r\t") - 1, letter);
-    if (letter == '\\' || letter == quote) result += '\\';
-    if (found != std::end("\n\r\t") - 1) {
-      result += letter == '\n' ? "\\n" : letter == '\r' ? "\\r" : "\\t";
-    } else {
-      result += letter;
-    }
-  }
-  return result + quote;
-}
-
 std::string number_text(double value) {
   char text[40];
   // The fewest digits that mean this number.
@@ -233,7 +217,7 @@ void represent(const JsonValue& value, std::string* text) {
   if (value.truth()) *text += *value.truth() ? "True" : "False";
   if (value.integer()) *text += std::to_string(*value.integer());
   if (value.number()) *text += number_text(*value.number());
-  if (value.text()) *text += quoted(*value.text());
+  if (value.text()) *text += quoted(std::string_view(*value.text()).substr(0, kShownBytes));
   const char* separator = "";
   if (value.items()) {
     *text += '[';
@@ -249,7 +233,7 @@ void represent(const JsonValue& value, std::string* text) {
     *text += '{';
     for (const auto& entry : value.fields()->entries) {
       if (text->size() > kShownBytes) return;
-      *text += separator + quoted(entry.first) + ": ";
+      *text += separator + quoted(std::string_view(entry.first).substr(0, kShownBytes)) + ": ";
       represent(entry.second, text);
       separator = ", ";
     }

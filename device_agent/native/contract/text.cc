@@ -43,17 +43,20 @@ Decoded decode(std::string_view text, size_t at) {
   return {character, length};
 }
 
-// An escape such as \x1b in place of a character that would not be seen as itself.
-std::string visible(uint32_t character) {
-  std::string text;
-  if (!is_in(kHiddenCharacters, character)) {
-    append_character(character, &text);
-    return text;
-  }
+// An escape such as \x1b.
+std::string escaped(uint32_t character) {
   char escape[16];
   const char* form = character <= 0xff ? "\\x%02x" : character <= 0xffff ? "\\u%04x" : "\\U%08x";
   std::snprintf(escape, sizeof(escape), form, static_cast<unsigned>(character));
   return escape;
+}
+
+// A character, or an escape in its place where it would not be seen as itself.
+std::string visible(uint32_t character) {
+  if (is_in(kHiddenCharacters, character)) return escaped(character);
+  std::string text;
+  append_character(character, &text);
+  return text;
 }
 
 }  // namespace
@@ -119,6 +122,28 @@ std::string printable(std::string_view text, size_t limit) {
     left -= size;
   }
   return fits ? line : line + kEllipsis;
+}
+
+std::string quoted(std::string_view text) {
+  const bool inner = text.find('\'') != text.npos && text.find('"') == text.npos;
+  const uint32_t quote = inner ? '"' : '\'';
+  std::string result;
+  append_character(quote, &result);
+  for (const uint32_t character : characters_of(text)) {
+    const size_t control = std::string_view("\n\r\t").find(static_cast<char>(character));
+    if (character < 0x20 && control != std::string_view::npos) {
+      result += std::string_view("\\n\\r\\t").substr(2 * control, 2);
+    } else if (character == '\\' || character == quote) {
+      result += '\\';
+      append_character(character, &result);
+    } else if (character != ' ' && is_in(kSpaceCharacters, character)) {
+      result += escaped(character);
+    } else {
+      result += visible(character);
+    }
+  }
+  append_character(quote, &result);
+  return result;
 }
 
 bool is_printable(std::string_view text) {

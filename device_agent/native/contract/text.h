@@ -18,6 +18,8 @@ void append_character(uint32_t character, std::string* text);
 
 // One line of visible characters, at most `limit` of them.
 std::string printable(std::string_view text, size_t limit = limits::text::shown_characters);
+// A text in quotes, as Python would show it.
+std::string quoted(std::string_view text);
 // Whether `printable` would leave the text as it is, whatever its length.
 bool is_printable(std::string_view text);
 
