@@ -13,6 +13,7 @@ import numpy as np
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
+from device_agent.contract.verify import TRUST_LEVELS
 from host.errors import DeviceError, EngineError, SessionLost
 from host.model import Measurement
 from host.transport.replies import fields_of, measurement_of, shown, signature_of
@@ -109,10 +110,13 @@ class Session:
             The signature as the engine knows it: `inputs` and `outputs` with `name`, `shape`, `dtype`.
 
         Raises:
+            UserError: there is no such level of trust.
             EngineError: the engine cannot load it.
             BundleError: the bundle is damaged, revoked, or not trusted by the device.
             SessionLost: the executor died of it.
         """
+        if trust not in TRUST_LEVELS:
+            raise UserError(f"--trust {trust}: use {' or '.join(TRUST_LEVELS)}")
         path = Path(path).absolute()
         if not path.exists():
             raise EngineError(f"{path} does not exist; compile or export the model first")
