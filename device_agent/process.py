@@ -29,6 +29,8 @@ _SHOWN_CHARACTERS = 80
 # What an executor says after its first line: that work begins on a channel, with a limit of seconds (0 for
 # the session's), or that it ends.
 _WORK = re.compile(rb"B (frames|rpc) ([0-9][0-9.e+-]{0,30})|I (frames|rpc)")
+_LINES = re.compile(rb"(?:(?:B (?:frames|rpc) [0-9][0-9.e+-]{0,30}|I (?:frames|rpc))\n)*")
+_CHANNELS = (b"frames", b"rpc")
 _LIMITS = LIMITS.wire
 # Names the session in the environment of its processes.
 _MARK = "EDGETLM_SESSION"
@@ -153,22 +155,34 @@ class ExecutorProcess:
         self._said_bytes += len(data)
         if self._said_bytes > _LIMITS.status_bytes_per_s:
             raise ValueError("more than %d bytes of status in a second" % _LIMITS.status_bytes_per_s)
-        lines = (self._pending + data).split(b"\n")
-        self._pending = lines.pop()
-        for line in [*lines, self._pending]:
-            if len(line) > _LIMITS.status_line_bytes:
-                raise ValueError("a line of status of more than %d bytes" % _LIMITS.status_line_bytes)
-        for line in lines:
-            if self.ready.is_set():
-                self._works(line)
-            else:
-                self._announced(line)
+        said = self._pending + data
+        if not self.ready.is_set():
+            first, newline, said = said.partition(b"\n")
+            _check_length(first)
+            if not newline:
+                self._pending = first
+                return
+            self._announced(first)
+        lines, newline, self._pending = said.rpartition(b"\n")
+        _check_length(self._pending)
+        if newline:
+            self._works(lines + newline)
 
-    def _works(self, line: bytes) -> None:
-        match = _WORK.fullmatch(line)
-        if match is None:
-            shown = line.decode("utf-8", "backslashreplace")
+    def _works(self, lines: bytes) -> None:
+        # A session of many small requests says a lot: all lines are looked at at once.
+        if not _LINES.fullmatch(lines):
+            wrong = next(line for line in lines.split(b"\n") if not _WORK.fullmatch(line))
+            _check_length(wrong)
+            shown = wrong.decode("utf-8", "backslashreplace")
             raise ValueError("a status that is none: %s" % printable(shown, _SHOWN_CHARACTERS))
+        for channel in _CHANNELS:
+            end = lines.rfind(channel)
+            if end >= 0:  # the last line of a channel is what it does now
+                self._works_now(lines[lines.rfind(b"\n", 0, end) + 1 : lines.index(b"\n", end)])
+
+    def _works_now(self, line: bytes) -> None:
+        match = _WORK.fullmatch(line)
+        assert match is not None
         if match.group(3):
             self._busy.pop(match.group(3).decode(), None)
             return
@@ -250,6 +264,11 @@ class ExecutorProcess:
         worded = code >= 0 or code == -signal.SIGABRT
         tail = _last_line(self._log) if worded else ""
         return "%s (%s)" % (text, tail) if tail else text
+
+
+def _check_length(line: bytes) -> None:
+    if len(line) > _LIMITS.status_line_bytes:
+        raise ValueError("a line of status of more than %d bytes" % _LIMITS.status_line_bytes)
 
 
 def _environment(terms: Terms, workdir: str) -> Dict[str, str]:
