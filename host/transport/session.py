@@ -14,7 +14,7 @@ from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from device_agent.contract.verify import TRUST_LEVELS
-from host.errors import DeviceError, EngineError, SessionLost
+from host.errors import DeviceError, EngineError, SessionLost, UserError
 from host.model import Measurement
 from host.transport.replies import fields_of, measurement_of, shown, signature_of
 from host.transport.wire import Connection, DisconnectedError, pack, unpack
