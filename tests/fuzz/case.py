@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,9 @@ from tests.fuzz.mutate import CANARY
 
 LONGEST_S = 30.0
 MOST_BYTES = 4_000_000_000
+_FIRST = ".first"
+# A file above this is one of holes.
+_LARGE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,12 @@ class Case:
     Attributes:
         name: of its origin.
         files: content by path below one folder; the first is what is read.
+        holes: sizes of files that are mostly holes, which are more than can be in memory.
     """
 
     name: str
     files: Mapping[str, bytes]
+    holes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def main(self) -> bytes:
@@ -38,26 +43,31 @@ class Case:
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            with path.open("wb") as file:
+                file.write(content)
+                file.truncate(self.holes.get(name, len(content)))
         return folder / next(iter(self.files))
 
     @classmethod
-    def read(cls, path: Path) -> Case:
-        """A file, or the files of a folder in the order of their names, that of `first` at first."""
+    def read(cls, path: Path, first: str = "", name: str = "") -> Case:
+        """A file, or the files of a folder, `first` at first: by default what `keep` has written down."""
         if path.is_file():
-            return cls(path.name, {path.name: path.read_bytes()})
-        names = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-        first = path / ".first"
-        if first.is_file():
-            names = [first.read_text(), *(n for n in names if n not in (first.read_text(), ".first"))]
-        return cls(path.name, {name: (path / name).read_bytes() for name in names})
+            return cls(name or path.name, {path.name: path.read_bytes()})
+        if not first and (path / _FIRST).is_file():
+            first = (path / _FIRST).read_text()
+        found = {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
+        found.pop(_FIRST, None)
+        names = sorted(found, key=lambda one: (one != first, one))
+        holes = {one: size for one in names if (size := found[one].stat().st_size) > _LARGE_BYTES}
+        contents = {one: b"" if one in holes else found[one].read_bytes() for one in names}
+        return cls(name or path.name, contents, holes)
 
     def keep(self, folder: Path) -> None:
         """Write the files so that `read` finds them again."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.write(folder)
-        (folder / ".first").write_text(next(iter(self.files)))
+        (folder / _FIRST).write_text(next(iter(self.files)))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from importlib import import_module
 from tests.fuzz.case import Target
 
 TARGETS = {
+    "models": "models:Models",
     "frames": "frames:Frames",
     "manifests": "manifests:Manifests",
 }
