@@ -117,7 +117,7 @@ def assemble(
     module, reason, operator = None, "", None
     try:
         made = built.result()
-        _check(made, signature)
+        check_interface(made, signature)
         module = made
     except ImportFailed as error:
         reason, operator = str(error), error.operator
@@ -134,7 +134,7 @@ def assemble(
     )
 
 
-def _check(module: tvm.IRModule, signature: Signature) -> None:
+def check_interface(module: tvm.IRModule, signature: Signature) -> None:
     """Refuse a module whose interface is not the model's.
 
     Raises:

@@ -13,9 +13,9 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from host.errors import ModelFileError
+from host.errors import ImportFailed, ModelFileError
 from host.importers.arrays_file import read_arrays, write_arrays
-from host.importers.assemble import work_file
+from host.importers.assemble import check_interface, work_file
 from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
 
 # Constants above this many elements travel beside the module.
@@ -56,8 +56,8 @@ def unpack(answer: Any, folder: Path, original: Path) -> ImportedModel:
         digest = str(answer["content_hash"])
         if not _HASH.fullmatch(digest) or answer["format"] not in ("onnx", "pt2", "tflite"):
             raise ValueError
-        module = answer["module"]
-        return ImportedModel(
+        module = None if answer["module"] is None else unpack_module(answer["module"], folder)
+        model = ImportedModel(
             name=original.stem,
             format=answer["format"],
             path=kept(Path(answer["path"]), folder, original, digest),
@@ -65,14 +65,17 @@ def unpack(answer: Any, folder: Path, original: Path) -> ImportedModel:
                 tuple(_unpack_spec(spec) for spec in answer["inputs"]),
                 tuple(_unpack_spec(spec) for spec in answer["outputs"]),
             ),
-            module=None if module is None else unpack_module(module, folder),
+            module=module,
             golden=unpack_golden(answer["golden"], folder),
             content_hash=digest,
             reason=str(answer["reason"]),
             operator=None if answer["operator"] is None else str(answer["operator"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if module is not None:
+            check_interface(module, model.signature)
+    except (KeyError, TypeError, ValueError, AttributeError, ImportFailed) as error:
         raise ModelFileError(f"{original}: the answer of the import is damaged: import it again") from error
+    return model
 
 
 def pack_golden(golden: Sequence[GoldenCase], folder: Path) -> dict[str, Any]:
@@ -106,7 +109,7 @@ def pack_module(module: tvm.IRModule, folder: Path) -> dict[str, Any]:
     )
     text = tvm.ir.save_json(tvm.IRModule({"main": lifted}, attrs=module.attrs))
     (folder / "module.json").write_text(text)
-    return {"weights": write_arrays(folder / "weights.bin", (c.data.numpy() for c in lifting.constants))}
+    return {"weights": write_arrays(folder / "weights.bin", (c.value.numpy() for c in lifting.constants))}
 
 
 def unpack_module(answer: Any, folder: Path) -> tvm.IRModule:
@@ -139,18 +142,19 @@ class _Lifting(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         super().__init__()
         self.variables: list[relax.Var] = []
         self.constants: list[Any] = []
-        self._known: dict[Any, relax.Var] = {}
+        self._known: dict[int, relax.Var] = {}
 
     def visit_generic_const_(self, constant: Any) -> relax.Expr:
         """A parameter for a large tensor."""
-        data = getattr(constant, "data", None)
+        data = constant.value
         if not isinstance(data, tvm.runtime.Tensor) or int(np.prod(data.shape)) <= _APART_ELEMENTS:
             return constant
-        if constant not in self._known:
-            self._known[constant] = relax.Var(f"{_WEIGHT}{len(self.variables)}", constant.ty)
-            self.variables.append(self._known[constant])
+        key = hash(constant)  # the address of what `constants` keeps alive
+        if key not in self._known:
+            self._known[key] = relax.Var(f"{_WEIGHT}{len(self.variables)}", constant.ty)
+            self.variables.append(self._known[key])
             self.constants.append(constant)
-        return self._known[constant]
+        return self._known[key]
 
 
 def _pack_spec(spec: TensorSpec) -> list[Any]:

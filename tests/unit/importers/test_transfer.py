@@ -1,0 +1,137 @@
+"""What a worker hands over is the model that it read, and what does not hold together is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+import tvm_ffi
+from onnx import TensorProto, helper, numpy_helper
+
+from host.errors import ModelFileError, ShapeError
+from host.importers import load, load_here
+from host.importers.arrays_file import read_arrays, write_arrays
+from host.importers.transfer import pack, unpack
+from host.model import ImportedModel
+from host.places import cache_root
+
+
+def _write(path: Path, external: bool = False) -> Path:
+    """A model with an open dimension and a weight that is read twice."""
+    weight = numpy_helper.from_array(np.arange(4096, dtype=np.float32).reshape(64, 64) / 4096, "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64])],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.save(model, path, save_as_external_data=external, location="weights.bin", size_threshold=0)
+    return path
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_model_read_apart_is_the_model_read_here(external: bool, tmp_path: Path) -> None:
+    path = _write(tmp_path / "net.onnx", external)
+    notes: list[str] = []
+    apart = load(path, {"x": (3, 64)}, golden_cases=2, notice=notes.append)
+    here = load_here(path, {"x": (3, 64)}, golden_cases=2)
+    assert apart.module is not None and here.module is not None
+    assert tvm_ffi.structural_equal(apart.module, here.module, map_free_vars=True)
+    assert (apart.signature, apart.content_hash, apart.name) == (here.signature, here.content_hash, here.name)
+    assert apart.path == here.path and apart.path.is_relative_to(cache_root()) and apart.path.is_file()
+    for first, second in zip(apart.golden, here.golden, strict=True):
+        for a, b in zip((*first.inputs, *first.outputs), (*second.inputs, *second.outputs), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert all("fewer guards" in note for note in notes)
+
+
+def test_samples_and_errors_go_there_and_back(tmp_path: Path) -> None:
+    path = _write(tmp_path / "net.onnx")
+    given = np.full((2, 64), 0.5, np.float32)
+    model = load(path, {"x": (2, 64)}, samples=[[given]], half=True)
+    np.testing.assert_array_equal(model.golden[0].inputs[0], given)
+    assert model.golden[0].spread > 0
+    with pytest.raises(ShapeError, match="--shape x=N,64"):
+        load(path)
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> tuple[dict[str, Any], Path, ImportedModel]:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    model = load_here(_write(tmp_path / "net.onnx"), {"x": (2, 64)}, golden_cases=1)
+    return pack(model, folder), folder, model
+
+
+def test_weights_travel_beside_the_module_and_once(
+    packed: tuple[dict[str, Any], Path, ImportedModel],
+) -> None:
+    answer, folder, _ = packed
+    assert len(answer["module"]["weights"]) == 1
+    assert (folder / "weights.bin").stat().st_size == 4096 * 4
+    assert (folder / "module.json").stat().st_size < 4096 * 4
+
+
+def _set(*keys: Any, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(answer: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            answer = answer[key]
+        answer[keys[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("content_hash", value="../../x"),
+        _set("path", value="/etc/passwd"),
+        _set("path", value="net.onnx"),
+        _set("format", value="other"),
+        _set("inputs", value=[["x", [-1], "float32"]]),
+        _set("golden", "arrays", 0, "offset", value=1 << 60),
+        _set("golden", "arrays", 0, "shape", value=[1 << 40, 1 << 40]),
+        _set("golden", "arrays", 0, "dtype", value="O"),
+        _set("golden", "arrays", 0, "dtype", value="object"),
+        _set("golden", "cases", value=[[1, 1]]),
+        _set("module", "weights", value=None),
+        _set("module", "weights", value=[]),
+        _set("module", value={}),
+        lambda answer: answer.clear(),
+    ],
+)
+def test_an_answer_that_does_not_hold_together_is_refused(
+    change: Callable[[dict[str, Any]], None],
+    packed: tuple[dict[str, Any], Path, ImportedModel],
+    tmp_path: Path,
+) -> None:
+    answer, folder, model = packed
+    changed = copy.deepcopy(answer) | {"path": str(tmp_path / "net.onnx")}
+    change(changed)
+    with pytest.raises(ModelFileError, match="damaged"):
+        unpack(changed, folder, tmp_path / "net.onnx")
+    good = unpack(answer | {"path": str(tmp_path / "net.onnx")}, folder, tmp_path / "net.onnx")
+    assert tvm_ffi.structural_equal(good.module, model.module, map_free_vars=True)
+
+
+def test_arrays_of_all_kinds_travel(tmp_path: Path) -> None:
+    arrays = [
+        np.array(3.5),
+        np.zeros((0, 4), np.int8),
+        np.arange(12, dtype=np.uint16).reshape(3, 4).T,
+        np.array([True, False]),
+        np.array([1.5, 2.5], ml_dtypes.bfloat16),
+    ]
+    index = write_arrays(tmp_path / "arrays", arrays)
+    for array, read in zip(arrays, read_arrays(tmp_path / "arrays", index), strict=True):
+        assert read.dtype == array.dtype and read.shape == array.shape
+        np.testing.assert_array_equal(np.array(read), array)
