@@ -38,15 +38,6 @@ std::vector<TrustEntry> entries_of(const JsonValue* value, const char* first) {
   return entries;
 }
 
-TrustedKeys keys_in(const std::string& data) {
-  const JsonValue fields = parse_strict(data, limits::bundle::trust_bytes, kTrustFile);
-  const JsonValue* schema = fields.find("schema");
-  if (schema == nullptr || schema->text() == nullptr || *schema->text() != kTrustSchema) {
-    throw std::invalid_argument(std::string("not of the schema ") + kTrustSchema);
-  }
-  return {entries_of(fields.find("keys"), "key"), entries_of(fields.find("revoked"), "identity")};
-}
-
 [[noreturn]] void unreadable(const std::string& path, int number) {
   throw ContractError(path + " cannot be read: " + strerror(number));
 }
@@ -79,6 +70,15 @@ void TrustedKeys::check_not_revoked(const std::string& version,
   }
 }
 
+TrustedKeys parse_trusted_keys(std::string_view data) {
+  const JsonValue fields = parse_strict(data, limits::bundle::trust_bytes, kTrustFile);
+  const JsonValue* schema = fields.find("schema");
+  if (schema == nullptr || schema->text() == nullptr || *schema->text() != kTrustSchema) {
+    throw std::invalid_argument(std::string("not of the schema ") + kTrustSchema);
+  }
+  return {entries_of(fields.find("keys"), "key"), entries_of(fields.find("revoked"), "identity")};
+}
+
 TrustedKeys read_trusted_keys(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0 && errno == ENOENT) return {};
@@ -91,7 +91,7 @@ TrustedKeys read_trusted_keys(const std::string& path) {
     throw ContractError(path + " can be written to by others: chown it to its user and chmod 600");
   }
   try {
-    return keys_in(read_to(descriptor, limits::bundle::trust_bytes + 1));
+    return parse_trusted_keys(read_to(descriptor, limits::bundle::trust_bytes + 1));
   } catch (const FileFailure& failure) {
     unreadable(path, failure.number);
   } catch (const std::invalid_argument& error) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "contract/signing.h"
@@ -28,6 +29,8 @@ struct TrustedKeys {
   void check_not_revoked(const std::string& version, const std::optional<BundleSignature>& signature) const;
 };
 
+// The content of trust.json; std::invalid_argument where it is damaged.
+TrustedKeys parse_trusted_keys(std::string_view data);
 // The content of the file, of which nothing is trusted where there is none; ContractError where it is damaged,
 // or others than its user may write to it.
 TrustedKeys read_trusted_keys(const std::string& path);

@@ -12,6 +12,8 @@
 #include "contract/signing.h"
 #include "contract/strict_json.h"
 #include "contract/text.h"
+#include "contract/trust.h"
+#include "contract/verify.h"
 #include "executor/frame_reading.h"
 #include "executor/json.h"
 
@@ -43,6 +45,14 @@ void read_signature(const std::string& input) {
   check_signature(manifest, parse_signature(input.substr(kLengthBytes + size)));
 }
 
+void read_trust(const std::string& input) { parse_trusted_keys(input); }
+
+void read_bundle(const std::string& input) {
+  const size_t first = input.find('\0'), last = input.rfind('\0');
+  if (first == last) throw std::invalid_argument("there are no three parts");
+  open_bundle(input.substr(0, first), input.substr(first + 1, last - first - 1), input.substr(last + 1));
+}
+
 void read_json(const std::string& input) { parse_json(input); }
 
 void read_sha256(const std::string& input) {
@@ -64,8 +74,8 @@ void read_ed25519(const std::string& input) {
 }
 
 const std::map<std::string, void (*)(const std::string&)> kReaders = {
-    {"manifest", read_manifest}, {"signature", read_signature}, {"json", read_json},
-    {"sha256", read_sha256},     {"ed25519", read_ed25519},     {"frame", read_frame},
+    {"manifest", read_manifest}, {"signature", read_signature}, {"trust", read_trust}, {"bundle", read_bundle},
+    {"json", read_json},         {"sha256", read_sha256},       {"ed25519", read_ed25519}, {"frame", read_frame},
     {"hello", read_hello},       {"tensors", read_tensors},     {"plan", read_plan}};
 
 }  // namespace

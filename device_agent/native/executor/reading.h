@@ -10,6 +10,8 @@ namespace edgetlm {
 //
 //   manifest    a manifest.json
 //   signature   a manifest.json behind its length in four bytes, then a manifest.sig
+//   trust       a trust.json
+//   bundle      a bundle's folder, the path of a trust.json, and "signed" or "unsigned", with zero bytes between
 //   json        a JSON text
 //   sha256      a digest of 32 bytes, then what it is of
 //   ed25519     a public key of 32 bytes, a signature of 64, then what it is of

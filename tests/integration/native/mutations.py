@@ -95,7 +95,7 @@ def mutated_manifests(count: int, seed: int) -> Iterator[bytes]:
     for _ in range(count - 1):
         fields = copy.deepcopy(MANIFEST)
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
-            _change_field(fields, rng)
+            change_field(fields, rng)
         data = json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
         yield mutated(data, rng) if rng.random() < 0.35 else data
 
@@ -117,7 +117,8 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def _change_field(fields: dict[str, Any], rng: random.Random) -> None:
+def change_field(fields: dict[str, Any], rng: random.Random) -> None:
+    """Leave out a field, add one, or give one another value."""
     *way, last = rng.choice([path for path in _paths(fields) if path])
     holder: Any = fields
     for part in way:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import json
+import os
 import random
 import struct
 import subprocess
@@ -17,6 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from device_agent.contract import ed25519, strict_json
 from device_agent.contract.manifest import check_manifest
 from device_agent.contract.signing import SCHEMA, check_signature, parse_signature, signed_message
+from device_agent.contract.text import printable
+from device_agent.contract.trust import TrustStore
+from device_agent.trust import BundleError, open_bundle
+from host.keys import host_key
 from tests.integration.native.known_answers import (
     DIGESTS,
     ORDER,
@@ -25,8 +31,9 @@ from tests.integration.native.known_answers import (
     digest_inputs,
     signature_inputs,
 )
-from tests.integration.native.mutations import mutated, mutated_manifests
+from tests.integration.native.mutations import change_field, mutated, mutated_manifests
 from tests.integration.native.process import read_with
+from tests.signing import seal, trust
 
 # The first test may wait for the build.
 pytestmark = pytest.mark.timeout(900)
@@ -123,6 +130,85 @@ def test_signatures_are_read_as_python_reads_them(executable: Path) -> None:
         "refused there is no manifest",
         "refused the manifest is cut short",
     ]
+
+
+def test_lists_of_trusted_keys_are_read_as_python_reads_them(executable: Path, tmp_path: Path) -> None:
+    rng = random.Random(12)
+    entry = {"name": "alice@laptop", "since": "2026-01-02"}
+    whole = {
+        "schema": "edgetlm.trust/1",
+        "keys": [{"key": "a" * 64, **entry}, {"key": "b" * 64, **entry}],
+        "revoked": [{"identity": "c" * 64, **entry}],
+    }
+    inputs = [json.dumps(whole).encode(), b"[]", b'{"schema": "edgetlm.trust/1"}']
+    for _ in range(500):
+        fields = copy.deepcopy(whole)
+        change_field(fields, rng)
+        data = json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+        inputs.append(mutated(data, rng) if rng.random() < 0.3 else data)
+    path = tmp_path / "trust.json"
+    decided = []
+    for data, found in zip(inputs, read_with([str(executable)], "trust", inputs), strict=True):
+        path.write_bytes(data)
+        decided.append(said(TrustStore(str(path)).read))
+        assert found.split()[0] == decided[-1].split()[0], (data, found, decided[-1])
+    assert decided[0] == "ok" and 20 < decided.count("ok") < len(inputs) - 100
+
+
+def test_folders_are_checked_as_python_checks_them(executable: Path, tmp_path: Path) -> None:
+    rng = random.Random(12)
+    keys, stranger = tmp_path / "device" / "trust.json", host_key(tmp_path / "stranger")
+    trust(keys)
+    inputs, expected = [], []
+    for number in range(60):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name in ("lib.so", "params.bin", "notes.txt"):
+            (folder / name).write_bytes(rng.randbytes(rng.randrange(3)))
+        seal(folder, rng.choice([None, None, None, stranger]))
+        _spoil(folder, rng)
+        for level in ("signed", "unsigned"):
+            inputs.append(b"\0".join(str(part).encode() for part in (folder, keys, level)))
+            expected.append(said(functools.partial(_check_folder, folder, keys, level)))
+    for given, found, wanted in zip(
+        inputs, read_with([str(executable)], "bundle", inputs), expected, strict=True
+    ):
+        assert agree(found, wanted), (given, found, wanted)
+    assert 20 < expected.count("ok") < 100
+
+
+def _spoil(folder: Path, rng: random.Random) -> None:
+    """Change one thing in a folder, or nothing."""
+    file = folder / rng.choice(["lib.so", "params.bin", "manifest.json", "manifest.sig"])
+    content = file.read_bytes()
+    what = rng.randrange(12)
+    if what == 0:
+        file.unlink()
+    elif what == 1:
+        file.write_bytes(content + b" ")
+    elif what == 2:
+        file.write_bytes(content[:-1] + b"\xff")
+    elif what == 3:
+        file.unlink()
+        file.symlink_to("notes.txt")
+    elif what == 4:
+        file.unlink()
+        os.mkfifo(file)
+    elif what == 5:
+        file.unlink()
+        file.mkdir()
+    elif what == 6:
+        (folder / rng.choice(["more", "a\u202eb", ".hidden"])).touch()
+    elif what == 7:
+        file.rename(folder / os.fsdecode(b"\xff"))
+
+
+def _check_folder(folder: Path, keys: Path, level: str) -> None:
+    """What the agent does, in the words of a ValueError."""
+    try:
+        open_bundle(str(folder), level, str(keys))
+    except BundleError as error:
+        raise ValueError(printable(error)) from error
 
 
 def test_digests_are_those_of_the_standard(executable: Path) -> None:
