@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 
 #include "contract/limits.h"
@@ -201,15 +202,18 @@ class Parser {
   size_t at_ = 0;
 };
 
+// The fewest digits that mean a number, with an exponent where Python writes one.
 std::string number_text(double value) {
+  constexpr int kMostDigits = 17, kLeastExponent = -4, kExponents = 16;
   char text[40];
-  // The fewest digits that mean this number.
-  for (int digits = 1; digits <= 17; ++digits) {
-    std::snprintf(text, sizeof(text), "%.*g", digits, value);
-    if (strtod(text, nullptr) == value) break;
-  }
-  const bool whole = std::string_view(text).find_first_of(".en") == std::string_view::npos;
-  return whole ? std::string(text) + ".0" : text;
+  int digits = 0;
+  do {
+    std::snprintf(text, sizeof(text), "%.*e", digits, value);
+  } while (strtod(text, nullptr) != value && ++digits < kMostDigits);
+  const int exponent = atoi(std::strchr(text, 'e') + 1);
+  if (exponent < kLeastExponent || exponent >= kExponents) return text;
+  std::snprintf(text, sizeof(text), "%.*f", std::max(digits - exponent, 1), value);
+  return text;
 }
 
 void represent(const JsonValue& value, std::string* text) {
