@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from host.transport.wire import Connection, pack
+from tests.signing import trust
 
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
@@ -37,6 +38,8 @@ class Service:
         self.code = code
         self.system_root = Path("/")
         self._connections: list[Connection] = []
+        # As `sdk devices add` does: the bundles of these tests are signed by this host's key.
+        trust(home / "device" / "trust.json")
         self.environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")}
 
     def command(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -206,7 +206,7 @@ def test_a_second_agent_of_one_home_is_refused(service):
 
 
 def test_an_agent_that_does_not_start_says_why(service):
-    service.home.mkdir()
+    shutil.rmtree(service.home / "device")
     (service.home / "device").write_text("in the way")
     done = service.command("ticket")
     assert done.returncode == 1 and done.stderr.startswith("device-agent: ") and done.stderr.count("\n") == 1
