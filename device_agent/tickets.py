@@ -11,16 +11,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import json
 import os
 import re
 import secrets
 import time
+from typing import Tuple
 
+from device_agent.contract.fields import Fields
+from device_agent.contract.strict_json import parse
 from device_agent.home import private_folder, write_private
 from device_agent.wire import AgentError
 
 LIFETIME_S = 60.0
+_LONGEST_BYTES = 4096
 _TOKEN = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{64})")
 
 
@@ -62,14 +65,13 @@ class TicketBox:
             raise refusal
         path = os.path.join(self._folder, match.group(1))
         try:
-            with open(path, encoding="utf-8") as file:
-                fields = json.load(file)
-            if not hmac.compare_digest(str(fields["digest"]), _digest(match.group(2))):
+            digest, expires_s = _read(path)
+            if not hmac.compare_digest(digest, _digest(match.group(2)).encode()):
                 raise refusal
             os.unlink(path)  # whoever removes it has it
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise refusal from error
-        if time.monotonic() > float(fields["expires_s"]):
+        if time.monotonic() > expires_s:
             raise refusal
 
     @property
@@ -83,10 +85,9 @@ class TicketBox:
         now = time.monotonic()
         for name in os.listdir(self._folder):
             path = os.path.join(self._folder, name)
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                with open(path, encoding="utf-8") as file:
-                    expired = now > float(json.load(file)["expires_s"])
-                if expired:
+            # One that is just being written, or that a connection has taken, is nobody's to remove.
+            with contextlib.suppress(OSError, ValueError):
+                if now > _read(path)[1]:
                     os.unlink(path)
 
 
@@ -115,6 +116,21 @@ class SharedToken:
         given = token.encode("utf-8", "surrogatepass")
         if not hmac.compare_digest(given, self._token.encode()):
             raise AgentError("denied", "wrong secret")
+
+
+def _read(path: str) -> Tuple[bytes, float]:
+    """The digest of a ticket, and when it expires.
+
+    Raises:
+        OSError: there is no such ticket.
+        ValueError: it is none.
+    """
+    with open(path, "rb") as file:
+        values = parse(file.read(_LONGEST_BYTES + 1), _LONGEST_BYTES, "a ticket")
+    if not isinstance(values, dict):
+        raise ValueError("a ticket is no object")
+    fields = Fields(values, lambda text: ValueError("a ticket whose %s" % text))
+    return fields.text("digest").encode(), fields.number("expires_s")
 
 
 def _digest(secret: str) -> str:
