@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.errors import ImportFailed, ScheduleError, UserError
+from host.errors import EdgeError, ImportFailed, ScheduleError, UserError
 
 if TYPE_CHECKING:
     from host.deployment.options import CompileOptions, Progress
     from host.records import Record, RecordStore
     from host.records.metaschedule import Exported
     from host.space import DesignSpace
+
+
+# What reading a database may take: of TVM itself, and of what is in the files.
+_MEMORY_BYTES, _MEMORY_PER_BYTE = 3 << 30, 100
+_CPU_S, _CPU_S_PER_MB = 60.0, 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +177,39 @@ def import_metaschedule(store: RecordStore, tasks: ModelTasks | None, folder: Pa
     from host.lowering.tasks import workload_hash
     from host.records.metaschedule import import_database
 
+    _try_apart(folder)
     spaces, profile = (tasks.spaces, tasks.profile) if tasks is not None else ({}, {})
     found = import_database(folder, spaces, profile, workload_hash)
     new = store.append(found.records)
     new_foreign = store.append_foreign(found.foreign)
     return Taken(new, len(found.records), new_foreign, len(found.foreign), found.left_out, found.refused)
+
+
+def read_database(folder: str) -> None:
+    """Read a MetaSchedule database for nothing but its errors; see `_try_apart`."""
+    from host.lowering.tasks import workload_hash
+    from host.records.metaschedule import import_database
+
+    import_database(Path(folder), {}, {}, workload_hash)
+
+
+def _try_apart(folder: Path) -> None:
+    """Read a database once in a process that may be lost: some malformed functions end TVM's reader.
+
+    Raises:
+        EdgeError: it cannot be read there; what it says.
+    """
+    from host.records.metaschedule import RECORDS, WORKLOADS
+    from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
+
+    files = [folder / name for name in (WORKLOADS, RECORDS) if (folder / name).is_file()]
+    size = sum(path.stat().st_size for path in files)
+    cpu_s = _CPU_S + _CPU_S_PER_MB * size / 1e6
+    limits = Limits(_MEMORY_BYTES + _MEMORY_PER_BYTE * size, cpu_s, 4 * cpu_s, 1 << 20)
+    with Worker([folder.resolve()], limits) as worker:
+        try:
+            worker.call("sdk.records:read_database", {"folder": str(folder.resolve())})
+        except (WorkerLost, Unforeseen) as error:
+            raise EdgeError(
+                f"{folder} cannot be read by MetaSchedule ({error}): nothing was imported"
+            ) from error

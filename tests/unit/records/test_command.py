@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from pathlib import Path
@@ -151,3 +152,23 @@ def test_every_line_is_a_record_by_itself(store: Path, tmp_path: Path) -> None:
     contents = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [content["failure"] for content in contents] == ["", "", "no registers left", "", "no memory"]
     assert {content["schema"] for content in contents} == {"edgetlm.record/2"}
+
+
+@pytest.mark.parametrize(
+    "module",
+    [b"[" * 1_000_000, json.dumps({"root_index": 0, "nodes": [{"type": "ffi.Array", "data": [0]}]}).encode()],
+    ids=["nested deeply", "its own part"],
+)
+def test_a_database_that_ends_its_reader_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], module: bytes
+) -> None:
+    """TVM's reader of functions ends its process on these: ours is another."""
+    folder = tmp_path / "database"
+    folder.mkdir()
+    written = base64.b64encode(len(module).to_bytes(8, "little") + module).decode()
+    (folder / "database_workload.json").write_text(json.dumps(["1", written]) + "\n")
+    (folder / RECORDS).touch()
+    assert main(["records", "import", str(folder), "--records", str(tmp_path / "r.sqlite")]) == 1
+    err = capsys.readouterr().err
+    assert f"{folder} cannot be read by MetaSchedule" in err and "nothing was imported" in err
+    assert err.count("\n") == 1
