@@ -67,6 +67,8 @@ _PARTS = (
 )  # fmt: skip
 _SIZES = frozenset(("size", "stride", "storage_offset", "shape", "dim", "ndim", "item"))
 _LONGEST, _DEEPEST, _POWERS, _EXPONENT = 4096, 40, 4, 64
+_RAISING = frozenset(("Pow", "PowByNatural", "FloatPow", "LShift"))
+_WRITTEN_OUT = frozenset(("Integer", "Rational", "Float", "Symbol"))
 
 _CONTAINERS = frozenset(
     (
@@ -271,12 +273,32 @@ def _check_python(text: str, guard: bool) -> None:
         if isinstance(node, ast.Constant):
             _check_constant(node.value, id(node) in quoted, shown)
         powers += isinstance(node, ast.Pow) or (isinstance(node, ast.Name) and "Pow" in node.id)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            exponent = getattr(node.right, "value", None)
-            if not isinstance(exponent, int) or exponent > _EXPONENT:
-                raise ValueError("the expression %s has a large power" % shown)
+        if any(not _is_small(exponent) for exponent in _exponents(node)):
+            raise ValueError("the expression %s has a large power" % shown)
     if powers > _POWERS:
         raise ValueError("the expression %s has too many powers" % shown)
+
+
+def _exponents(node: ast.AST) -> List[ast.AST]:
+    """The exponents and the bits shifted by, of which a few digits make a number that fills the memory."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Pow, ast.LShift)):
+        return [node.right]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _RAISING:
+        return list(node.args[1:])
+    return []
+
+
+def _is_small(exponent: ast.AST) -> bool:
+    """Whether an exponent is a symbol, or a number that is written out and is not large."""
+    for node in ast.walk(exponent):
+        if isinstance(node, (ast.BinOp, ast.BoolOp, ast.Compare)):
+            return False
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in _WRITTEN_OUT:
+            return False
+        value = node.value if isinstance(node, ast.Constant) else 0
+        if isinstance(value, (int, float)) and not abs(value) <= _EXPONENT:
+            return False
+    return True
 
 
 def _known(name: str, called: bool) -> bool:

@@ -190,6 +190,14 @@ def _huge_power(program: dict[str, Any], code: str) -> None:
     _size(program, "9**9**9**9")
 
 
+def _called_power(program: dict[str, Any], code: str) -> None:
+    _size(program, "Pow(Integer(10), Integer(1000000000))")
+
+
+def _shift(program: dict[str, Any], code: str) -> None:
+    _size(program, "Symbol('s0') + (1 << (64 * 64 * 64 * 64 * 64 * 64))")
+
+
 def _library(entries: Entries, mark: Path) -> None:
     entries["net/data/aotinductor/model/run.so"] = b"\x7fELF"
 
@@ -220,6 +228,8 @@ ATTACKS: dict[str, Callable[[Entries, Path], None]] = {
     "code behind a remark": _with_program(_remark),
     "an object of a class in the graph": _with_program(_custom),
     "a number without end": _with_program(_huge_power),
+    "a number without end by a function": _with_program(_called_power),
+    "a number without end by shifting": _with_program(_shift),
     "a compiled library": _library,
     "an entry outside": _outside,
 }
