@@ -149,7 +149,10 @@ def test_a_serial_device_that_knows_no_protocol_is_described_by_the_configuratio
         ({"command": ["/bin/sh", "-c", "echo W -inf; sleep 9"]}, "-inf is not from"),
         ({"command": ["/bin/sh", "-c", "echo W 1e30; sleep 9"]}, "1e+30 is not from"),
         ({"command": ["/bin/sh", "-c", "echo '{\"a\": NaN}'; sleep 9"]}, "its first line is not valid JSON"),
-        ({"command": [sys.executable, "-c", "print('{\"a\":' + '[' * 2000, flush=True)"]}, "is not valid JSON"),
+        (
+            {"command": [sys.executable, "-c", "print('{\"a\":' + '[' * 2000, flush=True)"]},
+            "is not valid JSON",
+        ),
         ({"command": ["/bin/sh", "-c", "echo W 1; sleep 9"], "delay_s": [1]}, "is not from"),
         (
             {"command": ["/bin/sh", "-c", "echo W 1; sleep 9"], "boundary": "wall", "period_s": "x"},
