@@ -215,7 +215,16 @@ def _akin(rng: Random, found: Any) -> Any:
     if isinstance(found, bool) or found is None:
         return rng.choice((True, False, None, 0, 1))
     if isinstance(found, int):
-        return rng.choice((number(rng), found + 1, found - 1, -found, found * 2, float(min(found, 10**300))))
+        return rng.choice(
+            (
+                number(rng),
+                found + 1,
+                found - 1,
+                -found,
+                found * 2,
+                float(max(-(10**300), min(found, 10**300))),
+            )
+        )
     if isinstance(found, float):
         return rng.choice((*FRACTIONS, -found, found * 1e9))
     if isinstance(found, str):

@@ -51,7 +51,7 @@ class NativeReader:
             self.close()
             raise RuntimeError(f"the native reader of {self._kind} ended with code {process.returncode}")
         text = line[:-1].decode()
-        return Verdict(text == "ok", text.removeprefix("refused "))
+        return Verdict(text == "ok", "" if text == "ok" else text.removeprefix("refused "))
 
     def close(self) -> None:
         """End its process."""

@@ -17,7 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -95,9 +95,9 @@ def judged(target: Target, case: Case) -> tuple[Outcome, float]:
     # Over the bounds is allowed with a clear line about it.
     if not outcome.violation and outcome.kind == "ok":
         if seconds > LONGEST_S:
-            outcome = Outcome(outcome.kind, violation=f"{seconds:.0f} s without a word about it")
+            outcome = replace(outcome, violation=f"{seconds:.0f} s without a word about it")
         elif outcome.memory_bytes > MOST_BYTES:
-            outcome = Outcome(outcome.kind, violation=f"{outcome.memory_bytes} bytes of memory")
+            outcome = replace(outcome, violation=f"{outcome.memory_bytes} bytes of memory")
     return outcome, seconds
 
 
@@ -199,6 +199,7 @@ class _Worker:
         if not data:
             os.close(self.pipe)
             _, status = os.waitpid(self._pid, 0)
+            self._pid = 0
             code = os.waitstatus_to_exitcode(status)
             self.ended = code == 0
             if not self.ended:
@@ -226,9 +227,11 @@ class _Worker:
 
     def end(self) -> None:
         """Kill it."""
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-        os.close(self.pipe)
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            os.close(self.pipe)
+            self._pid = 0
 
 
 def case_at(target: Target, at: int) -> Case:

@@ -7,6 +7,8 @@ from importlib import import_module
 from tests.fuzz.case import Target
 
 TARGETS = {
+    "live": "live:Live",
+    "tasks": "tasks:Tasks",
     "records": "records:Records",
     "texts": "texts:Texts",
     "models": "models:Models",
