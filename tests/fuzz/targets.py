@@ -7,6 +7,7 @@ from importlib import import_module
 from tests.fuzz.case import Target
 
 TARGETS = {
+    "compiling": "compiling:Compiling",
     "live": "live:Live",
     "tasks": "tasks:Tasks",
     "records": "records:Records",
