@@ -103,7 +103,7 @@ class Database:
         try:
             self.engine = _engine(_parsed(url))
             self._prepare()
-        except (SQLAlchemyError, ImportError) as error:
+        except (SQLAlchemyError, UnicodeDecodeError, ImportError) as error:
             reason = _reason(error, url)
             raise EdgeError(f"record store {self.name} cannot be opened: {reason}") from error
 
@@ -139,7 +139,7 @@ class Database:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, UnicodeDecodeError) as error:
             raise EdgeError(f"record store {self.name}: {_reason(error, self.name)}") from error
 
     def _prepare(self) -> None:
@@ -345,8 +345,11 @@ def _row_1(number: int, content: Any, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _reason(error: SQLAlchemyError | ImportError, url: str | Path) -> str:
+def _reason(error: SQLAlchemyError | UnicodeDecodeError | ImportError, url: str | Path) -> str:
     """One line of what went wrong and what to do, without what is secret in the URL."""
+    if isinstance(error, UnicodeDecodeError):
+        # SQLite's own words quote what the file holds, and Python takes no words that are not UTF-8.
+        return "the file is damaged: restore it, or take another with --records"
     if isinstance(error, ImportError):
         return f"{error}: install the package of this kind of database"
     if isinstance(error, ArgumentError) and not isinstance(error, NoSuchModuleError):

@@ -5,6 +5,7 @@ That is forked from this process too, where its libraries are loaded, instead of
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Sequence
@@ -56,6 +57,8 @@ def _forked(
     if pid == 0:
         code = 1
         try:
+            for said in (1, 2):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), said)
             code = main([*words, *(["as-written"] if as_written else [])])
         finally:
             os._exit(code)
@@ -64,7 +67,8 @@ def _forked(
     if code < 0:
         raise EngineError(f"{path.name}: the engine crashed on it ({signal.Signals(-code).name})")
     if code and files[2].is_file():
-        raise EngineError(f"{path.name}: {files[2].read_text()[:300]}")
+        message = str(json.loads(files[2].read_text())["message"]).replace(str(path), "it")
+        raise EngineError(f"{path.name}: {' '.join(message.split())}")
     if code:
         raise EngineError(f"{path.name}: the engine ended with code {code}")
     return reference._unpack(files[1], len(inputs))

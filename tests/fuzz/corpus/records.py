@@ -95,4 +95,9 @@ def cases() -> list[Case]:
     found["threads"] = line.replace('"threads": 1', '"threads": 1000000000')
     assert all(text not in lines() for text in found.values()), "the records are written in another form"
     others = "\n".join(lines()[1:])
-    return [Case(f"lines-{name}", {"lines": f"{text}\n{others}\n".encode()}) for name, text in found.items()]
+    made = [Case(f"lines-{name}", {"lines": f"{text}\n{others}\n".encode()}) for name, text in found.items()]
+    # SQLite's own error quotes the name of the column then, which is no UTF-8.
+    start = database().index(b"records_by_task")
+    quoted = database()[:start] + database()[start:].replace(b"workload_hash", b"workload_has\xff", 1)
+    assert quoted != database(), "the database is laid out in another way"
+    return [*made, Case("sqlite-column-that-is-not-utf-8", {"sqlite": quoted})]
