@@ -111,12 +111,14 @@ def deploy(
     Raises:
         EdgeError: one of host.errors; the message is one line that says what to do.
     """
-    from host.deployment import DeployOptions
-    from host.deployment import deploy as run_deployment
-    from sdk.report.html import render
-    from sdk.report.page import StagedPage
+    from host.importers import start_ahead
 
-    with as_file(model, example_inputs, name) as path:
+    with as_file(model, example_inputs, name) as path, start_ahead(path, shapes) as reader:
+        from host.deployment import DeployOptions
+        from host.deployment import deploy as run_deployment
+        from sdk.report.html import render
+        from sdk.report.page import StagedPage
+
         options = DeployOptions(
             model=path,
             name=name,
@@ -144,7 +146,7 @@ def deploy(
         )
         default = Path("edgetlm-out") / (name or path.stem) / "report.html"
         with StagedPage(Path(report) if report is not None else default) as page:
-            result = run_deployment(options, progress, lambda made: page.write(render(made)))
+            result = run_deployment(options, progress, lambda made: page.write(render(made)), reader)
     return Deployment(result, page.path)
 
 
@@ -189,9 +191,11 @@ def compile(
     Raises:
         EdgeError: one of host.errors.
     """
-    from host.deployment import CompileOptions, compile_bundle
+    from host.importers import start_ahead
 
-    with as_file(model, example_inputs, name) as path:
+    with as_file(model, example_inputs, name) as path, start_ahead(path, shapes) as reader:
+        from host.deployment import CompileOptions, compile_bundle
+
         options = CompileOptions(
             model=path,
             name=name,
@@ -204,7 +208,7 @@ def compile(
             seed=seed,
             command=command or f"sdk.compile({str(model)!r}, target={target!r})",
         )
-        return compile_bundle(options, target, Path(output), progress)
+        return compile_bundle(options, target, Path(output), progress, reader)
 
 
 def tune(

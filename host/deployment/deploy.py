@@ -35,6 +35,7 @@ from targets import declared
 
 if TYPE_CHECKING:
     from host.deployment.power import PowerResult
+    from host.sandbox import Worker
     from host.transport import Device, Session
 
 
@@ -47,6 +48,7 @@ def deploy(
     options: DeployOptions,
     progress: Progress | None = None,
     before_install: Callable[[DeployResult], None] | None = None,
+    reader: Worker | None = None,
 ) -> DeployResult:
     """Bring a model file to a device: the bundle is verified, measured, installed and active.
 
@@ -56,6 +58,7 @@ def deploy(
         options: what and how.
         progress: where stages are told.
         before_install: called with the result when all is measured; what it raises stops the installation.
+        reader: a worker of `host.importers.start_ahead` for the model file; one is started if None.
 
     Raises:
         UserError: the request cannot be: file, shape, device, backend, destination.
@@ -72,7 +75,7 @@ def deploy(
     with Staging(options.bundle or default_bundle(options)) as staging:
         with clock.stage("connect"):
             device = connect(options.device, options.wait_s)
-        deployment = _Deployment(options, clock, staging, device)
+        deployment = _Deployment(options, clock, staging, device, reader)
         try:
             # Sessions come and go; another host that waits is not let in between.
             device.hold()
@@ -87,7 +90,11 @@ def deploy(
 
 
 def compile_bundle(
-    options: CompileOptions, target: str, output: Path, progress: Progress | None = None
+    options: CompileOptions,
+    target: str,
+    output: Path,
+    progress: Progress | None = None,
+    reader: Worker | None = None,
 ) -> Manifest:
     """Compile a model for a target; nothing runs on a device, so nothing is verified.
 
@@ -96,6 +103,7 @@ def compile_bundle(
         target: a name of `targets.declared()`, or "local" for this machine.
         output: directory or `.zip` of the bundle.
         progress: where stages are told.
+        reader: a worker of `host.importers.start_ahead` for the model file; one is started if None.
 
     Raises:
         UserError: the request cannot be.
@@ -110,7 +118,7 @@ def compile_bundle(
         if options.processor == "gpu":
             profile = gpu_profile(profile, options.cuda)
         maker = Maker(options, profile, staging.folder, clock)
-        model = read_model(options, clock)
+        model = read_model(options, clock, reader)
         made, fallback = compile_or_fall_back(maker, model)
         if made is None:
             engine = engine_for_format(model.format).name
@@ -165,12 +173,13 @@ class _Deployment:
     clock: StageClock
     staging: Staging
     device: Device
+    reader: Worker | None
 
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
         maker = self._maker()
         require_sensor(self.device, self.options)
-        model = read_model(self.options, self.clock)
+        model = read_model(self.options, self.clock, self.reader)
         made, fallback = compile_or_fall_back(maker, model)
         auto = made is not None and self.options.processor == "auto"
         on_gpu = compiled_for_gpu(maker, model) if auto else None

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from device_agent.contract.manifest import as_name
 from host import bundle
 from host.deployment import compile as compiling
 from host.deployment.clock import StageClock
@@ -22,6 +23,7 @@ from host.manifest import Backend, Draft, Kernel, Origin, signature_part
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 
 if TYPE_CHECKING:
+    from host.sandbox import Worker
     from host.transport import Device
     from host.tuning.result import TuneResult
     from host.tuning.unit import Unit
@@ -59,8 +61,13 @@ def let_go(model: ImportedModel) -> ImportedModel:
     return replace(model, module=None)
 
 
-def read_model(options: CompileOptions, clock: StageClock) -> ImportedModel:
+def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None = None) -> ImportedModel:
     """Import the model file under the name that it is to have.
+
+    Args:
+        options: which file, and how.
+        clock: counts the stage.
+        reader: a worker of `host.importers.start_ahead` for the file; one is started if None.
 
     Raises:
         UserError: not a model, or its shapes do not fit.
@@ -77,8 +84,9 @@ def read_model(options: CompileOptions, clock: StageClock) -> ImportedModel:
             options.seed,
             half=options.dtype == "fp16",
             notice=clock.progress.note,
+            worker=reader,
         )
-    return replace(model, name=options.name) if options.name else model
+    return replace(model, name=options.name or as_name(model.name))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.importers.apart import load
+from host.importers.apart import load, start_ahead
 from host.importers.dispatch import detect_format, from_module, load_here
 
-__all__ = ["detect_format", "from_module", "load", "load_here"]
+__all__ = ["detect_format", "from_module", "load", "load_here", "start_ahead"]

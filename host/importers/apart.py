@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import mmap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from device_agent.contract.text import printable
-from host.errors import ModelFileError
+from host.errors import EdgeError, ModelFileError
 from host.importers.arrays_file import write_arrays
 from host.importers.dispatch import detect_format
 from host.model import ImportedModel
@@ -37,6 +38,7 @@ def load(
     *,
     half: bool = False,
     notice: Notice = lambda line: None,
+    worker: Worker | None = None,
 ) -> ImportedModel:
     """Read a model file in a worker that can do no harm.
 
@@ -48,6 +50,7 @@ def load(
         samples: inputs to use for golden cases instead of drawn ones, one sequence of arrays per case.
         half: whether the golden cases get the spread of half precision.
         notice: told what this machine's kernel does not offer to confine the worker.
+        worker: of `start_ahead` for this file; one is started if None.
 
     Returns:
         The model; its `module` is None, with a reason, if only the original runtime can run it.
@@ -59,7 +62,7 @@ def load(
     """
     path = Path(path)
     detect_format(path)
-    with open_worker(path) as worker:
+    with worker or open_worker(path) as worker:
         given = None
         if samples is not None:
             index = iter(write_arrays(worker.scratch / "samples.bin", [a for case in samples for a in case]))
@@ -86,7 +89,29 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
         calls: how often it is asked at most.
     """
     files = files_of(path)
-    return Worker(files, replace(limits_for(files), calls=calls), ("host.importers.work",))
+    first = "torch" if detect_format(path) == "pt2" else "host.importers.without_torch"
+    return Worker(files, replace(limits_for(files), calls=calls), (first, "host.importers.work"))
+
+
+@contextlib.contextmanager
+def start_ahead(path: Path, shapes: Mapping[str, Sequence[object]] | None = None) -> Iterator[Worker | None]:
+    """A worker for a file that is going to be read: it loads its libraries while this process loads its own.
+
+    Args:
+        path: the model file.
+        shapes: that it is going to be read with.
+
+    Yields:
+        The worker. None where the file is not fit to be read (whoever reads it says why), and for a range of
+        lengths, which has a worker of its own.
+    """
+    ranged = any(not isinstance(size, int) for shape in (shapes or {}).values() for size in shape)
+    worker = None
+    if not ranged:
+        with contextlib.suppress(EdgeError, OSError):
+            worker = open_worker(path)
+    with worker or contextlib.nullcontext():
+        yield worker
 
 
 def ask(
