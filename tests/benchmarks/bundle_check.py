@@ -3,9 +3,9 @@
     python -m tests.benchmarks.bundle_check [--megabytes 100] [--repeats 15] [--json FILE]
 
 The bundle's library is none, so the engine's refusal ends the load right after the check. The Python
-executor's check is timed by itself, the native executor's by its answer. "first" is the check that reads every
-file (once a boot and after a change), "remembered" any later one. Files lie in the page cache. For scale,
-`read_s` is the time to read the files once and `sha256_s` that of OpenSSL's SHA-256 over them.
+executor's check is timed by itself, the native executor's by its answer. "first" is the check that reads
+every file (once a boot and after a change), "remembered" any later one. Files lie in the page cache. For
+scale, `read_s` is the time to read the files once and `sha256_s` that of OpenSSL's SHA-256 over them.
 """
 
 from __future__ import annotations

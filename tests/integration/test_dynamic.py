@@ -69,6 +69,7 @@ def test_the_manifest_states_the_range(served: tuple[Path, Path]) -> None:
     assert all(kernel.source == "gensor" for kernel in manifest.kernels if "dense" in kernel.name)
 
 
+@pytest.mark.usefixtures("trusted_here")
 def test_an_application_runs_any_length_and_is_refused_others(served: tuple[Path, Path]) -> None:
     model = device_agent.runtime.load(served[1])
     assert model.run(inputs_of(3))["hidden"].shape == (1, 3, 16)
