@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -33,8 +34,14 @@ from host.model import GoldenCase
 
 GOLDEN, TASKS = BESIDE
 _CHUNK_BYTES = 1 << 20
-# Whatever zipfile and the decompressors raise for a damaged archive, or for one that they cannot read.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, NotImplementedError, ValueError)
+_ENCRYPTED = 1
+# As `pack` writes them; other methods are refused before their libraries see the data.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# Whatever zipfile and zlib raise for a damaged archive, or for one that they cannot read.
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError, RuntimeError),
+    *(NotImplementedError, ValueError, OverflowError),
+)
 
 
 def load(path: Path) -> Manifest:
@@ -194,6 +201,8 @@ def _check_members(archive: zipfile.ZipFile, path: Path) -> tuple[Manifest, dict
         raise ContractError(
             f"the archive holds {len(names)} files, some of them twice or more than a bundle has"
         )
+    if any(one.compress_type not in _METHODS or one.flag_bits & _ENCRYPTED for one in archive.infolist()):
+        raise ContractError("the archive is encrypted, or packed in another way than a bundle's")
     data = _small_member(archive, MANIFEST)
     checked = check_manifest(data)
     if SIGNATURE in names:

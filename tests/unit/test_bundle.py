@@ -215,6 +215,13 @@ def test_a_manifest_that_swells_is_not_read_whole(made: Path, tmp_path: Path) ->
         bundle.load(archive)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_is_packed_as_we_pack_them(made: Path, tmp_path: Path, method: int) -> None:
+    entries = {file.name: file.read_bytes() for file in made.iterdir()}
+    with pytest.raises(BundleError, match="packed in another way"):
+        bundle.load(zip_of(tmp_path / "net.zip", entries, method))
+
+
 def test_a_member_that_is_longer_than_it_says_is_found(made: Path, tmp_path: Path) -> None:
     entries = {file.name: file.read_bytes() for file in made.iterdir()}
     archive = zip_of(tmp_path / "net.zip", {**entries, "lib.so": entries["lib.so"] + b"more"})
