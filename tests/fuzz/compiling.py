@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import shutil
@@ -85,15 +86,23 @@ class Compiling:
 
 
 def _imported(path: Path, *_: object, **__: object) -> ImportedModel:
-    """As `host.importers.load` tells what its worker tells it."""
+    """As `host.importers.load` tells what its worker tells it; what libraries say meanwhile is not heard."""
     from tests.fuzz.model_worker import load_forked
 
+    heard = os.dup(2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    failure: EdgeError | None = None
     try:
         return load_forked(path)
-    except EdgeError:
-        raise
-    except Exception as error:
-        raise ModelFileError(explained(path, Unforeseen(f"{type(error).__name__}: {error}"))) from error
+    except EdgeError as error:
+        failure = error.with_traceback(None)
+    except Exception as error:  # noqa: BLE001 - whatever libraries raise is an answer of the worker
+        failure = ModelFileError(explained(path, Unforeseen(f"{type(error).__name__}: {error}")))
+    finally:
+        # Some speak when what they had begun is thrown away.
+        gc.collect()
+        os.dup2(heard, 2)
+    raise failure
 
 
 def _ended(pid: int) -> int | None:
@@ -124,6 +133,8 @@ def _compile(path: Path, output: Path, said: int, scratch: Path) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(said, 2)
+        # Whatever stands in their places here, such as what pytest keeps of a test's words.
+        sys.stdout, sys.stderr = (os.fdopen(os.dup(one), "w", errors="backslashreplace") for one in (1, 2))
         sys.argv = ["sdk", "compile", str(path), "--target", "x86_64-v3", "--threads", "1", "-o", str(output)]
         with mock.patch("host.importers.load", _imported):
             code = main()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.fuzz import mutate
-from tests.fuzz.case import Case, Outcome, complaint
-from tests.fuzz.corpus import bundles, frames
+from tests.fuzz.case import Case, Outcome, Tree, canaries, complaint
+from tests.fuzz.corpus import bundles, frames, pt2_models
 from tests.fuzz.native import NativeReader, Verdict, disagreement
 from tests.fuzz.runner import Plan, Summary, judged, run
 from tests.fuzz.targets import TARGETS, target_of
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.timeout(1200)
 # Seeds by target, beside the corpus: about two minutes in all.
 COUNTS = {
     "models": 120,
+    "compiling": 15,
     "manifests": 800,
     "frames": 8000,
     "live": 1500,
@@ -37,13 +40,14 @@ COUNTS = {
 # By hand and at night: the figures of the threat model.
 MANY = {
     "models": 10_000,
+    "compiling": 1000,
     "manifests": 10_000,
     "frames": 100_000,
     "live": 20_000,
     "records": 5000,
     "texts": 10_000,
+    "tasks": 5000,
 }
-MANY["tasks"] = 5000
 
 
 def tried(name: str, count: int, tmp_path: Path) -> Summary:
@@ -152,6 +156,34 @@ def test_mutations_change_and_leave_the_original_alone() -> None:
     assert sum(one != header for one in changed) > 150
     data = json.dumps(bundles.manifest("tvm")).encode()
     assert sum(mutate.mangled(Random(seed), data) != data for seed in range(200)) > 150
+
+
+def test_payloads_run_where_they_are_trusted(tmp_path: Path) -> None:
+    program = "import pickle, sys; pickle.load(sys.stdin.buffer)"
+    ran = 0
+    for payload in pt2_models.payloads():
+        folder = tmp_path / str(ran)
+        folder.mkdir(exist_ok=True)
+        subprocess.run([sys.executable, "-c", program], input=payload, cwd=folder, capture_output=True)
+        ran += bool(canaries(folder))
+    # The others are for torch, or only take time.
+    assert ran >= 9
+
+
+def test_files_elsewhere_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    tree = Tree(tmp_path)
+    assert tree.violation() == ""
+    for change in (
+        lambda: (tmp_path / "b").mkdir(),
+        lambda: (tmp_path / "b" / "c").write_text(""),
+        lambda: (tmp_path / "a").write_text("12"),
+        lambda: (tmp_path / "a").chmod(0o777),
+        lambda: (tmp_path / "a").unlink(),
+    ):
+        change()
+        assert "outside of their place" in tree.violation()
+        assert tree.violation() == ""
 
 
 def test_messages_for_people_are_one_clean_line() -> None:
