@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Device", "Session"]
 
 _HASH_CHUNK_BYTES = 1 << 20
+# Nothing that the agent itself does takes as long, starting an executor and checking a bundle included.
+_SILENCE_S = 900.0
 
 
 class Agent(Protocol):
@@ -147,7 +149,7 @@ class Device:
             memory_limit_bytes=memory_limit_bytes,
             python=python,
         )
-        session = Session(self, engine, threads, contact)
+        session = Session(self, engine, threads, contact, time_limit_s)
         self._sessions.append(session)
         return session
 
@@ -306,7 +308,8 @@ class Device:
         with self._lock:
             self._need_open()
             try:
-                return self._connection.request({"command": command, **arguments})[0]
+                silence_s = _SILENCE_S + float(arguments.get("wait_s") or 0.0)
+                return self._connection.request({"command": command, **arguments}, silence_s=silence_s)[0]
             except DisconnectedError as error:
                 raise self._gone(error) from error
 

@@ -30,6 +30,7 @@ _EMULATED_PLAN = dict(
 )
 # A process that crashes closes its connections first, and may write a core dump before it is gone.
 _DYING_S = 2.0
+_GRACE_S = 120.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +73,18 @@ class Session:
         warning: one line where the loaded bundle's signer is not trusted by the device; else "".
     """
 
-    def __init__(self, device: Device, engine: str, threads: int, contact: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        engine: str,
+        threads: int,
+        contact: Mapping[str, Any],
+        time_limit_s: float,
+    ) -> None:
         self.engine = engine
         self.threads = threads
         self.warning = ""
+        self._time_limit_s = time_limit_s
         self._device = device
         self._contact = _contact_of(device.name, contact)
         self._name = self._contact.session
@@ -282,7 +291,9 @@ class Session:
             raise SessionLost(f"{self._device.name}: the {self.engine} session is closed; open another")
         connection = self._connection or self._connect()
         try:
-            return connection.request(header, blobs)
+            # An agent ends what works for longer; this is for one that says nothing.
+            silence_s = float(header.get("time_limit_s") or self._time_limit_s) + _GRACE_S
+            return connection.request(header, blobs, silence_s)
         except DisconnectedError as error:
             raise self.lost(error) from error
 

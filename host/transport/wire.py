@@ -124,19 +124,34 @@ class Connection:
         self._socket.settimeout(None)
 
     def request(
-        self, header: dict[str, Any], blobs: Sequence[bytes | memoryview] = ()
+        self,
+        header: dict[str, Any],
+        blobs: Sequence[bytes | memoryview] = (),
+        silence_s: float | None = None,
     ) -> tuple[dict[str, Any], bytearray]:
         """Send one request and wait for its reply.
 
+        Args:
+            header: of the request.
+            blobs: that follow it.
+            silence_s: how long nothing may come of the reply; None for what it was before.
+
         Raises:
-            DisconnectedError: the other end is gone.
+            DisconnectedError: the other end is gone, or says nothing.
             EdgeError: the error that the agent reports, or an answer that is none.
         """
         with self._sending():
             self._send(dict(header, blob_bytes=sum(memoryview(b).nbytes for b in blobs)))
             for blob in blobs:
                 self._socket.sendall(blob)
-        return self._reply()
+        if silence_s is None:
+            return self._reply()
+        self._socket.settimeout(silence_s)
+        try:
+            return self._reply()
+        finally:
+            with contextlib.suppress(OSError):  # it may be closed by now
+                self._socket.settimeout(None)
 
     def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
         """Send a request whose blob is a file.
@@ -179,6 +194,8 @@ class Connection:
             fields = fields_of(self.peer, header)
             done = fields.truth("ok")
             blob = self._receive(_blob_bytes(fields, done))
+        except TimeoutError as error:
+            raise DisconnectedError("it does not answer") from error
         except (OSError, EOFError) as error:
             raise DisconnectedError(str(error)) from error
         except DeviceError:

@@ -98,7 +98,7 @@ def agent() -> Iterator[HostileAgent]:
 
 
 def session_on(device: Device) -> Session:
-    return Session(device, "tvm", 1, CONTACT)
+    return Session(device, "tvm", 1, CONTACT, 60.0)
 
 
 def worker(device: Device, agent: HostileAgent) -> Session:
@@ -314,3 +314,29 @@ def test_a_refusal_in_the_middle_of_an_upload_is_told() -> None:
         connection.request({"command": "describe"})
     thread.join()
     listener.close()
+
+
+def test_an_agent_that_says_nothing_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host.transport.device._SILENCE_S", 0.2)
+    listener = socket.create_server(("127.0.0.1", 0))
+    connected: list[socket.socket] = []
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        connected.append(connection)
+        (length,) = struct.unpack(">I", _exactly(connection, 4))
+        _exactly(connection, length)
+        connection.sendall(frame({"ok": True}))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    silent = Connection(listener.getsockname()[1], "k", "board")
+    thread.join(20)
+    device = Device("board", silent, True, HostileAgent())
+    try:
+        with pytest.raises(DeviceError, match=r"board: the device agent went away \(it does not answer\)"):
+            device.request("describe")
+    finally:
+        device.close()
+        connected[0].close()
+        listener.close()
