@@ -128,7 +128,10 @@ def test_requests_that_make_no_sense_are_answered(executor, bundle, golden):
 
     assert "unknown command dance" in error_of("dance")["message"]
     assert "no model is loaded" in error_of("run")["message"]
-    assert error_of("load") == {"kind": "bad_request", "message": "load: path is missing; text of at most 4096 characters is expected"}
+    assert error_of("load") == {
+        "kind": "bad_request",
+        "message": "load: path is missing; text of at most 4096 characters is expected",
+    }
     assert "is not on the device" in error_of("load", path="/nowhere")["message"]
     assert executor.ask("load", path=str(bundle))[0]["ok"]
     assert "no inputs are set" in error_of("measure")["message"]
