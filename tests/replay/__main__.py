@@ -1,0 +1,126 @@
+"""Command line of the process replay: record, compare, against, check, update. See docs/process-replay.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.replay import base, recorder
+from tests.replay.compare import compare
+from tests.replay.recorder import ReplayError
+from tests.replay.subjects import SETS
+from tests.replay.unit import OF_THE_MACHINE
+
+COMMITTED = Path(__file__).resolve().parent / "small.jsonl"
+CACHE = recorder.ROOT / ".cache" / "replay"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit codes: 0 the same or done, 1 a difference, 2 it could not be found out."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        return code
+    except ReplayError as error:
+        sys.stderr.write(f"replay: {error}\n")
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.replay", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    record = commands.add_parser("record", help="write the hashes of this checkout")
+    record.add_argument("--out", type=Path, required=True)
+    record.add_argument("--resume", action="store_true", help="go on where an interrupted recording ended")
+    record.add_argument("--fresh", action="store_true", help="compile objects that are known, too")
+    record.add_argument("--only", default="", help="part of the subjects' names")
+    record.set_defaults(run=_record)
+    two = commands.add_parser("compare", help="print how two recordings differ")
+    two.add_argument("old", type=Path)
+    two.add_argument("new", type=Path)
+    two.set_defaults(run=_compare)
+    against = commands.add_parser("against", help="compare the working tree with a commit")
+    against.add_argument("--base", default="HEAD~1", help="the commit")
+    against.set_defaults(run=_against)
+    check = commands.add_parser("check", help=f"compare the small set with {COMMITTED.name}")
+    check.set_defaults(run=_check)
+    update = commands.add_parser("update", help=f"rewrite {COMMITTED.name}")
+    update.set_defaults(run=_update)
+    for command in (record, against):
+        command.add_argument("--set", default="small" if command is record else "full", choices=SETS)
+    for command in (record, against, check, update):
+        command.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    for command in (two, against, check):
+        command.add_argument("--show", type=int, default=3, help="texts to show of every stage")
+    for command in (record, two, against, check, update):
+        command.add_argument("--cache", type=Path, default=CACHE, help="folder of texts and recordings")
+    return parser
+
+
+def _record(options: argparse.Namespace) -> int:
+    start = time.monotonic()
+    found = recorder.make(
+        options.set, options.out, options.cache, options.jobs, options.resume, options.fresh, options.only
+    )
+    subjects = len({(line["subject"], line["target"]) for line in found})
+    failed = sum("failed" in line for line in found)
+    sys.stdout.write(
+        f"{options.out}: {subjects} subjects on their targets, {len(found)} lines, {failed} not compiled, "
+        f"{time.monotonic() - start:.0f} s\n"
+    )
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    return _print(options.old, options.new, options)
+
+
+def _print(old: Path, new: Path, options: argparse.Namespace) -> int:
+    text, same = compare(old, new, options.cache, options.show)
+    sys.stdout.write(text)
+    return 0 if same else 1
+
+
+def _against(options: argparse.Namespace) -> int:
+    commit = base.commit_of(options.base)
+    old = base.record_commit(commit, options.set, options.cache, options.jobs)
+    head = base.commit_of("HEAD")
+    clean = base.is_clean()
+    new = base.recording_for(head if clean else "tree", options.set, options.cache)
+    if not clean or not new.is_file():
+        recorder.make(options.set, new, options.cache, options.jobs, resume=False)
+    return _print(old, new, options)
+
+
+def _check(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="edgetlm-replay-") as folder:
+        new = Path(folder, "small.jsonl")
+        recorder.make("small", new, options.cache, options.jobs, resume=False)
+        code = _print(COMMITTED, new, options)
+    if code:
+        sys.stdout.write(
+            "programs changed. If that is meant, run `python -m tests.replay update` and commit "
+            f"{COMMITTED.relative_to(recorder.ROOT)} with the change\n"
+        )
+    return code
+
+
+def _update(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="edgetlm-replay-") as folder:
+        made = Path(folder, "small.jsonl")
+        recorder.make("small", made, options.cache, options.jobs, resume=False)
+        header, lines = recorder.read(made)
+    # Numbers of one machine are no other's, and a change of them would be lost in the noise.
+    header["machine"] = "any"
+    for line in lines:
+        line["stages"] = {k: v for k, v in line["stages"].items() if k not in OF_THE_MACHINE}
+    COMMITTED.write_text(recorder.lines_text([header, *lines]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Two recordings beside each other: what differs, at which stage first, and how the texts differ."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.replay.recorder import ReplayError, read
+from tests.replay.texts import TextStore
+from tests.replay.unit import OF_THE_MACHINE, STAGES, Line
+
+# Of a function whose loops all changed, so many lines show how.
+_LINES_OF_A_DIFF = 60
+_LISTED = 40
+_ONLY_OLD, _ONLY_NEW = "is gone", "is new"
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that two recordings have differently.
+
+    Attributes:
+        key: subject, target and kernel.
+        stage: the first that differs; "" where only one recording has the thing.
+        old, new: hashes at that stage.
+        later: further stages that differ.
+        remark: which recording has it, where one has.
+    """
+
+    key: Key
+    stage: str
+    old: str = ""
+    new: str = ""
+    later: tuple[str, ...] = ()
+    remark: str = ""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        subject, target, kernel = self.key
+        where = subject + (f" on {target}" if target else "") + (f", {kernel}" if kernel else "")
+        if self.remark:
+            return f"{where} {self.remark}"
+        return f"{where}: {self.stage}" + (f" (then {', '.join(self.later)})" if self.later else "")
+
+
+def differences(
+    old: Sequence[Line], new: Sequence[Line], ignored: frozenset[str] = frozenset()
+) -> list[Difference]:
+    """What differs, in order of the stage at which it begins.
+
+    Args:
+        old, new: lines of two recordings.
+        ignored: stages that are not compared.
+    """
+    before, after = _by_key(old), _by_key(new)
+    found = []
+    for key in dict.fromkeys((*before, *after)):
+        if key not in after or key not in before:
+            found.append(Difference(key, "", remark=_ONLY_OLD if key in before else _ONLY_NEW))
+            continue
+        one, two = before[key], after[key]
+        stages = [s for s in STAGES if s not in ignored and one.get(s) != two.get(s)]
+        if stages:
+            first = stages[0]
+            found.append(Difference(key, first, one.get(first, ""), two.get(first, ""), tuple(stages[1:])))
+    return sorted(found, key=lambda one: STAGES.index(one.stage) if one.stage else -1)
+
+
+def _by_key(lines: Sequence[Line]) -> dict[Key, Mapping[str, str]]:
+    return {(line["subject"], line["target"], line["kernel"]): line["stages"] for line in lines}
+
+
+def report(found: Sequence[Difference], store: TextStore, shown: int) -> str:
+    """Differences as text: how many begin at which stage, a list, and the first texts of each stage.
+
+    Args:
+        found: in order.
+        store: where texts lie.
+        shown: texts to show of every stage.
+    """
+    counts = Counter(one.stage or one.remark for one in found)
+    lines = [f"{number} differ first in {stage}" for stage, number in counts.items() if stage in STAGES]
+    lines += [f"{number} {what}" for what, number in counts.items() if what not in STAGES]
+    lines += [f"  {one.title}" for one in found[:_LISTED]]
+    if len(found) > _LISTED:
+        lines.append(f"  and {len(found) - _LISTED} more")
+    left = Counter[str]()
+    seen = set[tuple[str, str]]()
+    for one in found:
+        if not one.stage or left[one.stage] >= shown or (one.old, one.new) in seen:
+            continue
+        left[one.stage] += 1
+        # The same change in one function of several models is shown once.
+        seen.add((one.old, one.new))
+        lines += ["", f"--- {one.title}", *_diff(store.get(one.old), store.get(one.new))]
+    return "\n".join(lines) + "\n"
+
+
+def _diff(old: str | None, new: str | None) -> list[str]:
+    if old is None and new is None:
+        return ["(bytes, of which only hashes are kept; or texts recorded elsewhere)"]
+    if old is None or new is None:
+        side = "old" if old is None else "new"
+        return [f"(the {side} text was recorded elsewhere: `make replay` records both sides here)"]
+    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "old", "new", lineterm="", n=3))
+    more = len(lines) - _LINES_OF_A_DIFF
+    return lines[:_LINES_OF_A_DIFF] + ([f"... {more} more lines"] if more > 0 else [])
+
+
+def compare(old: Path, new: Path, cache: Path, shown: int = 3) -> tuple[str, bool]:
+    """Compare two recordings; returns a report, and whether they are the same.
+
+    Numbers of another machine are not compared with those of this one.
+
+    Raises:
+        ReplayError: a file is no recording, or they are of different sets.
+    """
+    (first, before), (second, after) = read(old), read(new)
+    if first["set"] != second["set"]:
+        raise ReplayError(f"{old} is of the set {first['set']}, {new} of {second['set']}: record the same")
+    remarks = ""
+    if first["versions"] != second["versions"]:
+        changed = sorted(k for k in second["versions"] if first["versions"].get(k) != second["versions"][k])
+        remarks = f"recorded with other versions of {', '.join(changed)}\n"
+    same_machine = first["machine"] == second["machine"]
+    found = differences(before, after, frozenset() if same_machine else OF_THE_MACHINE)
+    failed = [line for line in after if "failed" in line]
+    remarks += "".join(f"not compiled: {_name(line)}: {line['failed']}\n" for line in failed)
+    if not found:
+        return f"{remarks}no difference in {len(after)} lines\n", True
+    return remarks + report(found, TextStore(cache / "texts"), shown), False
+
+
+def _name(line: Line) -> str:
+    return " ".join(part for part in (line["subject"], line["target"], line["kernel"]) if part)
