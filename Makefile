@@ -1,5 +1,6 @@
 # make deploy: everything from nothing to a verified, measured MobileNetV2 on this machine.
 # make test:   everything the tests need, the checks and the tests.
+# make replay: whether programs, objects and bundles are those of another commit: BASE=HEAD~1 SET=full.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ MODEL := $(OUT)/models/mobilenetv2.onnx
 HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
 TEST_STAMP := $(VENV)/.installed-tests-$(shell cat requirements/*.txt pyproject.toml | sha256sum | cut -c1-16)
 
-.PHONY: deploy test check install clean
+.PHONY: deploy test check replay install clean
 
 deploy: $(MODEL)
 	$(BIN)/sdk deploy $(MODEL) --device local --threads 1 \
@@ -29,6 +30,11 @@ test: $(TEST_STAMP)
 
 check: $(TEST_STAMP)
 	scripts/check
+
+BASE ?= HEAD~1
+SET ?= full
+replay: $(TEST_STAMP)
+	$(BIN)/python -m tests.replay against --base $(BASE) --set $(SET)
 
 install: $(HOST_STAMP)
 

@@ -13,6 +13,7 @@ from tests.replay import base, recorder
 from tests.replay.compare import compare
 from tests.replay.recorder import ReplayError
 from tests.replay.subjects import SETS
+from tests.replay.texts import TextStore
 from tests.replay.unit import OF_THE_MACHINE
 
 COMMITTED = Path(__file__).resolve().parent / "small.jsonl"
@@ -114,10 +115,14 @@ def _update(options: argparse.Namespace) -> int:
         made = Path(folder, "small.jsonl")
         recorder.make("small", made, options.cache, options.jobs, resume=False)
         header, lines = recorder.read(made)
+    store = TextStore(options.cache / "texts")
     # Numbers of one machine are no other's, and a change of them would be lost in the noise.
     header["machine"] = "any"
     for line in lines:
         line["stages"] = {k: v for k, v in line["stages"].items() if k not in OF_THE_MACHINE}
+        # What others call or read is short, and a fresh clone is to show how it changed.
+        if "text" in line["stages"]:
+            line["content"] = store.get(line["stages"]["text"])
     COMMITTED.write_text(recorder.lines_text([header, *lines]))
     return 0
 

@@ -134,7 +134,11 @@ def compare(old: Path, new: Path, cache: Path, shown: int = 3) -> tuple[str, boo
     remarks += "".join(f"not compiled: {_name(line)}: {line['failed']}\n" for line in failed)
     if not found:
         return f"{remarks}no difference in {len(after)} lines\n", True
-    return remarks + report(found, TextStore(cache / "texts"), shown), False
+    store = TextStore(cache / "texts")
+    for line in (*before, *after):
+        if "content" in line:
+            store.keep(line["content"])
+    return remarks + report(found, store, shown), False
 
 
 def _name(line: Line) -> str:
