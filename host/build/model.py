@@ -17,7 +17,7 @@ from host.build.cuda_model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
-from host.build.shapes import share_shapes
+from host.build.shapes import order_sizes, share_shapes
 from host.build.target import architecture_of
 from host.build.threads import Progress, compiled_in_threads
 from host.errors import BuildError
@@ -130,15 +130,10 @@ def lower_to_executable(
             relax.transform.ComputePrimValue(),
         ]
     )
-    shapes = tvm.transform.Sequential(
-        [
-            relax.transform.VMShapeLower(),
-            relax.transform.AttachGlobalSymbol(),
-        ]
-    )
     try:
         with target:
-            module = shapes(share_shapes(passes(module)))
+            module = relax.transform.VMShapeLower()(share_shapes(passes(module)))
+            module = relax.transform.AttachGlobalSymbol()(order_sizes(module))
         builder = relax.ExecBuilder()
         code_generator = tvm.get_global_func("relax.VMCodeGen")
         rest = code_generator(builder, module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 
@@ -28,6 +29,43 @@ def share_shapes(module: tvm.IRModule) -> tvm.IRModule:
     builder = sharing.builder_
     builder.update_func(module.get_global_var("main"), changed)
     return builder.get()
+
+
+def order_sizes(module: tvm.IRModule) -> tvm.IRModule:
+    """Have the functions that compute sizes write them in the order of their places.
+
+    TVM writes them in the order of a table by address, which differs from process to process, and so would
+    the bytes of two builds of the same model.
+
+    Args:
+        module: after `VMShapeLower`.
+    """
+    ordered = {
+        variable: _in_order(function)
+        for variable, function in module.functions.items()
+        if isinstance(function, tirx.PrimFunc) and "tirx.is_host_func" in (function.attrs or {})
+    }
+    if ordered:
+        module = tvm.IRModule({**dict(module.functions.items()), **ordered}, attrs=module.attrs)
+    return module
+
+
+def _in_order(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    stores = list(function.body.seq) if isinstance(function.body, tirx.SeqStmt) else []
+    if not all(isinstance(store, tirx.BufferStore) for store in stores):
+        return function
+    written = {int(store.indices[0]) for store in stores}
+    read = set[int]()
+
+    def visit(load: tvm.ir.TensorLoad) -> None:
+        read.add(int(load.indices[0]))
+
+    for store in stores:
+        tvm_ffi.structural_walk(store.value, (tvm.ir.TensorLoad, visit), order="post")
+    # A size that another one is made of has its place in the order already.
+    if not stores or read & written:
+        return function
+    return function.with_body(tirx.SeqStmt(sorted(stores, key=lambda store: int(store.indices[0]))))
 
 
 def _has_branches(function: relax.Function) -> bool:

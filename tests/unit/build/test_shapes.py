@@ -3,7 +3,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax, tirx
 
-from host.build.shapes import share_shapes
+from host.build.shapes import order_sizes, share_shapes
 
 
 def _module(symbolic: bool) -> tvm.IRModule:
@@ -39,3 +39,23 @@ def test_equal_shapes_are_made_once() -> None:
 def test_a_module_of_fixed_shapes_stays_as_it_is() -> None:
     module = _module(symbolic=False)
     assert share_shapes(module).same_as(module)
+
+
+def _sizes(places: list[int], read: int) -> tvm.IRModule:
+    """A function as `VMShapeLower` makes them: every size in its place, computed of another one."""
+    sizes = tirx.decl_buffer((4,), "int64", "H")
+    stores = [tirx.BufferStore(sizes, tirx.BufferLoad(sizes, [read]) * 2, [place]) for place in places]
+    function = tirx.PrimFunc([sizes], tirx.SeqStmt(stores)).with_attr("tirx.is_host_func", True)
+    return tvm.IRModule({"shape_func": function})
+
+
+def _places(module: tvm.IRModule) -> list[int]:
+    return [int(store.indices[0]) for store in module["shape_func"].body.seq]
+
+
+def test_sizes_are_written_in_the_same_order_in_every_process() -> None:
+    assert _places(order_sizes(_sizes([3, 1, 2], read=0))) == [1, 2, 3]
+
+
+def test_a_size_that_another_is_made_of_stays_before_it() -> None:
+    assert _places(order_sizes(_sizes([2, 1, 3], read=2))) == [2, 1, 3]
