@@ -15,7 +15,7 @@ from tests.replay.unit import OF_THE_MACHINE, STAGES, Line
 # Of a function whose loops all changed, so many lines show how.
 _LINES_OF_A_DIFF = 60
 _LISTED = 40
-_ONLY_OLD, _ONLY_NEW = "is gone", "is new"
+_ONLY_OLD, _ONLY_NEW = "only in the old recording", "only in the new recording"
 
 Key = tuple[str, str, str]
 
@@ -45,7 +45,7 @@ class Difference:
         subject, target, kernel = self.key
         where = subject + (f" on {target}" if target else "") + (f", {kernel}" if kernel else "")
         if self.remark:
-            return f"{where} {self.remark}"
+            return f"{where}: {self.remark}"
         return f"{where}: {self.stage}" + (f" (then {', '.join(self.later)})" if self.later else "")
 
 

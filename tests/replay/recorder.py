@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import importlib
 import json
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib import metadata
 from itertools import groupby
@@ -22,7 +24,7 @@ from pathlib import Path
 from tests.replay import adapter
 from tests.replay.subjects import Unit, units
 from tests.replay.texts import write_whole
-from tests.replay.unit import Line, Places, record, surface_lines
+from tests.replay.unit import Line, Places, failed_line, record, surface_lines
 
 FORMAT = 1
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +94,7 @@ def make(
         only: part of the subjects' names; "" takes all.
 
     Raises:
-        ReplayError: the product is not the one of this checkout, or a process died.
+        ReplayError: the product is not the one of this checkout, or recording itself failed.
     """
     check_origin()
     parts = out.with_name(f"{out.name}.parts")
@@ -160,27 +162,63 @@ def _part(parts: Path, unit: Unit) -> Path:
 
 def _work(wanted: Sequence[Unit], parts: Path, places: Places, jobs: int) -> None:
     """Record what is not recorded yet, each subject in one go: its file is imported once."""
+    start = time.monotonic()
     missing = [unit for unit in wanted if not _part(parts, unit).is_file()]
-    batches = [list(group) for _, group in groupby(missing, key=lambda unit: unit.subject)]
-    start, done = time.monotonic(), 0
+    while left := [unit for unit in missing if not _part(parts, unit).is_file()]:
+        try:
+            _in_processes(left, parts, places, jobs, start)
+        except BrokenProcessPool:
+            _name_the_crash(left, parts, places)
+
+
+def _in_processes(wanted: Sequence[Unit], parts: Path, places: Places, jobs: int, start: float) -> None:
+    """Record units in processes.
+
+    Raises:
+        BrokenProcessPool: a process died.
+        ReplayError: recording itself failed.
+    """
+    batches, done = [list(group) for _, group in groupby(wanted, key=lambda unit: unit.subject)], 0
     # Forked processes would share TVM's threads and locks.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=25) as pool:
+    with ProcessPoolExecutor(jobs, context, faulthandler.enable, max_tasks_per_child=25) as pool:
         waiting = {pool.submit(_record_batch, batch, parts, places): batch for batch in batches}
         for finished in as_completed(waiting):
             batch = waiting[finished]
             try:
                 finished.result()
+            except BrokenProcessPool:
+                raise
             except Exception as error:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise ReplayError(f"{batch[0].subject}: {type(error).__name__}: {error}") from error
             done += len(batch)
             seconds = time.monotonic() - start
-            sys.stderr.write(f"{done}/{len(missing)} after {seconds:.0f} s: {batch[0].subject}\n")
+            sys.stderr.write(f"{done}/{len(wanted)} after {seconds:.0f} s: {batch[0].subject}\n")
+
+
+def _name_the_crash(wanted: Sequence[Unit], parts: Path, places: Places) -> None:
+    """Record alone what was under way when a process died; what ends its process again failed."""
+    for unit in wanted:
+        started = _started(parts, unit)
+        if not started.is_file():
+            continue
+        try:
+            _in_processes([unit], parts, places, 1, time.monotonic())
+        except BrokenProcessPool:
+            lines = [failed_line(unit, "the process died")]
+            write_whole(_part(parts, unit), json.dumps(lines).encode())
+            started.unlink()
+
+
+def _started(parts: Path, unit: Unit) -> Path:
+    return _part(parts, unit).with_suffix(".started")
 
 
 def _record_batch(batch: Sequence[Unit], parts: Path, places: Places) -> None:
     check_origin()
     for unit in batch:
+        _started(parts, unit).touch()
         lines = record(unit, places)
         write_whole(_part(parts, unit), json.dumps(lines).encode())
+        _started(parts, unit).unlink()

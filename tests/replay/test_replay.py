@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,7 +132,36 @@ def test_what_cannot_be_compiled_is_said_and_compared(
     monkeypatch.setattr(adapter, "lower", refuse)
     after = unit.record(_SUBJECT, places)
     assert after[0]["failed"] == "ValueError: no such thing"
-    assert [one.remark or one.stage for one in differences(before, after)] == ["is gone", "target"]
+    assert [one.remark or one.stage for one in differences(before, after)] == [
+        "only in the old recording",
+        "target",
+    ]
+
+
+def _dies_on_a_board(unit: Unit, places: Places) -> list[Line]:
+    if unit.target == "rv64gcv":
+        os._exit(11)
+    return [{"subject": unit.subject, "target": unit.target, "kernel": "", "stages": {}}]
+
+
+def _batch_that_dies(batch: list[Unit], parts: Path, places: Places) -> None:
+    recorder.record = _dies_on_a_board
+    _BATCH(batch, parts, places)
+
+
+_BATCH = recorder._record_batch
+
+
+def test_a_crash_of_the_compiler_is_one_units_failure(
+    tmp_path: Path, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_record_batch", _batch_that_dies)
+    boards = ("x86_64-v3", "rv64gcv", "raspberry_pi_4")
+    wanted = [Unit(model, target) for model in ("small/convnet", "small/embedding") for target in boards]
+    recorder._work(wanted, tmp_path, places, 2)
+    found = [json.loads(recorder._part(tmp_path, unit).read_text())[0] for unit in wanted]
+    assert [line.get("failed", "") for line in found] == ["", "the process died", ""] * 2
+    assert not list(tmp_path.glob("*.started"))
 
 
 def test_a_kernel_that_no_code_generator_saw_is_no_kernel() -> None:
@@ -175,7 +205,10 @@ def test_numbers_of_another_machine_are_not_compared(tmp_path: Path) -> None:
 def test_one_recording_has_what_the_other_lacks(tmp_path: Path) -> None:
     gone, kept = _line(lowered="1"), {**_line(lowered="1"), "kernel": "g"}
     found = differences([gone, kept], [kept, {**kept, "kernel": "h"}])
-    assert [one.title for one in found] == ["model on board, f is gone", "model on board, h is new"]
+    assert [one.title for one in found] == [
+        "model on board, f: only in the old recording",
+        "model on board, h: only in the new recording",
+    ]
 
 
 def test_another_product_than_the_checkouts_is_refused(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ STAGES = (
     "space",
     "decisions",
     "sentence",
-    "drawn",
     "scheduled",
+    "drawn",
     "code",
     "cubin",
     "object",
@@ -67,9 +67,12 @@ def record(unit: Unit, places: Places) -> list[Line]:
     try:
         return _recorded(unit, places)
     except Exception as error:  # noqa: BLE001 - that a model cannot be compiled is a result like another
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        stages = {"main": TextStore(places.texts).keep(reason + "\n")}
-        return [_line(unit, "", stages, failed=reason[:200])]
+        return [failed_line(unit, f"{type(error).__name__}: {' '.join(str(error).split())}")]
+
+
+def failed_line(unit: Unit, reason: str) -> Line:
+    """The line of a unit that gave nothing."""
+    return _line(unit, "", {"main": digest(reason.encode())}, failed=reason[:200])
 
 
 def _recorded(unit: Unit, places: Places) -> list[Line]:
