@@ -173,6 +173,7 @@ def test_a_cpp_program_refuses_inputs_of_another_size(
 # -- Python on the device
 
 
+@pytest.mark.usefixtures("trusted_here")
 def test_the_camera_loop_classifies_frames_and_reports_percentiles(image_bundle: Path) -> None:
     done = example("camera.py", image_bundle, "--frames", 8)
     assert done.returncode == 0, done.stderr
@@ -182,6 +183,7 @@ def test_the_camera_loop_classifies_frames_and_reports_percentiles(image_bundle:
     assert all("p99" in line for line in lines[-3:])
 
 
+@pytest.mark.usefixtures("trusted_here")
 def test_the_camera_loop_ends_in_order_when_told_to(image_bundle: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "camera.py"), str(image_bundle)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as loop:
@@ -194,6 +196,7 @@ def test_the_camera_loop_ends_in_order_when_told_to(image_bundle: Path) -> None:
     assert "inference" in rest
 
 
+@pytest.mark.usefixtures("trusted_here")
 def test_the_camera_loop_takes_an_installed_model_by_its_name(image_bundle: Path, tmp_path: Path) -> None:
     from host.transport.local import connect_local
 

@@ -14,6 +14,7 @@ from host.deployment.gpu import GPU
 from host.deployment.variants import Variant
 from sdk.cli.main import main
 from tests.integration.small_models import convnet
+from tests.signing import entry, reseal
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -24,6 +25,8 @@ def test_the_gpu_goes_to_the_finals(
         folder = shutil.copytree(maker.directory("tvm"), maker.folder / GPU)
         if broken:
             (folder / "lib.so").write_bytes(b"not a library")
+            files = json.loads((folder / "manifest.json").read_text())["files"]
+            reseal(Path(folder), files={**files, "lib.so": entry(b"not a library")})
         return Variant(GPU, "tvm", folder, 1)
 
     # By its name: the package has a function that is called like the module.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +141,16 @@ def test_a_hosts_own_key_stays_revoked(
         assert "whose key was revoked" in capsys.readouterr().err
 
 
+@pytest.fixture
+def own_umask() -> Iterator[None]:
+    """The agent's command line is a process of its own, which takes rights from its files."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("own_umask")
 def test_a_device_changes_its_keys_without_a_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = ["--home", str(tmp_path / "device-home")]
     assert device_agent(["keys", "list", *home]) == 0

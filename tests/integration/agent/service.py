@@ -59,9 +59,9 @@ class Service:
         ticket = self.ticket()
         real = Connection.request
 
-        def request(connection, header, blobs=()):
+        def request(connection, header, blobs=(), silence_s=None):
             extra = hello if header.get("command") == "hello" else {}
-            return real(connection, {**header, **extra}, blobs)
+            return real(connection, {**header, **extra}, blobs, silence_s)
 
         named = type("Named", (Connection,), {"request": request})
         self._connections.append(named(ticket["port"], ticket["token"], "board"))
