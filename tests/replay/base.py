@@ -62,7 +62,7 @@ def record_commit(commit: str, name: str, cache: Path, jobs: int) -> Path:
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         done = subprocess.run(command, cwd=folder, env=environment, check=False)
     if done.returncode != 0:
-        raise ReplayError(f"commit {commit[:12]} could not be recorded")
+        raise ReplayError(f"commit {commit[:12]} could not be recorded: exit code {done.returncode}")
     return out
 
 
