@@ -259,7 +259,7 @@ def test_an_interrupted_deployment_leaves_nothing(tmp_path: Path) -> None:
         children = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert errors.strip() == "error: interrupted"
     assert len(children) >= 2, "the agent and an executor ran"
     assert psutil.wait_procs(children, timeout=10)[1] == []
