@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Before anything that can be interrupted: the first import of this package drops what a signal's handler raises.
-import numpy.random  # noqa: F401
+# Before anything that can be interrupted: its first import drops what the handler of a signal raises.
+import numpy.random
 
 from host.deployment.clock import StageClock
 from host.deployment.result import Contender, LengthFigures, TaskOutcome, Verification
