@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import struct
@@ -184,9 +185,18 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
                 raise ModelFileError(f"{path} holds no {MANIFEST}: it is not a bundle")
             yield archive
     except _DAMAGED as error:
-        raise BundleError(
-            f"bundle {path}: the archive is damaged ({printable(error, 100)}): copy or make the bundle again"
-        ) from error
+        raise _damaged(path, error) from error
+    except OSError as error:
+        # A place before the file's beginning, which a damaged directory of the archive names.
+        if error.errno != errno.EINVAL:
+            raise
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> BundleError:
+    return BundleError(
+        f"bundle {path}: the archive is damaged ({printable(error, 100)}): copy or make the bundle again"
+    )
 
 
 def _check_members(archive: zipfile.ZipFile, path: Path) -> tuple[Manifest, dict[str, FileEntry]]:

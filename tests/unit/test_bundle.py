@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import zipfile
@@ -220,6 +221,18 @@ def test_a_zip_is_packed_as_we_pack_them(made: Path, tmp_path: Path, method: int
     entries = {file.name: file.read_bytes() for file in made.iterdir()}
     with pytest.raises(BundleError, match="packed in another way"):
         bundle.load(zip_of(tmp_path / "net.zip", entries, method))
+
+
+@pytest.mark.parametrize("moved", [1, 10, 1 << 20])
+def test_a_zip_whose_members_lie_before_it_is_damaged(made: Path, tmp_path: Path, moved: int) -> None:
+    bundle.pack(made, tmp_path / "net.zip")
+    data = bytearray((tmp_path / "net.zip").read_bytes())
+    place = data.rindex(b"PK\5\6") + 16  # where the directory says that it begins
+    data[place : place + 4] = struct.pack("<I", struct.unpack_from("<I", data, place)[0] + moved)
+    (tmp_path / "net.zip").write_bytes(bytes(data))
+    for read in (bundle.load, bundle.runnable_bytes, lambda path: bundle.unpacked(path, tmp_path)):
+        with pytest.raises((BundleError, ModelFileError)):
+            read(tmp_path / "net.zip")
 
 
 def test_a_member_that_is_longer_than_it_says_is_found(made: Path, tmp_path: Path) -> None:
