@@ -28,6 +28,9 @@ from tests.replay.unit import Line, Places, failed_line, record, surface_lines
 
 FORMAT = 1
 ROOT = Path(__file__).resolve().parents[2]
+# Subjects that the processes of one pool record; then their memory is given back. (The limit of tasks a process
+# that the pool itself has can leave it waiting for nobody: CPython issue 115634.)
+_SUBJECTS_OF_A_POOL = 40
 # What decides the bytes that are recorded, beside the product.
 _PACKAGES = (
     "apache-tvm",
@@ -166,22 +169,31 @@ def _work(wanted: Sequence[Unit], parts: Path, places: Places, jobs: int) -> Non
     missing = [unit for unit in wanted if not _part(parts, unit).is_file()]
     while left := [unit for unit in missing if not _part(parts, unit).is_file()]:
         try:
-            _in_processes(left, parts, places, jobs, start)
+            for batches in _pools(left):
+                _in_processes(batches, parts, places, jobs)
+                done = sum(_part(parts, unit).is_file() for unit in missing)
+                sys.stderr.write(f"{done}/{len(missing)} after {time.monotonic() - start:.0f} s\n")
         except BrokenProcessPool:
             _name_the_crash(left, parts, places)
 
 
-def _in_processes(wanted: Sequence[Unit], parts: Path, places: Places, jobs: int, start: float) -> None:
+def _pools(wanted: Sequence[Unit]) -> Iterator[list[list[Unit]]]:
+    """Units of one subject beside each other, in portions for one pool each."""
+    batches = [list(group) for _, group in groupby(wanted, key=lambda unit: unit.subject)]
+    for first in range(0, len(batches), _SUBJECTS_OF_A_POOL):
+        yield batches[first : first + _SUBJECTS_OF_A_POOL]
+
+
+def _in_processes(batches: Sequence[Sequence[Unit]], parts: Path, places: Places, jobs: int) -> None:
     """Record units in processes.
 
     Raises:
         BrokenProcessPool: a process died.
         ReplayError: recording itself failed.
     """
-    batches, done = [list(group) for _, group in groupby(wanted, key=lambda unit: unit.subject)], 0
     # Forked processes would share TVM's threads and locks.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, faulthandler.enable, max_tasks_per_child=25) as pool:
+    with ProcessPoolExecutor(jobs, context, faulthandler.enable) as pool:
         waiting = {pool.submit(_record_batch, batch, parts, places): batch for batch in batches}
         for finished in as_completed(waiting):
             batch = waiting[finished]
@@ -192,9 +204,7 @@ def _in_processes(wanted: Sequence[Unit], parts: Path, places: Places, jobs: int
             except Exception as error:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise ReplayError(f"{batch[0].subject}: {type(error).__name__}: {error}") from error
-            done += len(batch)
-            seconds = time.monotonic() - start
-            sys.stderr.write(f"{done}/{len(wanted)} after {seconds:.0f} s: {batch[0].subject}\n")
+            sys.stderr.write(f"{batch[0].subject}: {len(batch)} targets\n")
 
 
 def _name_the_crash(wanted: Sequence[Unit], parts: Path, places: Places) -> None:
@@ -204,7 +214,7 @@ def _name_the_crash(wanted: Sequence[Unit], parts: Path, places: Places) -> None
         if not started.is_file():
             continue
         try:
-            _in_processes([unit], parts, places, 1, time.monotonic())
+            _in_processes([[unit]], parts, places, 1)
         except BrokenProcessPool:
             lines = [failed_line(unit, "the process died")]
             write_whole(_part(parts, unit), json.dumps(lines).encode())
