@@ -28,8 +28,8 @@ from tests.replay.unit import Line, Places, failed_line, record, surface_lines
 
 FORMAT = 1
 ROOT = Path(__file__).resolve().parents[2]
-# Subjects that the processes of one pool record; then their memory is given back. (The limit of tasks a process
-# that the pool itself has can leave it waiting for nobody: CPython issue 115634.)
+# Subjects that the processes of one pool record; then their memory is given back. (The pool's own limit of
+# tasks a process can leave it waiting for nobody: CPython issue 115634.)
 _SUBJECTS_OF_A_POOL = 40
 # What decides the bytes that are recorded, beside the product.
 _PACKAGES = (
