@@ -14,6 +14,7 @@ import tvm_ffi
 from host.build.cache import KernelCache
 from host.build.target import architecture_of
 from host.errors import BuildError
+from host.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
 BUILD_VERSION = 4
@@ -144,7 +145,7 @@ def _sums_on_the_stack(body: tvm.tirx.Stmt) -> tvm.tirx.Stmt:
         annotations = {**dict(allocation.annotations), _STAYS: tvm.tirx.IntImm("bool", 1)}
         return tvm.tirx.AllocBuffer(buffer, annotations, allocation.span)
 
-    return tvm_ffi.structural_map(body, (tvm.tirx.AllocBuffer, visit))
+    return mapped(body, (tvm.tirx.AllocBuffer, visit))
 
 
 def _natural_alignment(statement: tvm.tirx.Stmt) -> tvm.tirx.Stmt:

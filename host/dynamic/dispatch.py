@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
+
+from host.structural import mapped
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _with_parameters(function: tirx.PrimFunc, first: tirx.PrimFunc) -> Any:
     def visit(variable: tirx.Var) -> Any:
         return next((new for old, new in pairs if variable.same_as(old)), variable)
 
-    return tvm_ffi.structural_map(function.body, (tirx.Var, visit))
+    return mapped(function.body, (tirx.Var, visit))
 
 
 def _number(runs: Sequence[Run], length: tirx.Var) -> Any:

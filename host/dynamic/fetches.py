@@ -12,6 +12,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from host.structural import mapped
+
 
 def apart(body: Any) -> tuple[Any, dict[Any, Any]]:
     """The body with variables of their own in its prefetches, and these by the variable of the loop."""
@@ -27,15 +29,15 @@ def apart(body: Any) -> tuple[Any, dict[Any, Any]]:
         return own[variable]
 
     def statement(found: Any) -> Any:
-        return tvm_ffi.structural_map(found, (tirx.Var, renamed)) if _is_prefetch(found) else found
+        return mapped(found, (tirx.Var, renamed)) if _is_prefetch(found) else found
 
     def condition(found: Any) -> Any:
         if not _only_prefetches(found.then_case):
             return found
-        test = tvm_ffi.structural_map(found.condition, (tirx.Var, renamed))
+        test = mapped(found.condition, (tirx.Var, renamed))
         return tirx.IfThenElse(test, found.then_case, found.else_case)
 
-    return tvm_ffi.structural_map(body, ((tirx.Evaluate, statement), (tirx.IfThenElse, condition))), own
+    return mapped(body, (tirx.Evaluate, statement), (tirx.IfThenElse, condition)), own
 
 
 def joined(body: Any, own: dict[Any, Any]) -> Any:
@@ -56,7 +58,7 @@ def joined(body: Any, own: dict[Any, Any]) -> Any:
             found.annotations,
         )
 
-    return tvm_ffi.structural_map(body, (tirx.For, loop))
+    return mapped(body, (tirx.For, loop))
 
 
 def _is_prefetch(statement: Any) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 
 from host.dynamic.formula import Formula
@@ -19,6 +18,7 @@ from host.dynamic.template import Template, numbers_of, unify
 from host.errors import LoweringError
 from host.lowering import lower
 from host.model import ImportedModel, LoweredModel, Signature
+from host.structural import mapped
 from targets import Board
 
 # Lengths that a model is lowered at: enough for a parabola and one to check it.
@@ -54,9 +54,7 @@ class SymbolicModel:
         variable = tirx.Var(_identifier(self.dimension.name), "int64")
         builder = relax.BlockBuilder()
         names = {name: builder.add_func(function, name) for name, function in functions.items()}
-        main = tvm_ffi.structural_map(
-            self.main.over(variable), (tvm.ir.GlobalVar, lambda old: names[old.name_hint])
-        )
+        main = mapped(self.main.over(variable), (tvm.ir.GlobalVar, lambda old: names[old.name_hint]))
         # Memory is planned once, for the longest.
         bound = {variable.name: self.dimension.high}
         builder.add_func(main.with_attr("tir_var_upper_bound", bound), "main")
@@ -192,7 +190,7 @@ def _unified(
 
 
 def _with_names(main: relax.Function, names: Mapping[str, tvm.ir.GlobalVar]) -> relax.Function:
-    return tvm_ffi.structural_map(main, (tvm.ir.GlobalVar, lambda old: names[old.name_hint]))
+    return mapped(main, (tvm.ir.GlobalVar, lambda old: names[old.name_hint]))
 
 
 def _constant_arguments(name: str, main: relax.Function, constants: int) -> dict[str, dict[int, int]]:

@@ -17,6 +17,7 @@ from tvm import tirx
 
 from host.dynamic.formula import Formula, fit
 from host.errors import LoweringError
+from host.structural import mapped
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Template:
             slot = self.slots.get(place)
             return number if slot is None else replace(number, slot)
 
-        made = tvm_ffi.structural_map(self.base, ((tirx.IntImm, tirx.FloatImm), visit))
+        made = mapped(self.base, ((tirx.IntImm, tirx.FloatImm), visit))
         # The map leaves the type that a function derived from its parameters.
         if isinstance(made, tirx.PrimFunc):
             return tirx.PrimFunc(made.params, made.body, made.ret_type, made.attrs)
@@ -78,7 +79,7 @@ def numbers_of(program: Any) -> list[Any]:
         found.append(number)
         return number
 
-    tvm_ffi.structural_map(program, ((tirx.IntImm, tirx.FloatImm), visit))
+    mapped(program, ((tirx.IntImm, tirx.FloatImm), visit))
     return found
 
 

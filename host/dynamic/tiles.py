@@ -20,6 +20,7 @@ from host.dynamic.fetches import apart, joined
 from host.dynamic.formula import Formula
 from host.dynamic.template import unify
 from host.errors import ScheduleError
+from host.structural import mapped
 
 # What TVM's own lowering does first. After it there are loops and buffers only, each of the size it needs.
 _TO_LOOPS = tvm.transform.Sequential(
@@ -136,7 +137,7 @@ class _Clamping:
 
     def statement(self, statement: Any) -> Any:
         """The statement with its loops over tiles rewritten."""
-        return tvm_ffi.structural_map(statement, (tirx.For, self._loop))
+        return mapped(statement, (tirx.For, self._loop))
 
     def _loop(self, loop: tirx.For) -> Any:
         if not _uses(loop.extent, self.count):
@@ -187,7 +188,7 @@ class _Clamping:
             # How many tiles there are in the block is open now, so an unrolled loop no longer can be.
             return _with(found, extent, inside, tirx.ForKind.SERIAL)
 
-        body = tvm_ffi.structural_map(loop.body, (tirx.For, within))
+        body = mapped(loop.body, (tirx.For, within))
         each = (tiles + (blocks - 1)) // blocks
         return _with(loop, blocks, tirx.SeqStmt([tirx.Bind(number, each), body]))
 
@@ -285,9 +286,9 @@ def _moved(body: Any, variable: tirx.Var, step: int, start: tirx.Var, what: str)
             raise ScheduleError(f"{what}: {variable.name} moves by {int(found.b)}, a tile has {step}")
         return start * factor if factor != 1 else start
 
-    moved = tvm_ffi.structural_map(body, (tirx.Mul, product))
+    moved = mapped(body, (tirx.Mul, product))
     if step == 1:
-        return tvm_ffi.structural_map(moved, (tirx.Var, lambda v: start if v.same_as(variable) else v))
+        return mapped(moved, (tirx.Var, lambda v: start if v.same_as(variable) else v))
     if _uses(moved, variable):
         raise ScheduleError(f"{what}: {variable.name} is used other than as the start of a tile")
     return moved
@@ -300,8 +301,8 @@ def _dropped(body: Any, variable: tirx.Var) -> Any:
     def sum_of(found: tirx.Add) -> Any:
         return found.b if isinstance(found.a, tirx.Mul) and found.a.a.same_as(variable) else found
 
-    body = tvm_ffi.structural_map(body, (tirx.Add, sum_of))
-    return tvm_ffi.structural_map(body, (tirx.Var, lambda v: zero if v.same_as(variable) else v))
+    body = mapped(body, (tirx.Add, sum_of))
+    return mapped(body, (tirx.Var, lambda v: zero if v.same_as(variable) else v))
 
 
 __all__: Sequence[str] = ["Clamped", "clamped", "to_loops"]
