@@ -10,8 +10,8 @@ import sys
 from typing import List, Optional
 
 from device_agent.contract.quiet import silence
-from device_agent.home import Home, default_root
-from device_agent.wire import AgentError
+from device_agent.store.agent_folder import Home, default_root
+from device_agent.wire.frames import AgentError
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -78,19 +78,19 @@ def _run(options: argparse.Namespace) -> int:
         return _record_sensors(options)
     if options.command == "keys":
         return _keys(options, home)
-    from device_agent import service
+    from device_agent.serve import control
 
     if options.command == "ticket":
-        print(json.dumps(service.ticket(home, options.python)))
+        print(json.dumps(control.ticket(home, options.python)))
     elif options.command == "start":
-        record = service.start(home, options.python)
+        record = control.start(home, options.python)
         print("running, process %d" % record["pid"])
     elif options.command == "stop":
-        print("stopped" if service.stop(home) else "not running")
+        print("stopped" if control.stop(home) else "not running")
     elif options.command == "unit":
         print(_unit(options, home), end="")
     else:
-        print("\n".join(service.status_lines(home)))
+        print("\n".join(control.status_lines(home)))
     return 0
 
 
@@ -114,7 +114,7 @@ def _keys(options: argparse.Namespace, home: Home) -> int:
     """Reads or changes the list of trusted keys, which needs no running agent."""
     from device_agent.contract.manifest import ContractError
     from device_agent.contract.trust import TrustStore
-    from device_agent.trust import trust_file
+    from device_agent.store.opened_bundle import trust_file
 
     wanted = {"list": 0, "trust": 2, "revoke": 1}[options.action]
     if len(options.words) != wanted:
@@ -136,8 +136,8 @@ def _keys(options: argparse.Namespace, home: Home) -> int:
 
 
 def _unit(options: argparse.Namespace, home: Home) -> str:
-    from device_agent.nvpmodel import NvpModel
-    from device_agent.unit import Unit
+    from device_agent.board.nvpmodel import NvpModel
+    from device_agent.serve.systemd_unit import Unit
 
     return Unit(
         home=home.root,
@@ -150,8 +150,8 @@ def _unit(options: argparse.Namespace, home: Home) -> str:
 
 
 def _serve(options: argparse.Namespace, home: Home) -> int:
-    from device_agent.daemon import Daemon, Settings
-    from device_agent.tickets import SharedToken
+    from device_agent.serve.daemon import Daemon, Settings
+    from device_agent.serve.tickets import SharedToken
 
     token = None
     if options.token_file:

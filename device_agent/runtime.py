@@ -20,11 +20,11 @@ import threading
 import warnings
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from device_agent import ffi
 from device_agent.contract.manifest import PARAMETERS
-from device_agent.signature import LengthRange, Signature, TensorInfo
-from device_agent.trust import BundleError, OpenedBundle, open_bundle
-from device_agent.wire import TensorData, tensor_bytes
+from device_agent.execute import ffi
+from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
+from device_agent.store.opened_bundle import BundleError, OpenedBundle, open_bundle
+from device_agent.wire.frames import TensorData, tensor_bytes
 
 __all__ = ["BundleError", "Model", "VirtualMachine", "load", "tensors_of"]
 _FORMATS = {
@@ -194,7 +194,7 @@ class Model:
         if self.backend == "tvm":
             self._load_tvm(model_file, manifest.fields, count)
         else:
-            from device_agent.engines import create
+            from device_agent.execute.engines import create
 
             self._engine = create(self.backend)
             self._engine.load(model_file, count)

@@ -38,7 +38,7 @@ def bundle_folder(name: str) -> str:
     """A bundle's own folder, or that of the active version of an installed model."""
     if Path(name).is_dir():
         return name
-    from device_agent.store import BundleStore
+    from device_agent.store.bundles import BundleStore
 
     return BundleStore(str(HOME / "device")).active_path(name)
 

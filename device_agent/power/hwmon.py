@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from device_agent.power import sysfs
+from device_agent.board import sysfs
+from device_agent.board.sysfs import Attribute
 from device_agent.power.rails import total_of
-from device_agent.power.sysfs import Attribute
 
 # ina3221 and ina238 have files of their own. In all of these, voltage 1 and current 1 are of one rail.
 CHIPS = (

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
-from device_agent.power import sysfs
+from device_agent.board import sysfs
+from device_agent.board.sysfs import Attribute
 from device_agent.power.rails import total_of
-from device_agent.power.sysfs import Attribute
 
 # The chip has no label of its own; the developer guide calls what it measures VIN.
 _UNLABELLED = "VIN"

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from device_agent.power import sysfs
+from device_agent.board import sysfs
+from device_agent.board.sysfs import Attribute
 from device_agent.power.rails import Total, total_of
-from device_agent.power.sysfs import Attribute
 
 _DRIVERS = "sys/bus/i2c/drivers"
 _CHANNELS = (1, 2, 3)

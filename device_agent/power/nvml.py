@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, Optional
 
-from device_agent.power import sysfs
+from device_agent.board import sysfs
 
 _LIBRARY = "libnvidia-ml.so.1"
 _NAME_BYTES = 96

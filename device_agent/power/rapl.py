@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional
 
-from device_agent.power import sysfs
-from device_agent.power.sysfs import Attribute
+from device_agent.board import sysfs
+from device_agent.board.sysfs import Attribute
 
 _CLASS = "sys/class/powercap"
 

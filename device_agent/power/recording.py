@@ -15,8 +15,8 @@ import tarfile
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
-from device_agent.commands import CommandError, Commands
-from device_agent.power import sysfs
+from device_agent.board import sysfs
+from device_agent.board.commands import CommandError, Commands
 
 SCHEMA = "edgetlm.sensors/1"
 _ABOUT = "recording.json"

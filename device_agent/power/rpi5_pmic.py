@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from device_agent.commands import CommandError, Commands
-from device_agent.mailbox import Mailbox
+from device_agent.board.commands import CommandError, Commands
+from device_agent.board.pi_firmware import Mailbox
 
 # Power at the wall from the sum of the rails: a linear fit to a USB-C meter on one board, 50 samples of 1 s
 # at each point (github.com/jfikar/RPi5-power).

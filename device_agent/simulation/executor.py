@@ -14,14 +14,16 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from device_agent import engines, executor, kernels, measure, power, sampling
-from device_agent.energy import Readings
-from device_agent.machine import Machine
-from device_agent.measure import Meter
-from device_agent.power import meter as power_meter
+from device_agent import power
+from device_agent.board.machine import Machine
+from device_agent.execute import engines, executor, kernels
+from device_agent.measure import measurement, sampling
+from device_agent.measure import meter as power_meter
+from device_agent.measure.energy import Readings
+from device_agent.measure.measurement import Meter
 from device_agent.simulation.scenario import load
 from device_agent.simulation.world import World
-from device_agent.wire import AgentError, TensorData, error_reply
+from device_agent.wire.frames import AgentError, TensorData, error_reply
 
 _SAMPLES = 5
 
@@ -164,7 +166,7 @@ class SimulatedExecutor(executor.Executor):
         threads = int(specification["threads"])
         self._world = World(load(scenario), root, shared, threads)
         # What measures takes its time from the simulation; nothing else of the process does.
-        for module in (measure, sampling, power_meter, kernels):
+        for module in (measurement, sampling, power_meter, kernels):
             setattr(module, "time", self._world)  # noqa: B010
         setattr(sampling, "Sampler", _sampler_of(self._world))  # noqa: B010
         setattr(kernels, "KernelMeter", _meter_of(self._world))  # noqa: B010

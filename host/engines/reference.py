@@ -60,7 +60,7 @@ def run_reference(
         command = [
             sys.executable,
             "-m",
-            "device_agent.engines",
+            "device_agent.execute.engines",
             engine,
             str(path),
             str(len(inputs)),

@@ -22,7 +22,7 @@ from host.transport.wire import Connection
 
 # Executors are the simulation's; the daemon and whatever else it starts is this machine's own.
 _PYTHON = """#!/bin/sh
-if [ "$2" = device_agent.executor ]; then
+if [ "$2" = device_agent.execute.executor ]; then
     exec {python} -m device_agent.simulation.executor {scenario}
 fi
 exec {python} "$@"

@@ -59,7 +59,7 @@ def machine_of(fields: Fields, board: str) -> MachineDescription:
 
 
 def state_of(fields: Fields) -> dict[str, Any]:
-    """A device's state; see `device_agent.machine.Machine.state`.
+    """A device's state; see `device_agent.board.machine.Machine.state`.
 
     Raises:
         DeviceError: a field is wrong.

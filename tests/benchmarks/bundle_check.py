@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from device_agent.trust import open_bundle
+from device_agent.store.opened_bundle import open_bundle
 from host.payload.native import native_executor
 from tests.integration.native.process import Executor
 from tests.signing import seal, trust

@@ -22,7 +22,7 @@ import onnxruntime
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 
-from device_agent.machine import Machine
+from device_agent.board.machine import Machine
 from host.build import build_kernel_library, target_for
 from host.gensor import Gensor
 from host.importers import load_here as load

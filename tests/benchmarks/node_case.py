@@ -19,7 +19,7 @@ import tvm
 from onnx.backend.test.case.test_case import TestCase
 from tvm import relax
 
-from device_agent.machine import Machine
+from device_agent.board.machine import Machine
 from host.deployment.clock import StageClock
 from host.deployment.compile import build, lower_model, propose
 from host.deployment.options import Silence

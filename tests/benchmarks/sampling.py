@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from device_agent.power.client import MeterProcess
+from device_agent.measure.meter_client import MeterProcess
 from tests.unit.device_agent.power import trees
 
 # Share of one core that sampling may take.
@@ -77,7 +77,7 @@ def cost(make: Callable[[Path], object], seconds: float) -> dict[str, Any]:
         root = Path(folder)
         make(root)
         _zones(root)
-        command = [sys.executable, "-m", "device_agent.power.meter", "--system-root", folder]
+        command = [sys.executable, "-m", "device_agent.measure.meter", "--system-root", folder]
         meter = MeterProcess([*command, "--board", str(root / "board.json")])
         try:
             probe = meter.probe()

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from device_agent import executor, wire
 from device_agent.contract import strict_json
 from device_agent.contract.tensors import tensor_sizes
-from device_agent.measure import plan_of
+from device_agent.execute import executor
+from device_agent.measure.measurement import plan_of
+from device_agent.wire import frames
 from host.errors import EdgeError
 from host.transport import replies
 from host.transport.wire import Connection, DisconnectedError, unpack
@@ -108,25 +109,25 @@ def _framed(rng: Random, header: bytes) -> bytes:
     return struct.pack(">I", length & 0xFFFFFFFF) + header
 
 
-def _header_in(data: bytes) -> wire.Header:
+def _header_in(data: bytes) -> frames.Header:
     framed = struct.pack(">I", len(data)) + data
-    return wire.receive_header(Received(framed))  # type: ignore[arg-type]
+    return frames.receive_header(Received(framed))  # type: ignore[arg-type]
 
 
 def _read_frame(data: bytes) -> None:
-    header = wire.receive_header(Received(data))  # type: ignore[arg-type]
-    wire.blob_bytes(header, executor._blob_limit(header))
-    wire.fields_of(header).seconds("time_limit_s", 0.0)
-    wire.fields_of(header).name("command")
+    header = frames.receive_header(Received(data))  # type: ignore[arg-type]
+    frames.blob_bytes(header, executor._blob_limit(header))
+    frames.fields_of(header).seconds("time_limit_s", 0.0)
+    frames.fields_of(header).name("command")
 
 
 def _read_hello(data: bytes) -> None:
-    wire.check_hello(data, lambda secret: None)
+    frames.check_hello(data, lambda secret: None)
 
 
 def _read_tensors(data: bytes) -> None:
     header = _header_in(data)
-    tensor_sizes(wire.fields_of(header), wire.blob_bytes(header, 1 << 63))
+    tensor_sizes(frames.fields_of(header), frames.blob_bytes(header, 1 << 63))
 
 
 def _read_plan(data: bytes) -> None:
@@ -149,9 +150,9 @@ _READ: dict[str, Callable[[bytes], None]] = {
 def _python(kind: str, data: bytes) -> Verdict:
     try:
         _READ[kind](data)
-    except wire.AgentError as error:
+    except frames.AgentError as error:
         return Verdict(False, f"{error.kind}: {error}")
-    except wire.ClosedError as error:
+    except frames.ClosedError as error:
         return Verdict(False, f"closed: {error}")
     except ValueError as error:
         if kind != "json":

@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from device_agent import wire
 from device_agent.contract.strict_json import parse
+from device_agent.wire import frames
 from host.errors import DeviceError
 from host.transport.wire import Connection, DisconnectedError
 from tests.fuzz.case import Case, Outcome, Tree, canaries, complaint
@@ -110,8 +110,8 @@ class Live:
         said = case.main
         if any(f'"{word}"'.encode() in said for word in _MEANT):
             return Outcome("left out")
-        hello = {"command": "hello", "schema": wire.SCHEMA, "secret": self._secrets[peer]}
-        answered = _talk(self._ports[peer], (wire.frame(hello) if kind == "client" else b"") + said)
+        hello = {"command": "hello", "schema": frames.SCHEMA, "secret": self._secrets[peer]}
+        answered = _talk(self._ports[peer], (frames.frame(hello) if kind == "client" else b"") + said)
         wrong = _answers(answered)
         self._turn += 1
         if not wrong and (self._turn % _HONEST == 0 or not case.name.rpartition("-")[2].isdigit()):

@@ -13,8 +13,8 @@ from typing import Any
 from device_agent.contract.manifest import MANIFEST, SIGNATURE, check_manifest
 from device_agent.contract.signing import check_signature, parse_signature
 from device_agent.contract.trust import TrustStore
-from device_agent.trust import BundleError as DeviceBundleError
-from device_agent.trust import open_bundle
+from device_agent.store.opened_bundle import BundleError as DeviceBundleError
+from device_agent.store.opened_bundle import open_bundle
 from host import bundle as host_bundle
 from host.errors import EdgeError
 from tests.fuzz.case import Case, Outcome, Tree, complaint

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from device_agent.engines import litert_engine, onnxruntime_engine, torch_engine
-from device_agent.engines.__main__ import main
+from device_agent.execute.engines import litert_engine, onnxruntime_engine, torch_engine
+from device_agent.execute.engines.__main__ import main
 from host.engines import reference
 from host.errors import EngineError
 from host.importers.dispatch import load_here

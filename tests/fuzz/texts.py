@@ -15,9 +15,9 @@ from typing import Any
 
 from device_agent.contract.manifest import ContractError
 from device_agent.contract.trust import FILE, TrustStore
-from device_agent.process import ExecutorProcess, Terms
-from device_agent.tickets import SharedToken, TicketBox
-from device_agent.wire import AgentError
+from device_agent.serve.executor_process import ExecutorProcess, Terms
+from device_agent.serve.tickets import SharedToken, TicketBox
+from device_agent.wire.frames import AgentError
 from host.devices.registry import Registry
 from host.errors import EdgeError
 from targets import files as board_files

@@ -134,7 +134,7 @@ model = device_agent.runtime.load(sys.argv[1])
 image = memoryview(open(sys.argv[2], "rb").read()).cast("f", (1, 3, 16, 16))
 scores = model.run({"image": image})["scores"]
 absent = [name for name in ("numpy", "torch", "tvm", "onnx") if importlib.util.find_spec(name) is None]
-import device_agent.ffi as ffi
+import device_agent.execute.ffi as ffi
 flat = memoryview(ffi.to_bytes(scores, 40)).cast("B").cast("f").tolist()
 print(json.dumps({"absent": absent, "scores": flat}))
 """

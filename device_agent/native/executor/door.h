@@ -1,5 +1,5 @@
 // The door of the listener: nobody is served before a whole first request has come and let them in. It does the
-// same as device_agent/door.py.
+// same as device_agent/wire/listener.py.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Times of single kernels: the RPC function "edgetlm.measure" of device_agent/kernels.py.
+// Times of single kernels: the RPC function "edgetlm.measure" of device_agent/execute/kernels.py.
 #pragma once
 
 #include <tvm/ffi/extra/module.h>

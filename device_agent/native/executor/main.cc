@@ -1,5 +1,5 @@
 // The process of one session, for boards without a Python that TVM's wheels fit. It does the same as
-// device_agent/executor.py: the same specification on stdin, the same lines on stdout, the same protocols.
+// device_agent/execute/executor.py: the same specification on stdin, the same lines on stdout, the same protocols.
 #include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>

@@ -1,5 +1,5 @@
-// Times, energy and the device's state of one measurement. The plan is that of device_agent/measure.py; what
-// concerns sensors, throttling and cooling is decided by the meter process, device_agent/power/meter.py.
+// Times, energy and the device's state of one measurement. The plan is that of device_agent/measure/measurement.py; what
+// concerns sensors, throttling and cooling is decided by the meter process, device_agent/measure/meter.py.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace edgetlm {
 
-// How long and how often to run; see device_agent.measure.Plan.
+// How long and how often to run; see device_agent.measure.measurement.Plan.
 struct Plan {
   double warmup_s = 0.5;
   int64_t warmup_runs = 3;
@@ -54,7 +54,7 @@ class Meter {
 
   // Takes windows until one did not throttle, or as the terms say.
   //
-  // `terms` are the meter's (device_agent.power.meter.Terms), and `take` is told how long a window has to be at
+  // `terms` are the meter's (device_agent.measure.meter.Terms), and `take` is told how long a window has to be at
   // least. The times of all windows that count are `times_s` of the result, beside what the meter says of them.
   JsonObject windows(const JsonObject& terms, const std::function<Window(double)>& take);
 

@@ -46,7 +46,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return replace(real(description, restrict), gpu=ORIN_NANO)
 
     monkeypatch.setattr(targets.x86_64, "resolve", resolve)
-    monkeypatch.setattr("device_agent.jetson.software", lambda root: {"cuda": "12.6"})
+    monkeypatch.setattr("device_agent.board.jetson.software", lambda root: {"cuda": "12.6"})
     monkeypatch.setattr("host.transport.device.Device.describe", _with_cuda())
     yield
 

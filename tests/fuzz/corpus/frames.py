@@ -7,8 +7,8 @@ import json
 import struct
 from typing import Any
 
-from device_agent import wire
 from device_agent.contract.limits import LIMITS
+from device_agent.wire import frames
 from tests.fuzz.case import Case
 from tests.fuzz.mutate import TOKENS
 
@@ -34,7 +34,7 @@ _ENERGY = {
     "n_samples": 100,
     "trace": [[0.0, 5.5, 45.0], [0.1, 5.6, None]],
 }
-_HELLO = {"command": "hello", "schema": wire.SCHEMA, "secret": "s", "client": "a@b", "identity": "0f"}
+_HELLO = {"command": "hello", "schema": frames.SCHEMA, "secret": "s", "client": "a@b", "identity": "0f"}
 _PLAN = {"warmup_s": 0.5, "min_repeats": 20, "max_time_s": 60.0, "energy": False, "trials": 3, "start_c": 0.0}
 
 # By kind of the case.

@@ -123,9 +123,9 @@ def test_content_is_sent_once(device, bundle, tmp_path, monkeypatch):
 
 KILLED_DAEMON = """
 import json, os, signal, sys
-from device_agent.daemon import Daemon, Settings
-from device_agent.store import BundleStore
-from device_agent.tickets import SharedToken
+from device_agent.serve.daemon import Daemon, Settings
+from device_agent.store.bundles import BundleStore
+from device_agent.serve.tickets import SharedToken
 steps = 0
 def checkpoint(name):
     global steps

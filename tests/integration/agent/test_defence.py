@@ -72,7 +72,7 @@ def test_secrets_are_in_no_command_line_and_no_environment(service):
 STRANGER_IMPORTS = """
 import json, socket, struct
 from device_agent import service
-from device_agent.home import Home
+from device_agent.store.agent_folder import Home
 """
 
 

@@ -291,7 +291,7 @@ def test_an_agent_whose_listener_fails_ends_with_a_message(tmp_path):
 def test_an_error_of_ours_in_one_request_ends_nothing(tmp_path):
     program = (
         "import sys\n"
-        "from device_agent.machine import Machine\n"
+        "from device_agent.board.machine import Machine\n"
         "from device_agent.__main__ import main\n"
         "def fail(self): raise AssertionError('a mistake\\x1b')\n"
         "Machine.state = fail\n"

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from device_agent import wire
+from device_agent.wire import frames
 from tests.signing import trust
 
 KEY = "k" * 32
@@ -92,7 +92,7 @@ class Executor:
         """Send one request and return the reply's header and tensors."""
         if self._connection is None:
             self._connection = socket.create_connection(("127.0.0.1", self.port))
-            assert self._exchange({"command": "hello", "schema": wire.SCHEMA, "secret": KEY})[0]["ok"]
+            assert self._exchange({"command": "hello", "schema": frames.SCHEMA, "secret": KEY})[0]["ok"]
         header = {"command": command, **fields}
         if arrays is not None:
             header["tensors"] = [{"shape": list(a.shape), "dtype": str(a.dtype)} for a in arrays]
@@ -102,10 +102,10 @@ class Executor:
         self, header: dict[str, Any], blobs: Sequence[bytes] = ()
     ) -> tuple[dict[str, Any], list[np.ndarray]]:
         assert self._connection is not None
-        wire.send(self._connection, header, blobs)
-        reply = wire.receive_header(self._connection)
-        blob = wire.receive_exact(self._connection, int(reply["blob_bytes"]))
-        parts = wire.split_tensors(reply.get("tensors", []), blob)
+        frames.send(self._connection, header, blobs)
+        reply = frames.receive_header(self._connection)
+        blob = frames.receive_exact(self._connection, int(reply["blob_bytes"]))
+        parts = frames.split_tensors(reply.get("tensors", []), blob)
         return reply, [np.frombuffer(p.data, p.dtype).reshape(p.shape) for p in parts]
 
     def wait(self, seconds: float = 30.0) -> int:

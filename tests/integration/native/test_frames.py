@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from device_agent import executor, wire
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.tensors import tensor_sizes
-from device_agent.measure import Plan, plan_of
+from device_agent.execute import executor
+from device_agent.measure.measurement import Plan, plan_of
+from device_agent.wire import frames
 from tests.integration.agent.test_hostile import FIRST
 from tests.integration.native.mutations import mutated
 from tests.integration.native.process import KEY, Executor, read_with
@@ -44,24 +45,24 @@ def framed(header: object) -> bytes:
     return struct.pack(">I", len(text)) + text
 
 
-def header_in(data: bytes) -> wire.Header:
-    return wire.receive_header(Received(framed(data)))  # type: ignore[arg-type]
+def header_in(data: bytes) -> frames.Header:
+    return frames.receive_header(Received(framed(data)))  # type: ignore[arg-type]
 
 
 def read_frame(data: bytes) -> None:
-    header = wire.receive_header(Received(data))  # type: ignore[arg-type]
-    wire.blob_bytes(header, executor._blob_limit(header))
-    wire.fields_of(header).seconds("time_limit_s", 0.0)
-    wire.fields_of(header).name("command")
+    header = frames.receive_header(Received(data))  # type: ignore[arg-type]
+    frames.blob_bytes(header, executor._blob_limit(header))
+    frames.fields_of(header).seconds("time_limit_s", 0.0)
+    frames.fields_of(header).name("command")
 
 
 def read_hello(data: bytes) -> None:
-    wire.check_hello(data, lambda secret: None)
+    frames.check_hello(data, lambda secret: None)
 
 
 def read_tensors(data: bytes) -> None:
     header = header_in(data)
-    tensor_sizes(wire.fields_of(header), wire.blob_bytes(header, 1 << 63))
+    tensor_sizes(frames.fields_of(header), frames.blob_bytes(header, 1 << 63))
 
 
 def read_plan(data: bytes) -> None:
@@ -72,14 +73,14 @@ def said(read: Reader, data: bytes) -> str:
     """What Python's reader decides, in the native one's words but for the reason."""
     try:
         read(data)
-    except wire.AgentError as error:
+    except frames.AgentError as error:
         return f"refused {error.kind}"
-    except wire.ClosedError:
+    except frames.ClosedError:
         return "refused closed"
     return "ok"
 
 
-def frames() -> Iterator[bytes]:
+def every_frame() -> Iterator[bytes]:
     for command in ("run", "inputs", "load", "measure", "", 5, None, "x" * 100, "x" * 101, "é" * 100):
         for size in (0, 1, 1 << 20, LARGE, LARGE + 1, 1 << 50, -1, 1.0, True, "0", None):
             yield framed({"command": command, "blob_bytes": size})
@@ -100,7 +101,7 @@ def frames() -> Iterator[bytes]:
 
 
 def hellos() -> Iterator[bytes]:
-    good = {"command": "hello", "schema": wire.SCHEMA, "secret": "s"}
+    good = {"command": "hello", "schema": frames.SCHEMA, "secret": "s"}
     for name in ("command", "schema", "secret", "client", "identity", "blob_bytes", "other"):
         for value in ODD:
             yield framed({**good, name: value})
@@ -178,7 +179,7 @@ def plans() -> Iterator[bytes]:
 
 
 KINDS: dict[str, tuple[Reader, Callable[[], Iterator[bytes]]]] = {
-    "frame": (read_frame, frames),
+    "frame": (read_frame, every_frame),
     "hello": (read_hello, hellos),
     "tensors": (read_tensors, tensors),
     "plan": (read_plan, plans),
@@ -208,7 +209,7 @@ def test_what_is_no_request_is_answered_and_the_next_client_is_served(
     executable: Path, tmp_path: Path
 ) -> None:
     with Executor([str(executable)], tmp_path / "session") as running:
-        hello = framed({"command": "hello", "schema": wire.SCHEMA, "secret": KEY})
+        hello = framed({"command": "hello", "schema": frames.SCHEMA, "secret": KEY})
         for text in FIRST:
             with socket.create_connection(("127.0.0.1", running.port), timeout=30) as stranger:
                 stranger.sendall(framed(text))
@@ -234,7 +235,7 @@ def _errors(connection: socket.socket) -> list[str | None]:
     kinds: list[str | None] = []
     while True:
         try:
-            reply = wire.receive_header(connection)
-        except (wire.ClosedError, ConnectionResetError):
+            reply = frames.receive_header(connection)
+        except (frames.ClosedError, ConnectionResetError):
             return kinds
         kinds.append(None if reply["ok"] else reply["error"]["kind"])

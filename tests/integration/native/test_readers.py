@@ -21,7 +21,7 @@ from device_agent.contract.manifest import check_manifest
 from device_agent.contract.signing import SCHEMA, check_signature, parse_signature, signed_message
 from device_agent.contract.text import printable
 from device_agent.contract.trust import TrustStore
-from device_agent.trust import BundleError, open_bundle
+from device_agent.store.opened_bundle import BundleError, open_bundle
 from host.keys import host_key
 from tests.integration.native.known_answers import (
     DIGESTS,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent import wire
-from device_agent.executor import Commands, answer
-from device_agent.machine import Machine
-from device_agent.measure import Meter
-from device_agent.power.meter import PowerMeter
+from device_agent.board.machine import Machine
+from device_agent.execute.executor import Commands, answer
+from device_agent.measure.measurement import Meter
+from device_agent.measure.meter import PowerMeter
 from device_agent.power.none import NoSensor
-from device_agent.tickets import SharedToken
-from device_agent.wire import AgentError, TensorData
+from device_agent.serve.tickets import SharedToken
+from device_agent.wire import frames
+from device_agent.wire.frames import AgentError, TensorData
 
 
 class Doubler:
@@ -110,13 +110,13 @@ def test_a_failing_model_does_not_end_the_session(commands, engine, tmp_path, er
 
 
 def test_hello_needs_version_and_secret():
-    good = {"command": "hello", "schema": wire.SCHEMA, "secret": "s"}
-    assert wire.check_hello(wire.frame(good), SharedToken("s").admit)["secret"] == "s"
+    good = {"command": "hello", "schema": frames.SCHEMA, "secret": "s"}
+    assert frames.check_hello(frames.frame(good), SharedToken("s").admit)["secret"] == "s"
     for change, kind in (
         ({"secret": "x"}, "denied"),
         ({"schema": "edgetlm/0"}, "bad_request"),
         ({"command": "run"}, "bad_request"),
     ):
         with pytest.raises(AgentError) as caught:
-            wire.check_hello(wire.frame({**good, **change}), SharedToken("s").admit)
+            frames.check_hello(frames.frame({**good, **change}), SharedToken("s").admit)
         assert caught.value.kind == kind

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device_agent import door, wire
-from device_agent.door import Door, refuse
+from device_agent.wire import frames
+from device_agent.wire import listener as listener_module
+from device_agent.wire.listener import Door, refuse
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def listener(admitted):
         admitted.put((connection, data))
 
     kept = []
-    listener = Door(wire.hello_missing, admit)
+    listener = Door(frames.hello_missing, admit)
     listener.open()
     yield listener
     listener.close()
@@ -76,8 +77,8 @@ def test_a_request_may_come_in_pieces(listener, admitted):
 
 
 def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted, monkeypatch):
-    monkeypatch.setattr(door, "HANDSHAKE_S", 0.5)
-    listener = Door(wire.hello_missing, lambda *_: admitted.put(None))
+    monkeypatch.setattr(listener_module, "HANDSHAKE_S", 0.5)
+    listener = Door(frames.hello_missing, lambda *_: admitted.put(None))
     listener.open()
     with knock(listener) as silent, knock(listener) as slow:
         stop = threading.Event()
@@ -99,7 +100,7 @@ def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted
 
 
 def test_the_longest_silent_make_room(listener, admitted):
-    crowd = [knock(listener, b"\0") for _ in range(door.ROOM + 3)]
+    crowd = [knock(listener, b"\0") for _ in range(listener_module.ROOM + 3)]
     for early in crowd[:3]:
         assert early.recv(1) == b""
     with knock(listener, frame(b"late")):
@@ -127,7 +128,7 @@ def test_an_error_of_ours_at_the_door_drops_one_connection_and_is_noted(admitted
         admitted.put(data)
         connection.close()
 
-    listener = Door(wire.hello_missing, admit, note=notes.append)
+    listener = Door(frames.hello_missing, admit, note=notes.append)
     listener.open()
     with knock(listener, frame(b"odd")) as odd, knock(listener, frame(b"hello")):
         assert odd.recv(1) == b""
@@ -143,7 +144,7 @@ def test_a_door_that_cannot_go_on_says_so(monkeypatch):
         raise SystemError("no\nmore")
 
     monkeypatch.setattr(Door, "_hear", fail)
-    listener = Door(wire.hello_missing, lambda *_: None, deaf=reasons.put)
+    listener = Door(frames.hello_missing, lambda *_: None, deaf=reasons.put)
     listener.open()
     with knock(listener, b"x"):
         assert reasons.get(timeout=20) == r"the listener failed: SystemError('no\nmore')"
@@ -153,7 +154,7 @@ def test_a_door_that_cannot_go_on_says_so(monkeypatch):
 def test_a_door_that_nobody_looks_after_ends_the_process():
     program = (
         "import time\n"
-        "from device_agent.door import Door\n"
+        "from device_agent.wire.listener import Door\n"
         "def fail(data): raise SystemError('no more')\n"
         "listener = Door(fail, lambda *_: None)\n"
         "listener.open()\n"
@@ -184,11 +185,11 @@ def test_no_first_request_is_more_than_a_refusal(data):
 
     def admit(secret):
         if secret != "s":
-            raise wire.AgentError("denied", "wrong secret")
+            raise frames.AgentError("denied", "wrong secret")
 
-    whole = data[: max(0, len(data) + min(0, wire.hello_missing(data)))]
-    if wire.hello_missing(whole) == 0 and len(whole) >= 4:
-        with pytest.raises(wire.AgentError):
-            wire.check_hello(whole, admit)
-    good = frame(json.dumps({"command": "hello", "schema": wire.SCHEMA, "secret": "s"}).encode())
-    assert wire.check_hello(good, admit)["secret"] == "s"
+    whole = data[: max(0, len(data) + min(0, frames.hello_missing(data)))]
+    if frames.hello_missing(whole) == 0 and len(whole) >= 4:
+        with pytest.raises(frames.AgentError):
+            frames.check_hello(whole, admit)
+    good = frame(json.dumps({"command": "hello", "schema": frames.SCHEMA, "secret": "s"}).encode())
+    assert frames.check_hello(good, admit)["secret"] == "s"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from device_agent import files
-from device_agent.files import Uploads
-from device_agent.wire import AgentError, ClosedError
+from device_agent.store import uploads as uploads_module
+from device_agent.store.uploads import Uploads
+from device_agent.wire.frames import AgentError, ClosedError
 
 
 def digest_of(data):
@@ -62,7 +62,7 @@ def test_a_truncated_upload_leaves_nothing(tmp_path):
 
 def test_more_than_is_free_is_refused_at_once(tmp_path, monkeypatch):
     uploads = Uploads(str(tmp_path))
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 3})())
+    monkeypatch.setattr(uploads_module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 3})())
     with pytest.raises(AgentError, match="4 bytes are sent, 3 are free") as caught:
         send(uploads, b"data")
     assert caught.value.kind == "device_full"
@@ -92,8 +92,8 @@ def test_a_file_is_copied_where_it_cannot_be_linked(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(files.os, "link", refuse)
-    files.place(str(source), str(target))
+    monkeypatch.setattr(uploads_module.os, "link", refuse)
+    uploads_module.place(str(source), str(target))
     assert target.read_bytes() == b"content"
 
 

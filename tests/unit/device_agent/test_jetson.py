@@ -1,4 +1,4 @@
-"""JetPack by its files; their lines are those of NVIDIA's documentation (see device_agent.jetson)."""
+"""JetPack by its files; their lines are those of NVIDIA's documentation (see device_agent.board.jetson)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from device_agent import jetson
-from device_agent.machine import Machine
+from device_agent.board import jetson
+from device_agent.board.machine import Machine
 
 _LINE = "# R%s (release), REVISION: %s, GCID: 33958178, BOARD: t186ref, EABI: aarch64, DATE: Tue Aug 1\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from device_agent.machine import Machine, software
+from device_agent.board.machine import Machine, software
 from targets import MachineDescription
 
 

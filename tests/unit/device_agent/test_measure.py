@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent import measure
-from device_agent.machine import Machine
-from device_agent.measure import Meter, Plan, plan_of
-from device_agent.power.client import MeterLost
-from device_agent.power.meter import PowerMeter
+from device_agent.board.machine import Machine
+from device_agent.measure import measurement
+from device_agent.measure.measurement import Meter, Plan, plan_of
+from device_agent.measure.meter import PowerMeter
+from device_agent.measure.meter_client import MeterLost
 from device_agent.power.none import NoSensor
-from device_agent.wire import AgentError
+from device_agent.wire.frames import AgentError
 
 
 class Clock:
@@ -18,8 +18,8 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(measure.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(measure.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(measurement.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(measurement.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from device_agent import cpufreq
-from device_agent.keeper import ModeKeeper
-from device_agent.lease import Client, Lease
-from device_agent.modes import PowerModes
-from device_agent.wire import AgentError
+from device_agent.board import cpufreq
+from device_agent.power.modes import PowerModes
+from device_agent.serve.client_modes import ModeKeeper
+from device_agent.serve.reservation import Client, Lease
+from device_agent.wire.frames import AgentError
 from tests.unit.device_agent.mode_trees import STEPS, contents, make_cpufreq, make_nvpmodel
 
 

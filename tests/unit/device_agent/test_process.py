@@ -9,10 +9,10 @@ import time
 import pytest
 
 from device_agent.contract.limits import LIMITS
-from device_agent.lease import Client, Lease
-from device_agent.process import Terms
-from device_agent.sessions import Sessions
-from device_agent.wire import AgentError
+from device_agent.serve.executor_process import Terms
+from device_agent.serve.reservation import Client, Lease
+from device_agent.serve.sessions import Sessions
+from device_agent.wire.frames import AgentError
 
 OWNER = Client(1, "ada@attic")
 # Says where it listens, and what a test wants to be said when there is a file `go`.

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from device_agent import service, tickets
-from device_agent.home import Home, RunFolder, try_lock, write_private
-from device_agent.lease import Client, Lease
-from device_agent.log import Log
-from device_agent.payloads import Payloads
-from device_agent.tickets import TicketBox
-from device_agent.unit import Unit
-from device_agent.wire import AgentError
+from device_agent.serve import control, tickets
+from device_agent.serve.log import Log
+from device_agent.serve.payloads import Payloads
+from device_agent.serve.reservation import Client, Lease
+from device_agent.serve.systemd_unit import Unit
+from device_agent.serve.tickets import TicketBox
+from device_agent.store.agent_folder import Home, RunFolder, try_lock, write_private
+from device_agent.wire.frames import AgentError
 
 ADA, BOB = Client(1, "ada@attic"), Client(2, "bob@bench")
 
@@ -130,7 +130,7 @@ def test_an_agent_runs_as_long_as_its_lock_is_held(tmp_path):
 def test_the_log_begins_anew_and_keeps_the_older_one(tmp_path):
     path = tmp_path / "agent.log"
     program = f"""
-from device_agent.log import Log
+from device_agent.serve.log import Log
 log = Log({str(path)!r}, limit_bytes=1000)
 log.begin()
 for number in range(100):
@@ -173,7 +173,7 @@ def home(tmp_path):
 def test_payloads_say_how_an_engine_is_started(home):
     payloads = Payloads(home, "python3")
     native = f"{home.root}/payloads/aa/edgetlm-executor"
-    module = ["-m", "device_agent.executor"]
+    module = ["-m", "device_agent.execute.executor"]
     assert payloads.command("tvm") == ([native], "")
     assert payloads.command("onnxruntime") == (["python3", *module], f"{home.root}/payloads/bb")
     assert payloads.command("litert") == (["/opt/python", *module], f"{home.root}/payloads/bb")
@@ -194,13 +194,16 @@ def test_engines_without_a_payload_are_named(home):
 
 
 def test_without_payloads_the_agents_interpreter_serves(tmp_path):
-    assert Payloads(None, "python3").command("tvm") == (["python3", "-m", "device_agent.executor"], "")
+    assert Payloads(None, "python3").command("tvm") == (
+        ["python3", "-m", "device_agent.execute.executor"],
+        "",
+    )
     assert Payloads(Home(str(tmp_path)), "python3").command("tvm")[1] == ""
 
 
 def test_the_meter_is_told_of_the_board_if_it_is_known(home):
     payloads = Payloads(home, "python3", "/elsewhere")
-    meter = ["python3", "-m", "device_agent.power.meter", "--system-root", "/elsewhere"]
+    meter = ["python3", "-m", "device_agent.measure.meter", "--system-root", "/elsewhere"]
     assert payloads.meter() == meter
     Path(home.board).write_text("{}")
     assert payloads.meter() == [*meter, "--board", home.board]
@@ -223,20 +226,20 @@ def unit(home: Path, **options) -> str:
 )
 def test_systemd_takes_the_unit_and_finds_little_exposed(tmp_path, options, exposure):
     """What `systemd-analyze security` counts, in tenths; a unit without hardening has 92 to 96."""
-    file = tmp_path / service.UNIT
+    file = tmp_path / control.UNIT
     file.write_text(unit(tmp_path / "with space: and %", **options))
     done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True)
-    assert done.returncode == 0 and service.UNIT not in done.stderr, done.stderr
+    assert done.returncode == 0 and control.UNIT not in done.stderr, done.stderr
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={exposure}"]
     done = subprocess.run([*command, str(file)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
 def test_a_users_unit_is_taken(tmp_path):
-    file = tmp_path / service.UNIT
+    file = tmp_path / control.UNIT
     file.write_text(unit(tmp_path))
     done = subprocess.run(["systemd-analyze", "verify", "--user", str(file)], capture_output=True, text=True)
-    assert service.UNIT not in done.stderr, done.stderr
+    assert control.UNIT not in done.stderr, done.stderr
     assert "WantedBy=default.target" in file.read_text() and "User=" not in file.read_text()
 
 
@@ -294,19 +297,19 @@ def test_an_installed_unit_starts_the_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     units = tmp_path / "config/systemd/user"
     units.mkdir(parents=True)
-    (units / service.UNIT).write_text(unit(Path(home.root)))
+    (units / control.UNIT).write_text(unit(Path(home.root)))
     serve = (
-        f"cd {Path(service.CODE).parent} && exec {sys.executable} -m device_agent serve --home {home.root}"
+        f"cd {Path(control.CODE).parent} && exec {sys.executable} -m device_agent serve --home {home.root}"
     )
     body = f'[ "$2" = start ] || exit 0\nsetsid sh -c "{serve}" >/dev/null 2>&1 </dev/null &'
     asked = fake_systemctl(tmp_path, monkeypatch, body)
-    record = service.start(home, sys.executable)
+    record = control.start(home, sys.executable)
     try:
-        assert asked.read_text() == f"--user start {service.UNIT}\n"
-        assert service.ticket(home, sys.executable)["pid"] == record["pid"]
+        assert asked.read_text() == f"--user start {control.UNIT}\n"
+        assert control.ticket(home, sys.executable)["pid"] == record["pid"]
     finally:
-        assert service.stop(home)
-    assert asked.read_text().splitlines()[-1] == f"--user stop {service.UNIT}"
+        assert control.stop(home)
+    assert asked.read_text().splitlines()[-1] == f"--user stop {control.UNIT}"
 
 
 def test_a_unit_that_does_not_start_says_so(tmp_path, monkeypatch):
@@ -314,16 +317,16 @@ def test_a_unit_that_does_not_start_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     units = tmp_path / "config/systemd/user"
     units.mkdir(parents=True)
-    (units / service.UNIT).write_text(unit(Path(home.root)))
+    (units / control.UNIT).write_text(unit(Path(home.root)))
     fake_systemctl(tmp_path, monkeypatch, "echo 'Failed to connect to bus' >&2; exit 1")
     with pytest.raises(AgentError, match=r"Failed to connect to bus; see: journalctl --user"):
-        service.start(home, sys.executable)
+        control.start(home, sys.executable)
 
 
 def test_the_systems_unit_is_started_by_its_administrator(tmp_path, monkeypatch):
     home = Home(str(tmp_path / "home"))
-    monkeypatch.setattr(service, "SYSTEM_UNITS", str(tmp_path))
-    monkeypatch.setattr(service, "_RESTART_S", 0.1)
-    (tmp_path / service.UNIT).write_text(unit(Path(home.root), system=True))
+    monkeypatch.setattr(control, "SYSTEM_UNITS", str(tmp_path))
+    monkeypatch.setattr(control, "_RESTART_S", 0.1)
+    (tmp_path / control.UNIT).write_text(unit(Path(home.root), system=True))
     with pytest.raises(AgentError, match=r"on the device type: sudo systemctl start"):
-        service.start(home, sys.executable)
+        control.start(home, sys.executable)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.store import BundleStore
-from device_agent.wire import AgentError
+from device_agent.store.bundles import BundleStore
+from device_agent.wire.frames import AgentError
 from host.keys import host_key
 from tests.signing import seal, trust
 
@@ -268,7 +268,7 @@ def test_a_version_that_lost_its_files_gives_way_at_start(store, uploads, tmp_pa
 
 KILLED = """
 import json, os, signal, sys
-from device_agent.store import BundleStore
+from device_agent.store.bundles import BundleStore
 root, uploads, at, action = sys.argv[1:5]
 hashes, version = json.loads(sys.argv[5]), sys.argv[6]
 steps = 0

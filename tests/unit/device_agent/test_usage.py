@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from device_agent import usage
+from device_agent.board import process_usage
 
 # A name that would mislead whoever counts words of /proc/PID/stat.
 BUSY = """
@@ -39,24 +39,30 @@ def busy():
 
 
 def test_psutil_and_the_kernels_files_say_the_same(busy):
-    from_files, from_psutil = usage.from_proc(busy.pid), usage.from_psutil(psutil, busy.pid)
+    from_files, from_psutil = process_usage.from_proc(busy.pid), process_usage.from_psutil(psutil, busy.pid)
     assert from_files == from_psutil
     assert from_files.resident_bytes > 64 << 20 and from_files.cpu_s >= 0.28
 
 
 def test_psutil_is_used_where_it_is_and_not_needed(busy, monkeypatch):
     asked = []
-    monkeypatch.setattr(usage, "from_psutil", lambda module, pid: asked.append(module) or usage.Usage(1, 2.0))
-    assert usage.usage(busy.pid) == usage.Usage(1, 2.0) and asked == [psutil]
+    monkeypatch.setattr(
+        process_usage, "from_psutil", lambda module, pid: asked.append(module) or process_usage.Usage(1, 2.0)
+    )
+    assert process_usage.usage(busy.pid) == process_usage.Usage(1, 2.0) and asked == [psutil]
     monkeypatch.setitem(sys.modules, "psutil", None)
-    usage._psutil.cache_clear()
+    process_usage._psutil.cache_clear()
     try:
-        assert usage.usage(busy.pid).resident_bytes > 64 << 20
+        assert process_usage.usage(busy.pid).resident_bytes > 64 << 20
     finally:
-        usage._psutil.cache_clear()
+        process_usage._psutil.cache_clear()
 
 
 def test_a_process_that_is_gone_uses_nothing():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    assert usage.from_proc(process.pid) == usage.from_psutil(psutil, process.pid) == usage.Usage(0, 0.0)
+    assert (
+        process_usage.from_proc(process.pid)
+        == process_usage.from_psutil(psutil, process.pid)
+        == process_usage.Usage(0, 0.0)
+    )

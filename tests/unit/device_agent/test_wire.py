@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent import wire
 from device_agent.contract.limits import LIMITS
+from device_agent.wire import frames
 from host.errors import (
     BundleError,
     DeviceBusy,
@@ -35,58 +35,62 @@ def pair():
 
 
 def test_both_halves_speak_one_version():
-    assert wire.SCHEMA == host_wire.SCHEMA
+    assert frames.SCHEMA == host_wire.SCHEMA
 
 
 def test_a_frame_comes_through_whole(pair):
     left, right = pair
     blobs = [b"abc", bytearray(b""), memoryview(np.arange(3, dtype="int64"))]
-    threading.Thread(target=wire.send, args=(left, {"command": "x", "n": 1}, blobs)).start()
-    header = wire.receive_header(right)
+    threading.Thread(target=frames.send, args=(left, {"command": "x", "n": 1}, blobs)).start()
+    header = frames.receive_header(right)
     assert header == {"command": "x", "n": 1, "blob_bytes": 27}
-    assert wire.receive_exact(right, 27) == b"abc" + np.arange(3, dtype="int64").tobytes()
+    assert frames.receive_exact(right, 27) == b"abc" + np.arange(3, dtype="int64").tobytes()
 
 
 def test_a_connection_that_ends_early_is_told_apart(pair):
     left, right = pair
     left.sendall(struct.pack(">I", 100) + b"{")
     left.close()
-    with pytest.raises(wire.ClosedError):
-        wire.receive_header(right)
+    with pytest.raises(frames.ClosedError):
+        frames.receive_header(right)
 
 
 @pytest.mark.parametrize("content", [b"not json", b"[1]", b'{"blob_bytes": "x"}'])
 def test_what_is_no_frame_is_refused(pair, content):
     left, right = pair
     left.sendall(struct.pack(">I", len(content)) + content)
-    with pytest.raises(wire.AgentError) as caught:
-        wire.receive_header(right)
+    with pytest.raises(frames.AgentError) as caught:
+        frames.receive_header(right)
     assert caught.value.kind == "bad_request"
 
 
 def test_an_absurd_length_is_refused_before_memory_is_taken(pair):
     left, right = pair
     left.sendall(b"\xff\xff\xff\xff")
-    with pytest.raises(wire.AgentError, match="frame header of 4294967295 bytes"):
-        wire.receive_header(right)
+    with pytest.raises(frames.AgentError, match="frame header of 4294967295 bytes"):
+        frames.receive_header(right)
 
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.integers(0, 4), max_size=3), st.sampled_from(sorted(wire.ITEM_BYTES))),
+        st.tuples(st.lists(st.integers(0, 4), max_size=3), st.sampled_from(sorted(frames.ITEM_BYTES))),
         max_size=4,
     )
 )
 def test_tensors_survive_host_to_agent_and_back(specs):
     generator = np.random.default_rng(0)
     arrays = [
-        generator.integers(0, 2, (*shape, wire.ITEM_BYTES[dtype])).astype("uint8").view(_numpy(dtype))[..., 0]
+        generator.integers(0, 2, (*shape, frames.ITEM_BYTES[dtype]))
+        .astype("uint8")
+        .view(_numpy(dtype))[..., 0]
         for shape, dtype in specs
     ]
     descriptions, blobs = host_wire.pack(arrays)
-    sent = wire.split_tensors(descriptions, b"".join(bytes(blob) for blob in blobs))
+    sent = frames.split_tensors(descriptions, b"".join(bytes(blob) for blob in blobs))
     assert [(t.shape, t.dtype) for t in sent] == [(tuple(s), d) for s, d in specs]
-    returned = host_wire.unpack(wire.describe_tensors(sent), bytearray(b"".join(bytes(t.data) for t in sent)))
+    returned = host_wire.unpack(
+        frames.describe_tensors(sent), bytearray(b"".join(bytes(t.data) for t in sent))
+    )
     for before, after in zip(arrays, returned, strict=True):
         assert before.dtype == after.dtype and before.shape == after.shape
         assert before.tobytes() == after.tobytes()
@@ -98,8 +102,8 @@ def _numpy(name):
 
 def test_a_blob_of_another_length_is_refused_on_both_sides():
     descriptions = [{"shape": [2], "dtype": "float32"}]
-    with pytest.raises(wire.AgentError, match="8 bytes in a blob of 9"):
-        wire.split_tensors(descriptions, bytes(9))
+    with pytest.raises(frames.AgentError, match="8 bytes in a blob of 9"):
+        frames.split_tensors(descriptions, bytes(9))
     with pytest.raises(DeviceError, match="8 bytes in a blob of 9"):
         host_wire.unpack(descriptions, bytearray(9))
 
@@ -127,8 +131,8 @@ def test_a_blob_of_another_length_is_refused_on_both_sides():
     ],
 )
 def test_what_describes_no_tensors_of_a_blob_is_refused_on_both_sides(tensors):
-    with pytest.raises(wire.AgentError) as caught:
-        wire.split_tensors(tensors, bytes(4))
+    with pytest.raises(frames.AgentError) as caught:
+        frames.split_tensors(tensors, bytes(4))
     assert caught.value.kind == "bad_request" and str(caught.value).isprintable()
     with pytest.raises(DeviceError):
         host_wire.unpack(tensors, bytearray(4))
@@ -139,8 +143,8 @@ def test_a_blob_that_may_not_come_is_refused_before_memory_is_taken(pair, announ
     left, right = pair
     text = json.dumps({"command": "run", "blob_bytes": announced}).encode()
     left.sendall(struct.pack(">I", len(text)) + text)
-    with pytest.raises(wire.AgentError) as caught:
-        wire.blob_bytes(wire.receive_header(right), 1 << 20)
+    with pytest.raises(frames.AgentError) as caught:
+        frames.blob_bytes(frames.receive_header(right), 1 << 20)
     assert caught.value.kind == "bad_request"
 
 
@@ -150,8 +154,8 @@ def test_memory_is_taken_as_bytes_come(pair):
     left.sendall(b"x" * 1000)
     left.shutdown(socket.SHUT_WR)
     tracemalloc.start()
-    with pytest.raises(wire.ClosedError, match="after 1000 of 1073741824 bytes"):
-        wire.receive_exact(right, 1 << 30)
+    with pytest.raises(frames.ClosedError, match="after 1000 of 1073741824 bytes"):
+        frames.receive_exact(right, 1 << 30)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 << 20
@@ -160,21 +164,21 @@ def test_memory_is_taken_as_bytes_come(pair):
 def test_a_header_that_is_longer_than_its_limit_is_refused(pair):
     left, right = pair
     left.sendall(struct.pack(">I", LIMITS.wire.request_bytes + 1))
-    with pytest.raises(wire.AgentError, match="is not of protocol"):
-        wire.receive_header(right)
+    with pytest.raises(frames.AgentError, match="is not of protocol"):
+        frames.receive_header(right)
 
 
 def test_an_answer_that_nobody_takes_is_replaced_by_an_error(pair):
     left, right = pair
     header = {"ok": True, "text": "x" * LIMITS.wire.header_bytes}
-    wire.send(left, header, [b"1234"])
-    reply = wire.receive_header(right)
+    frames.send(left, header, [b"1234"])
+    reply = frames.receive_header(right)
     assert not reply["ok"] and "ask for less" in reply["error"]["message"] and reply["blob_bytes"] == 0
 
 
 def test_an_unknown_dtype_is_refused():
-    with pytest.raises(wire.AgentError, match="float8 cannot be sent"):
-        wire.tensor_bytes((2,), "float8")
+    with pytest.raises(frames.AgentError, match="float8 cannot be sent"):
+        frames.tensor_bytes((2,), "float8")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_an_unknown_dtype_is_refused():
     ],
 )
 def test_every_error_of_the_agent_becomes_one_of_the_host(kind, expected):
-    port, thread = _serve_once([{"ok": True}, wire.error_reply(wire.AgentError(kind, "it\n broke"))])
+    port, thread = _serve_once([{"ok": True}, frames.error_reply(frames.AgentError(kind, "it\n broke"))])
     connection = host_wire.Connection(port, "secret", "board")
     with pytest.raises(expected, match=r"^board: it broke$") as caught:
         connection.request({"command": "x"})
@@ -202,7 +206,7 @@ def test_every_error_of_the_agent_becomes_one_of_the_host(kind, expected):
 
 
 def test_a_refused_secret_says_so():
-    port, thread = _serve_once([wire.error_reply(wire.AgentError("denied", "wrong secret"))])
+    port, thread = _serve_once([frames.error_reply(frames.AgentError("denied", "wrong secret"))])
     with pytest.raises(DeviceError, match="wrong secret"):
         host_wire.Connection(port, "x", "board")
     thread.join()
@@ -224,7 +228,7 @@ def _serve_once(replies):
             connection, _ = listener.accept()
         with connection:
             for reply in replies:
-                wire.receive_header(connection)
+                frames.receive_header(connection)
                 text = json.dumps(reply).encode()
                 connection.sendall(struct.pack(">I", len(text)) + text)
 

@@ -135,6 +135,6 @@ def test_the_agents_archive_runs_alone(tmp_path: Path) -> None:
         "-I",
         "-S",
         "-c",
-        "import sys; sys.path.insert(0, '.'); import device_agent.daemon",
+        "import sys; sys.path.insert(0, '.'); import device_agent.serve.daemon",
     ]
     subprocess.run(command, cwd=tmp_path, check=True)

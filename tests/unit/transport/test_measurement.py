@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from device_agent import energy
+from device_agent.measure import energy
 from host.errors import MeasureError
 from host.model import Energy
 from host.transport.replies import energy_of, measurement_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agent import energy
-from device_agent.energy import EnergyError, Idle, Readings, Trial, counter_joules, counter_spans
+from device_agent.measure import energy
+from device_agent.measure.energy import EnergyError, Idle, Readings, Trial, counter_joules, counter_spans
 
 DESCRIPTION = {"source": "fake", "kind": "measured", "rails": ["all"], "boundary": "board"}
 

@@ -13,10 +13,10 @@ import time
 import pytest
 
 from device_agent import power
-from device_agent.machine import Machine
+from device_agent.board.machine import Machine
+from device_agent.measure.meter import PowerMeter
 from device_agent.power import external
 from device_agent.power.external import External
-from device_agent.power.meter import PowerMeter
 
 HEADER = '{"edgetlm_meter": 1, "name": "bench", "boundary": "dc-input", "period_s": 0.02, "accuracy": "1 %"}'
 ADAPTER = f"""

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from device_agent import throttle
-from device_agent.mailbox import Mailbox
+from device_agent.board import throttle
+from device_agent.board.pi_firmware import Mailbox
+from device_agent.board.throttle import Throttle
 from device_agent.power import rpi5_pmic
-from device_agent.throttle import Throttle
 from tests.unit.device_agent.power import trees
 
 

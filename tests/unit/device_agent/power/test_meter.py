@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from device_agent import sampling
-from device_agent.energy import EnergyError
-from device_agent.power.meter import PowerMeter, serve
+from device_agent.measure import sampling
+from device_agent.measure.energy import EnergyError
+from device_agent.measure.meter import PowerMeter, serve
 from device_agent.power.none import NoSensor
 from tests.unit.device_agent.power.windows import PLAN, window
 

@@ -13,16 +13,16 @@ import time
 
 import pytest
 
-from device_agent.machine import Machine
-from device_agent.power import meter as meter_module
-from device_agent.power.client import MeterLost, MeterProcess, meter_for
-from device_agent.power.meter import PowerMeter
+from device_agent.board.machine import Machine
+from device_agent.measure import meter as meter_module
+from device_agent.measure.meter import PowerMeter
+from device_agent.measure.meter_client import MeterLost, MeterProcess, meter_for
 from tests.unit.device_agent.power import trees
 from tests.unit.device_agent.power.windows import PLAN, window
 
 
 def command(root, *more):
-    return [sys.executable, "-m", "device_agent.power.meter", "--system-root", str(root), *more]
+    return [sys.executable, "-m", "device_agent.measure.meter", "--system-root", str(root), *more]
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_an_executor_without_a_command_line_measures_in_process(tmp_path):
 
 
 def test_the_terms_are_fields_of_a_plan():
-    from device_agent.measure import Plan
+    from device_agent.measure.measurement import Plan
 
     assert set(meter_module.Terms._fields) <= set(Plan._fields)
     # A plan says all of them; an executor that forwards none has one window.

@@ -12,7 +12,7 @@ import pytest
 
 from device_agent import power
 from device_agent.__main__ import main
-from device_agent.machine import Machine
+from device_agent.board.machine import Machine
 from device_agent.power import recording
 from tests.unit.device_agent.power import trees
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from device_agent import power
-from device_agent.power import sysfs
+from device_agent.board import sysfs
 from device_agent.power.hwmon import Hwmon
 from device_agent.power.ina3221 import Ina3221, connected
 from targets import declared

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from device_agent.machine import Machine
-from device_agent.throttle import FIRMWARE, Throttle, slowed_now, verdict
+from device_agent.board.machine import Machine
+from device_agent.board.throttle import FIRMWARE, Throttle, slowed_now, verdict
 from tests.unit.device_agent.power import trees
 
 

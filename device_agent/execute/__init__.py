@@ -1,0 +1,1 @@
+"""The process of a session: runs models and kernels with one of the engines."""

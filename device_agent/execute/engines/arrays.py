@@ -1,0 +1,33 @@
+"""NumPy arrays from what travels, and back; for the engines that speak NumPy anyway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from device_agent.wire.frames import ITEM_BYTES, AgentError, TensorData
+
+
+def to_array(tensor: TensorData) -> Any:
+    """A writable array of its own memory.
+
+    Raises:
+        AgentError: NumPy has no such element type.
+    """
+    if tensor.dtype == "bfloat16":
+        raise AgentError("engine", "this engine takes no inputs of type bfloat16")
+    return numpy.frombuffer(bytearray(tensor.data), dtype=tensor.dtype).reshape(tensor.shape)
+
+
+def from_array(array: Any) -> TensorData:
+    """What travels of an array; keeps the shape of scalars.
+
+    Raises:
+        AgentError: its elements are no numbers (text, sequences, maps).
+    """
+    # ascontiguousarray makes one dimension out of none.
+    contiguous = numpy.asarray(array, order="C")
+    if str(contiguous.dtype) not in ITEM_BYTES:
+        raise AgentError("engine", "an output of type %s cannot be sent" % contiguous.dtype)
+    return TensorData(tuple(contiguous.shape), str(contiguous.dtype), contiguous.tobytes())

@@ -1,0 +1,74 @@
+"""ONNX Runtime: .onnx files on the CPU provider, defaults apart from the number of threads."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+from device_agent.contract.quiet import import_quietly
+from device_agent.execute.engines import check_count, fails
+from device_agent.wire.frames import TensorData
+
+_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
+
+
+class OnnxRuntimeEngine:
+    """One inference session."""
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+        self._session: Any = None
+        self._feeds: Dict[str, Any] = {}
+        self._results: List[Any] = []
+        self._as_written = False
+
+    def as_written(self) -> None:
+        """Run what is loaded from now on node by node, without rewriting the graph."""
+        self._as_written = True
+
+    def load(self, path: str, threads: int) -> Dict[str, Any]:
+        """See Engine."""
+        options = self._package.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        if self._as_written:
+            options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            self._session = self._package.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises a dozen classes of its own without a public base
+            raise fails("onnxruntime cannot load", path, error) from error
+        return {
+            "inputs": [self._info(entry) for entry in self._session.get_inputs()],
+            "outputs": [self._info(entry) for entry in self._session.get_outputs()],
+        }
+
+    @staticmethod
+    def _info(entry: Any) -> Dict[str, Any]:
+        dtype = _TYPES.get(entry.type, entry.type.replace("tensor(", "").rstrip(")"))
+        return {"name": entry.name, "shape": list(entry.shape), "dtype": dtype}
+
+    def bind(self, inputs: Sequence[TensorData]) -> None:
+        """See Engine."""
+        from device_agent.execute.engines.arrays import to_array
+
+        names = [entry.name for entry in self._session.get_inputs()]
+        check_count(len(inputs), len(names))
+        self._feeds = {name: to_array(tensor) for name, tensor in zip(names, inputs)}
+
+    def invoke(self) -> None:
+        """See Engine."""
+        try:
+            self._results = self._session.run(None, self._feeds)
+        except Exception as error:  # see load
+            raise fails("onnxruntime cannot run", "the model", error) from error
+
+    def outputs(self) -> List[TensorData]:
+        """See Engine."""
+        from device_agent.execute.engines.arrays import from_array
+
+        return [from_array(result) for result in self._results]
+
+
+def create() -> OnnxRuntimeEngine:
+    """A new engine; ImportError where the package is missing."""
+    return OnnxRuntimeEngine(import_quietly("onnxruntime"))

@@ -1,0 +1,110 @@
+"""TensorRT: .onnx files on the GPU, built on the board with its defaults; JetPack brings the package.
+
+Source: TensorRT Developer Guide, "The Python API" (builder, ONNX parser, `execute_async_v3`), which reads the
+same for 8.5 (JetPack 5.1) and newer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+from device_agent.contract.quiet import import_quietly
+from device_agent.execute.engines import check_count, fails
+from device_agent.execute.engines.cuda_memory import CudaMemory
+from device_agent.wire.frames import AgentError, TensorData, tensor_bytes
+
+# Scratch memory that the builder may try tactics with.
+_WORKSPACE_BYTES = 256 << 20
+
+
+class TensorrtEngine:
+    """One engine and its buffers."""
+
+    def __init__(self, package: Any, memory: CudaMemory) -> None:
+        self._package = package
+        self._memory = memory
+        self._engine: Any = None
+        self._context: Any = None
+        self._addresses: Dict[str, int] = {}
+
+    def load(self, path: str, threads: int) -> Dict[str, Any]:
+        """See Engine; builds the engine, which may take minutes. The CPU's threads do not matter."""
+        trt = self._package
+        logger = trt.Logger(trt.Logger.ERROR)
+        builder = trt.Builder(logger)
+        # The flag is on for good since TensorRT 10, which no longer knows it.
+        explicit = getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", None)
+        network = builder.create_network(0 if explicit is None else 1 << int(explicit))
+        parser = trt.OnnxParser(network, logger)
+        with open(path, "rb") as file:
+            if not parser.parse(file.read()):
+                raise fails("tensorrt cannot read", path, ValueError(_first(parser)))
+        config = builder.create_builder_config()
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
+        plan = builder.build_serialized_network(network, config)
+        if plan is None:
+            raise fails("tensorrt cannot build", path, ValueError("see the agent's log"))
+        self._engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
+        self._context = self._engine.create_execution_context()
+        self._memory.free()
+        self._addresses = {}
+        for info in self._tensors(inputs=True) + self._tensors(inputs=False):
+            address = self._memory.allocate(tensor_bytes(info["shape"], info["dtype"]))
+            self._addresses[info["name"]] = address
+            self._context.set_tensor_address(info["name"], address)
+        return {"inputs": self._tensors(inputs=True), "outputs": self._tensors(inputs=False)}
+
+    def bind(self, inputs: Sequence[TensorData]) -> None:
+        """See Engine."""
+        wanted = self._tensors(inputs=True)
+        check_count(len(inputs), len(wanted))
+        for info, given in zip(wanted, inputs):
+            if tuple(given.shape) != info["shape"] or given.dtype != info["dtype"]:
+                raise AgentError(
+                    "bad_request",
+                    "input %s is %s%s, tensorrt takes %s%s"
+                    % (info["name"], given.dtype, list(given.shape), info["dtype"], list(info["shape"])),
+                )
+            self._memory.write(self._addresses[info["name"]], bytes(given.data))
+
+    def invoke(self) -> None:
+        """See Engine."""
+        if not self._context.execute_async_v3(self._memory.stream):
+            raise AgentError("engine", "tensorrt cannot run the model; see the agent's log")
+        self._memory.synchronise()
+
+    def outputs(self) -> List[TensorData]:
+        """See Engine."""
+        found = []
+        for info in self._tensors(inputs=False):
+            size = tensor_bytes(info["shape"], info["dtype"])
+            data = self._memory.read(self._addresses[info["name"]], size)
+            found.append(TensorData(info["shape"], info["dtype"], data))
+        return found
+
+    def _tensors(self, inputs: bool) -> List[Dict[str, Any]]:
+        import numpy
+
+        trt, engine = self._package, self._engine
+        mode = trt.TensorIOMode.INPUT if inputs else trt.TensorIOMode.OUTPUT
+        names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
+        return [
+            {
+                "name": name,
+                "shape": tuple(int(size) for size in engine.get_tensor_shape(name)),
+                "dtype": str(numpy.dtype(trt.nptype(engine.get_tensor_dtype(name)))),
+            }
+            for name in names
+            if engine.get_tensor_mode(name) == mode
+        ]
+
+
+def _first(parser: Any) -> str:
+    return str(parser.get_error(0)) if parser.num_errors else "no reason given"
+
+
+def create() -> TensorrtEngine:
+    """A new engine; ImportError where the package is missing."""
+    import numpy  # noqa: F401 - the package's types are NumPy's
+
+    return TensorrtEngine(import_quietly("tensorrt"), CudaMemory())

@@ -1,0 +1,160 @@
+"""TVM: bundles of the tvm backend, by the same runtime that an application uses."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, Sequence, Set, Tuple
+
+from device_agent import runtime
+from device_agent.execute import ffi
+from device_agent.execute.engines import check_count, fails
+from device_agent.store.opened_bundle import OpenedBundle
+from device_agent.wire.frames import AgentError, TensorData, tensor_bytes
+
+# Calls of the machine's own that compute nothing that a model's author would recognise.
+_BUILTIN = "vm.builtin."
+
+
+class TvmEngine:
+    """One loaded bundle."""
+
+    def __init__(self) -> None:
+        self._model: Any = None
+        self._result: Any = None
+
+    def load(self, path: str, threads: int) -> Dict[str, Any]:
+        """Refuses: what TVM runs comes in a bundle; see load_bundle."""
+        raise AgentError("bad_request", "%s is not a bundle, and tvm loads nothing else" % path)
+
+    def load_bundle(self, opened: OpenedBundle, threads: int) -> Dict[str, Any]:
+        """Loads a bundle that was checked; returns its signature.
+
+        Raises:
+            AgentError: it is of another backend, or TVM cannot load it.
+        """
+        try:
+            self._model = runtime.Model(opened, threads)
+        except (RuntimeError, OSError) as error:  # tvm_ffi's errors derive from RuntimeError
+            raise fails("tvm cannot load", opened.bundle.directory, error) from error
+        signature = self._model.signature
+        return {
+            "inputs": [info._asdict() for info in signature.inputs],
+            "outputs": [info._asdict() for info in signature.outputs],
+        }
+
+    def bind(self, inputs: Sequence[TensorData]) -> None:
+        """See Engine."""
+        check_count(len(inputs), len(self._model.signature.inputs))
+        try:
+            length = self._model.signature.length_of([(given.shape, given.dtype) for given in inputs])
+        except ValueError as error:
+            raise AgentError("bad_request", str(error)) from error
+        self._model.machine.set_length(length)
+        for tensor, given in zip(self._model.machine.inputs, inputs):
+            ffi.copy_from_buffer(tensor, given.data)
+
+    def invoke(self) -> None:
+        """See Engine."""
+        self._result = self._model.machine.invoke()
+
+    def outputs(self) -> List[TensorData]:
+        """See Engine."""
+        return [_data(tensor) for tensor in runtime.tensors_of(self._result)]
+
+    def profile(self, runs: int) -> List[Dict[str, Any]]:
+        """Time of each kernel in place, with the caches as the model leaves them.
+
+        Args:
+            runs: inferences to average over, after one that is not counted.
+
+        Returns:
+            One entry a kernel: `name`, `calls` in one inference, `seconds` of one inference.
+        """
+        total: Dict[str, List[float]] = {}
+        started = [0.0]
+
+        machine = self._model.machine
+
+        def callback(_function: Any, name: str, before: bool, *_: Any) -> None:
+            machine.synchronise()
+            if before:
+                started[0] = time.perf_counter()
+                return
+            entry = total.setdefault(name, [0.0, 0.0])
+            entry[0] += time.perf_counter() - started[0]
+            entry[1] += 1
+
+        invoke = machine.instrumented(callback)
+        invoke()
+        total.clear()
+        for _ in range(runs):
+            invoke()
+        return [
+            {"name": name, "seconds": seconds / runs, "calls": int(calls / runs)}
+            for name, (seconds, calls) in total.items()
+        ]
+
+    def intermediates(
+        self, start: int, max_bytes: int
+    ) -> Tuple[List[Dict[str, Any]], List[TensorData], bool]:
+        """Outputs of kernels in one inference, in the order of their calls.
+
+        A kernel's outputs are those of its arguments that were allocated and not yet written to; one that
+        has none works in place, on its last tensor.
+
+        Args:
+            start: index of the first call to return.
+            max_bytes: stop after the call with which this is reached.
+
+        Returns:
+            For each call its `index`, `name` and number of `tensors`; the tensors; whether it was the end.
+        """
+        recorder = _Recorder(start, max_bytes)
+        self._model.machine.instrumented(recorder)()
+        return recorder.calls, recorder.tensors, recorder.complete
+
+
+class _Recorder:
+    """Instrument that copies what kernels write."""
+
+    def __init__(self, start: int, max_bytes: int) -> None:
+        self.calls: List[Dict[str, Any]] = []
+        self.tensors: List[TensorData] = []
+        self.complete = True
+        self._start = start
+        self._left = max_bytes
+        self._index = 0
+        # Handles of tensors that no kernel has written to.
+        self._fresh: Set[int] = set()
+
+    def __call__(self, _function: Any, name: str, before: bool, result: Any, *arguments: Any) -> None:
+        if before:
+            return
+        if name.startswith(_BUILTIN):
+            if name == _BUILTIN + "alloc_tensor":
+                self._fresh.add(result.__chandle__())
+            return
+        tensors = [a for a in arguments if hasattr(a, "shape") and hasattr(a, "dtype")]
+        written = [tensor for tensor in tensors if tensor.__chandle__() in self._fresh] or tensors[-1:]
+        self._fresh.difference_update(tensor.__chandle__() for tensor in written)
+        index, self._index = self._index, self._index + 1
+        if index < self._start:
+            return
+        if self._left <= 0:
+            self.complete = False
+            return
+        data = [_data(tensor) for tensor in written]
+        self.calls.append({"index": index, "name": name, "tensors": len(data)})
+        self.tensors.extend(data)
+        self._left -= sum(len(tensor.data) for tensor in data)
+
+
+def _data(tensor: Any) -> TensorData:
+    shape, dtype = tuple(int(d) for d in tensor.shape), str(tensor.dtype)
+    return TensorData(shape, dtype, ffi.to_bytes(tensor, tensor_bytes(shape, dtype)))
+
+
+def create() -> TvmEngine:
+    """A new engine."""
+    ffi.load_runtime()
+    return TvmEngine()

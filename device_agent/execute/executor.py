@@ -1,0 +1,361 @@
+"""The process of one session: it runs models and kernels and may crash without harm to the daemon.
+
+Started by the daemon as `python -m device_agent.execute.executor` with a JSON specification on stdin:
+`engine`, `threads`, `key`, `workdir`, `parent_pid`, `system_root`, `meter` (command line of the process that
+reads power sensors). It answers one JSON line on stdout (`port`, or `error`), and after that tells the daemon
+in short lines when it begins to work (`B channel limit`) and when it ends (`I channel`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from device_agent.board.machine import Machine
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.manifest import MANIFEST
+from device_agent.contract.text import printable
+from device_agent.execute import engines
+from device_agent.measure.measurement import Meter, Plan, plan_of
+from device_agent.measure.meter_client import meter_for
+from device_agent.serve.tickets import SharedToken
+from device_agent.store.opened_bundle import OpenedBundle, open_bundle
+from device_agent.wire import frames
+from device_agent.wire.frames import AgentError, Header, TensorData
+from device_agent.wire.listener import Door, refuse, say, welcome
+
+_PR_SET_PDEATHSIG = 1
+# A client that has just left may not be noticed yet when the next one comes.
+_LEAVING_S = 3.0
+# See device_agent.execute.rpc_server, which is imported by sessions of TVM only.
+_RPC_MAGIC = b"\x71\xf2\x0f\x00"
+_PROFILE_RUNS = 10
+_INTERMEDIATE_BYTES = 64 << 20
+_LIMITS = LIMITS.wire
+Reply = Tuple[Header, List[frames.Buffer]]
+
+
+class Status:
+    """Tells the daemon when work begins and ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._busy: Dict[str, bool] = {}
+
+    def announce(self, fields: Dict[str, Any]) -> None:
+        """The first line: where the executor listens, or why it cannot."""
+        os.write(self._descriptor, (json.dumps(fields) + "\n").encode())
+
+    def set(self, channel: str, busy: bool, limit_s: float = 0.0) -> None:
+        """Work on a channel begins or ends; a limit of 0 means the session's."""
+        with self._lock:
+            if self._busy.get(channel, False) != busy:
+                self._busy[channel] = busy
+                line = "B %s %g\n" % (channel, limit_s) if busy else "I %s\n" % channel
+                os.write(self._descriptor, line.encode())
+
+
+class Commands:
+    """What the host can ask of a session, one method a command.
+
+    Args:
+        name: of the engine.
+        engine: of `device_agent.execute.engines`.
+        meter: measures calls.
+        threads: for the engine.
+        keys: file of the keys whose bundles may be loaded.
+    """
+
+    def __init__(self, name: str, engine: Any, meter: Meter, threads: int, keys: str) -> None:
+        self._engine_name = name
+        self._engine = engine
+        self._meter = meter
+        self._threads = threads
+        self._keys = keys
+        self._loaded = False
+        self._bound = False
+
+    def dispatch(self, header: Header, blob: bytearray) -> Reply:
+        """Runs one command.
+
+        Raises:
+            AgentError: what the host is told.
+        """
+        command = frames.fields_of(header).name("command")
+        method: Optional[Callable[[Header, bytearray], Reply]] = {
+            "load": self.load,
+            "inputs": self.inputs,
+            "run": self.run,
+            "measure": self.measure,
+            "profile": self.profile,
+            "intermediates": self.intermediates,
+        }.get(command)
+        if method is None:
+            raise AgentError("bad_request", "unknown command %s of a session" % printable(command))
+        return method(header, blob)
+
+    def load(self, header: Header, _blob: bytearray) -> Reply:
+        """Loads the bundle in the folder `path` with `trust` in its signer, or the model file `path`."""
+        fields = frames.fields_of(header, "load")
+        path, trust = fields.text("path"), fields.text("trust", standard="signed")
+        if not os.path.exists(path):
+            raise AgentError("bad_request", "%s is not on the device" % printable(path))
+        self._loaded = self._bound = False
+        warning = None
+        if hasattr(self._engine, "load_bundle") or os.path.isfile(os.path.join(path, MANIFEST)):
+            opened = open_bundle(path, trust, self._keys)
+            warning = opened.warning
+            signature = self._load_bundle(opened)
+        else:
+            signature = self._engine.load(path, self._threads)
+        self._loaded = True
+        return {"signature": signature, **({"warning": warning} if warning else {})}, []
+
+    def _load_bundle(self, opened: OpenedBundle) -> Dict[str, Any]:
+        directory, manifest = opened.bundle.directory, opened.bundle.manifest
+        if manifest.backend != self._engine_name:
+            raise AgentError(
+                "bad_request",
+                "%s is a bundle of backend %s, not %s" % (directory, manifest.backend, self._engine_name),
+            )
+        if hasattr(self._engine, "load_bundle"):
+            return dict(self._engine.load_bundle(opened, self._threads))
+        return dict(self._engine.load(os.path.join(directory, manifest.model), self._threads))
+
+    def inputs(self, header: Header, blob: bytearray) -> Reply:
+        """Sets the inputs of the following runs."""
+        self._need_model()
+        self._engine.bind(frames.split_tensors(header.get("tensors"), blob))
+        self._bound = True
+        return {}, []
+
+    def run(self, header: Header, blob: bytearray) -> Reply:
+        """One inference, of the `tensors` sent or of the inputs set before."""
+        if header.get("tensors") is not None:
+            self.inputs(header, blob)
+        self._need_inputs()
+        self._engine.invoke()
+        return _tensor_reply({}, self._engine.outputs())
+
+    def measure(self, header: Header, _blob: bytearray) -> Reply:
+        """Times and energy of inferences, by the `plan` of `device_agent.measure.measurement`."""
+        self._need_inputs()
+        return self._meter.measure(self._engine.invoke, _plan_in(header)), []
+
+    def profile(self, header: Header, _blob: bytearray) -> Reply:
+        """Time of each kernel in place."""
+        self._need_inputs()
+        self._only_tvm("profile")
+        runs = frames.fields_of(header, "profile").whole("runs", 1, _LIMITS.runs, _PROFILE_RUNS)
+        return {"kernels": self._engine.profile(runs)}, []
+
+    def intermediates(self, header: Header, _blob: bytearray) -> Reply:
+        """Outputs of the kernels from call `start` on, until `max_bytes`."""
+        self._need_inputs()
+        self._only_tvm("intermediates")
+        fields = frames.fields_of(header, "intermediates")
+        start = fields.whole("start", 0, _LIMITS.runs, 0)
+        limit = fields.whole("max_bytes", 0, _LIMITS.blob_bytes, _INTERMEDIATE_BYTES)
+        calls, tensors, complete = self._engine.intermediates(start, limit)
+        return _tensor_reply({"calls": calls, "complete": complete}, tensors)
+
+    def _need_model(self) -> None:
+        if not self._loaded:
+            raise AgentError("bad_request", "no model is loaded in this session; load one first")
+
+    def _need_inputs(self) -> None:
+        self._need_model()
+        if not self._bound:
+            raise AgentError("bad_request", "no inputs are set in this session; send some first")
+
+    def _only_tvm(self, command: str) -> None:
+        if not hasattr(self._engine, command):
+            raise AgentError("bad_request", "%s is possible with the tvm engine only" % command)
+
+
+def _plan_in(header: Header) -> Plan:
+    fields = frames.fields_of(header, "measure")
+    return plan_of(fields.object("plan").values if fields.has("plan") else {})
+
+
+def _tensor_reply(fields: Header, tensors: List[TensorData]) -> Reply:
+    return dict(fields, tensors=frames.describe_tensors(tensors)), [tensor.data for tensor in tensors]
+
+
+class Executor:
+    """The listener and its two kinds of client.
+
+    Frames are served by the main thread, because TVM keeps a thread pool for each calling thread; RPC has a
+    thread of its own. Each kind has one client at a time.
+    """
+
+    def __init__(self, specification: Dict[str, Any], status: Status) -> None:
+        self._key = str(specification["key"])
+        self._workdir = str(specification["workdir"])
+        self._rpc = str(specification["engine"]) == "tvm"
+        self._status = status
+        self._waiting: queue.Queue[socket.socket] = queue.Queue()
+        self._frames_taken = threading.Lock()
+        self._rpc_taken = threading.Lock()
+        threads = int(specification["threads"])
+        root = str(specification["system_root"])
+        machine = Machine(root)
+        engine = engines.create(str(specification["engine"]))
+        meter = Meter(machine, meter_for(specification.get("meter"), machine, root), threads)
+        name, keys = str(specification["engine"]), str(specification["trust_file"])
+        self._commands = Commands(name, engine, meter, threads, keys)
+        if self._rpc:
+            self._register_rpc(machine, threads)
+        self._door = Door(self._missing, self._admit)
+
+    def _register_rpc(self, machine: Machine, threads: int) -> None:
+        # Imported for this engine only: the others need no TVM on the board.
+        from device_agent.execute import kernels, rpc_server
+
+        rpc_server.register(self._workdir, kernels.KernelMeter(machine, threads))
+
+    def run(self) -> None:
+        """Serves until the process is killed."""
+        self._door.open()
+        self._status.announce({"port": self._door.port})
+        while True:
+            connection = self._waiting.get()
+            try:
+                self._serve_frames(connection)
+            except (OSError, frames.ClosedError):
+                pass  # the client went away; the daemon decides what becomes of the session
+            except AgentError as error:
+                # What came is no frame, so nothing after it can be understood.
+                refuse(connection, [frames.frame(frames.error_reply(error))])
+            except Exception as error:  # noqa: BLE001 - of one client; the session waits for the next one
+                say("a client was dropped, for which this executor has an error: %r" % error)
+            finally:
+                connection.close()
+                self._frames_taken.release()
+
+    def _missing(self, data: bytes) -> int:
+        if self._rpc and data[:4] == _RPC_MAGIC:
+            from device_agent.execute import rpc_server
+
+            return rpc_server.missing(data)
+        return frames.hello_missing(data)
+
+    def _admit(self, connection: socket.socket, data: bytes) -> None:
+        """Checks the key; what may have to wait is done by a thread of its own."""
+        if self._rpc and data[:4] == _RPC_MAGIC:
+            from device_agent.execute import rpc_server
+
+            if not rpc_server.knows(data, self._key):
+                refuse(connection, [rpc_server.MISMATCH])
+                return
+            target = self._greet_rpc
+        else:
+            try:
+                frames.check_hello(data, SharedToken(self._key).admit)
+            except AgentError as error:
+                refuse(connection, [frames.frame(frames.error_reply(error))])
+                return
+            target = self._greet_frames
+        welcome(connection)
+        threading.Thread(target=target, args=(connection,), daemon=True).start()
+
+    def _greet_frames(self, connection: socket.socket) -> None:
+        if not self._frames_taken.acquire(timeout=_LEAVING_S):
+            error = AgentError("busy", "another client is connected to this session")
+            refuse(connection, [frames.frame(frames.error_reply(error))])
+            return
+        try:
+            frames.send(connection, {"ok": True, "schema": frames.SCHEMA})
+        except OSError:
+            connection.close()  # whoever knocked did not stay
+            self._frames_taken.release()
+        else:
+            self._waiting.put(connection)
+
+    def _greet_rpc(self, connection: socket.socket) -> None:
+        from device_agent.execute import rpc_server
+
+        with connection:
+            if not self._rpc_taken.acquire(timeout=_LEAVING_S):
+                refuse(connection, [rpc_server.DUPLICATE])
+                return
+            try:
+                connection.sendall(rpc_server.WELCOME)
+                rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
+            except OSError:
+                pass  # whoever knocked did not stay
+            finally:
+                self._rpc_taken.release()
+
+    def _serve_frames(self, connection: socket.socket) -> None:
+        while True:
+            header = frames.receive_header(connection)
+            size = frames.blob_bytes(header, _blob_limit(header))
+            limit_s = frames.fields_of(header).seconds("time_limit_s", 0.0)
+            blob = frames.receive_exact(connection, size)
+            self._status.set("frames", True, limit_s)
+            try:
+                fields, blobs = answer(self._commands, header, blob)
+            finally:
+                self._status.set("frames", False)
+            frames.send(connection, fields, blobs)
+
+
+def _blob_limit(header: Header) -> int:
+    return frames.most_tensor_bytes() if header.get("command") in ("inputs", "run") else 0
+
+
+def answer(commands: Commands, header: Header, blob: bytearray) -> Reply:
+    """The reply to one request, errors included: a session survives any error of a model."""
+    command = printable(header.get("command"), _LIMITS.name_characters)
+    try:
+        fields, blobs = commands.dispatch(header, blob)
+    except AgentError as error:
+        return frames.error_reply(error), []
+    except MemoryError:
+        return frames.error_reply(AgentError("engine", "out of memory in %s" % command)), []
+    except (KeyError, TypeError, ValueError) as error:
+        return frames.error_reply(AgentError("bad_request", "%s: %r" % (command, error))), []
+    except Exception as error:  # noqa: BLE001 - a model's code may raise anything
+        return frames.error_reply(AgentError("engine", "%s failed: %s" % (command, error))), []
+    return dict(fields, ok=True), blobs
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Has the kernel kill this process when its parent ends, however that ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def main() -> int:
+    """Runs the executor; see the module."""
+    # Libraries print to stdout; the daemon's pipe is kept from them.
+    status = Status(os.dup(1))
+    os.dup2(2, 1)
+    specification = json.loads(sys.stdin.readline())
+    die_with_parent(int(specification["parent_pid"]))
+    # A model that crashes says why; its memory would fill the board's card.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        executor = Executor(specification, status)
+    except AgentError as error:
+        status.announce(frames.error_reply(error))
+        return 1
+    # TVM's own handler looks up names for a backtrace that nobody reads, which takes longer than most runs.
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    executor.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""TVM RPC for the host: handshake with a secret key, then the runtime's own server loop.
+
+The first four bytes of a connection tell RPC from frames: 0xff271 in little-endian order can be no length
+of a frame's header. Wire format of the handshake: tvm/src/runtime/rpc/rpc_socket_impl.cc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import socket
+import struct
+from typing import Any, Callable
+
+from device_agent.execute import ffi
+from device_agent.execute.kernels import KernelMeter
+from device_agent.store.uploads import full_disk
+from device_agent.wire.frames import AgentError
+
+MAGIC = 0xFF271
+_MAX_KEY_BYTES = 4096
+_NAME = b"server:edgetlm"
+# How a library says that it holds cubins: the length of a text, and the text.
+_CUBINS = struct.pack("<Q", 5) + b"cubin"
+# The three answers to a handshake.
+WELCOME = struct.pack("<ii", MAGIC, len(_NAME)) + _NAME
+DUPLICATE = struct.pack("<i", MAGIC + 1)
+MISMATCH = struct.pack("<i", MAGIC + 2)
+
+
+def missing(data: bytes) -> int:
+    """Bytes that are missing of a handshake that begins with `data`; 0 when more would be of no use."""
+    if len(data) < 8:
+        return 8 - len(data)
+    (length,) = struct.unpack("<i", data[4:8])
+    return 8 + int(length) - len(data) if 0 < length <= _MAX_KEY_BYTES else 0
+
+
+def knows(data: bytes, key: str) -> bool:
+    """Whether the sender of a whole handshake knows the session's secret."""
+    given = data[8:].decode("utf-8", "replace").split(" ")[0]
+    return hmac.compare_digest(given.encode(), ("client:" + key).encode())
+
+
+def register(workdir: str, meter: KernelMeter) -> None:
+    """Registers what the runtime's server calls, and "edgetlm.measure".
+
+    Args:
+        workdir: folder that uploads go to and modules are loaded from; no other can be named.
+        meter: measures kernels.
+    """
+    runtime = ffi.load_runtime()
+
+    def work_path(name: str) -> str:
+        path = os.path.realpath(os.path.join(workdir, str(name)))
+        if os.path.dirname(path) != os.path.realpath(workdir):
+            raise AgentError("denied", "%s lies outside the session's folder" % name)
+        return path
+
+    def load_module(name: str) -> Any:
+        path = work_path(name)
+        with open(path, "rb") as file:
+            if _CUBINS in file.read():
+                ffi.load_cuda()
+        # Not kept alive: a search loads thousands of kernels, and none of them creates objects.
+        return runtime.load_module(path, keep_module_alive=False)
+
+    def upload(name: str, data: bytes) -> None:
+        # TVM's own leaves a part of the file where the disk is full, and says nothing.
+        path = work_path(name)
+        try:
+            with open(path, "wb", buffering=0) as file:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise full_disk(error, os.path.basename(path)) from error
+
+    for name, function in (
+        ("tvm.rpc.server.upload", upload),
+        ("tvm.rpc.server.workpath", work_path),
+        ("tvm.rpc.server.load_module", load_module),
+        ("edgetlm.measure", meter.measure),
+    ):
+        runtime.register_global_func(name, function, override=True)
+
+
+def serve(connection: socket.socket, set_busy: Callable[[bool], None]) -> None:
+    """Serves RPC until the client closes.
+
+    Args:
+        connection: after the handshake.
+        set_busy: told True when a request has come and False when the server waits for the next.
+    """
+
+    def receive(count: int) -> bytes:
+        set_busy(False)
+        try:
+            data = connection.recv(min(count, 1 << 20))
+        except OSError:
+            data = b""
+        set_busy(bool(data))
+        return data
+
+    def transmit(data: Any) -> int:
+        connection.sendall(data)
+        return len(data)
+
+    try:
+        ffi.load_runtime().get_global_func("rpc.ServerLoop")(transmit, receive)
+    finally:
+        set_busy(False)

@@ -1,0 +1,1 @@
+"""The resident daemon: clients, sessions, tickets, power modes of clients, and the systemd unit."""

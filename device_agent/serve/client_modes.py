@@ -1,0 +1,118 @@
+"""Whose power modes are set: they last as long as their client, or as one of its sessions."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Dict, NamedTuple, Optional
+
+from device_agent.power.modes import PowerModes
+from device_agent.serve.reservation import Client, Lease
+from device_agent.wire.frames import AgentError
+
+
+class _User(NamedTuple):
+    client: Client
+    session: str
+
+
+class ModeKeeper:
+    """Power modes for the clients of one agent.
+
+    Args:
+        modes: of the machine.
+        lease: of the device, which a client has while it has modes changed.
+        recover: restores what killed agents left, before anything is changed.
+        note: told of modes that could not be restored.
+    """
+
+    def __init__(
+        self, modes: PowerModes, lease: Lease, recover: Callable[[], None], note: Callable[[str], None]
+    ) -> None:
+        self._modes = modes
+        self._lease = lease
+        self._recover = recover
+        self._note = note
+        self._lock = threading.RLock()
+        self._user: Optional[_User] = None
+
+    @property
+    def unrestored(self) -> bool:
+        """Whether something is not as it was found."""
+        return self._modes.changed
+
+    def list(self) -> Dict[str, Any]:
+        """The reply to `modes.list`."""
+        with self._lock:
+            return self._modes.list()
+
+    def set(self, client: Client, name: str, session: str = "") -> Dict[str, Any]:
+        """Puts the device into a mode for a client.
+
+        Args:
+            client: who asks; the device is its own until the mode is restored.
+            name: of the mode.
+            session: restore when this session ends, "" for when the client goes or asks for it.
+
+        Returns:
+            The reply to `modes.list` afterwards.
+
+        Raises:
+            AgentError: another client has the device, or the mode cannot be set.
+        """
+        with self._lock:
+            if self._user is None:
+                self._lease.take(client)
+                self._user = _User(client, session)
+                self._recover()
+                self._modes.restore()  # what an earlier client's end could not
+            elif self._user.client != client:
+                raise AgentError("busy", "power modes are set by %s" % self._user.client.name)
+            elif not session:
+                self._user = _User(client, "")
+            try:
+                self._modes.set(name)
+            finally:
+                if not self._modes.changed:  # it is as it was found, or nothing was done
+                    self._forget()
+            return self._modes.list()
+
+    def restore(self, client: Client) -> None:
+        """Restores at once, as the client asks.
+
+        Raises:
+            AgentError: it is another client's, or something could not be restored.
+        """
+        with self._lock:
+            if self._user is not None and self._user.client != client:
+                raise AgentError("busy", "power modes are set by %s" % self._user.client.name)
+            self._modes.restore()
+            self._forget()
+
+    def session_ended(self, name: str) -> None:
+        """Restores what was set for a session."""
+        with self._lock:
+            if self._user is not None and self._user.session == name:
+                self._end()
+
+    def client_ended(self, client: Client) -> None:
+        """Restores what a client that has gone has set."""
+        with self._lock:
+            if self._user is not None and self._user.client == client:
+                self._end()
+
+    def close(self) -> None:
+        """Restores everything: the agent ends."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            self._modes.restore()
+        except (AgentError, OSError, ValueError) as error:
+            self._note("%s; the next start tries again" % error)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._user is not None:
+            self._lease.give_back(self._user.client)
+            self._user = None

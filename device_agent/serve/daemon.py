@@ -1,0 +1,409 @@
+"""The daemon of a device: answers the host, owns the sessions, the uploads and the bundle store."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Callable, Dict, NamedTuple, Optional
+
+from device_agent import power
+from device_agent.board.machine import Machine
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
+from device_agent.power.modes import PowerModes
+from device_agent.serve import clients
+from device_agent.serve.client_modes import ModeKeeper
+from device_agent.serve.control import CODE, RETIRED
+from device_agent.serve.executor_process import Terms, end_strays
+from device_agent.serve.key_commands import KeyCommand, KeyCommands
+from device_agent.serve.log import Log
+from device_agent.serve.payloads import Payloads
+from device_agent.serve.reservation import Client, Lease
+from device_agent.serve.sessions import Sessions
+from device_agent.serve.tickets import SharedToken, TicketBox
+from device_agent.store.agent_folder import Home, RunFolder, private_folder, try_lock, write_private
+from device_agent.store.bundles import BundleStore
+from device_agent.store.uploads import Uploads, check_file_name, full_disk, place
+from device_agent.wire import frames, listener
+from device_agent.wire.frames import AgentError, Header
+from device_agent.wire.listener import Door, refuse
+
+# How often a parent that may end without a word is looked after.
+_PARENT_S = 0.25
+_CLAIM_S = 2.0
+# Ending executors and restoring power modes.
+_CLEARING_S = 30.0
+# No machine has as much; what is larger is an error.
+_MOST_MEMORY_BYTES = 1 << 50
+_LIMITS = LIMITS.wire
+Command = Callable[[Fields, Client], Optional[Header]]
+
+
+def _for_anyone(command: KeyCommand) -> Command:
+    return lambda fields, client: command(fields)
+
+
+class Settings(NamedTuple):
+    """How a daemon serves.
+
+    Attributes:
+        store_dir: folder of bundles, uploads and the sessions' files.
+        home: the agent's folder, None for an agent that a host started for itself.
+        system_root: prefix of all system paths that are read.
+        port: to listen on, 0 for any.
+        parent_pid: end when this process has ended; 0 for none.
+        python: interpreter of executors.
+        idle_limit_s: end after so long without clients, 0 for never.
+        log: file for messages, None for stderr.
+    """
+
+    store_dir: str
+    home: Optional[Home] = None
+    system_root: str = "/"
+    port: int = 0
+    parent_pid: int = 0
+    python: str = sys.executable
+    idle_limit_s: float = 0.0
+    log: Optional[str] = None
+
+
+class Daemon:
+    """One listener on the loopback interface, one thread a client that was let in.
+
+    Args:
+        settings: see there.
+        token: the one secret of clients, None for tickets.
+        store: bundle store, by default one in the settings' folder.
+
+    Raises:
+        AgentError: another agent serves this home, or its folder belongs to another user.
+    """
+
+    def __init__(
+        self, settings: Settings, token: Optional[SharedToken] = None, store: Optional[BundleStore] = None
+    ) -> None:
+        folder = settings.store_dir
+        self._settings = settings
+        private_folder(folder)
+        self._held = contextlib.ExitStack()
+        if settings.home is not None:
+            settings.home.make()
+            _claim(settings.home, self._held)
+        self._machine = Machine(settings.system_root)
+        self._payloads = Payloads(settings.home, settings.python, settings.system_root)
+        self._uploads = Uploads(os.path.join(folder, "uploads"))
+        self._store = store or BundleStore(folder)
+        self._log = Log(settings.log, quiet=settings.home is None)
+        self._run_folder = RunFolder(folder, self._recover)
+        self._tickets = TicketBox(os.path.join(self._run_folder.path, "tickets"))
+        self._admit = (token or self._tickets).admit
+        self._lease = Lease()
+        self._sessions = Sessions(self._run_folder.path, self._lease)
+        modes = PowerModes(settings.system_root, self._run_folder.path, self._mode_lock)
+        self._modes = ModeKeeper(modes, self._lease, self._run_folder.clear, self._log.write)
+        self._stop = threading.Event()
+        self._clients: Dict[int, socket.socket] = {}
+        self._room = clients.room()
+        self._count = 0
+        self._retired = False
+        self._failed = False
+        self._quiet_since_s = time.monotonic()
+        self._commands = self._all_commands()
+        self._door = Door(frames.hello_missing, self._greet, settings.port, self._log.write, self._deaf)
+        self.port = self._door.port
+        if settings.home is not None:
+            self._register(settings.home)
+
+    @property
+    def _mode_lock(self) -> str:
+        return os.path.join(self._settings.store_dir, "modes.lock")
+
+    def _recover(self, left: str) -> bool:
+        """Ends and restores what a killed agent left running and changed; False where that fails."""
+        end_strays(left)
+        try:
+            PowerModes(self._settings.system_root, left, self._mode_lock).restore()
+        except (AgentError, OSError, ValueError, KeyError) as error:
+            self._log.write("%s; the next start tries again" % error)
+            return False
+        return True
+
+    def _register(self, home: Home) -> None:
+        record = {
+            "pid": os.getpid(),
+            "port": self.port,
+            "started": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+            "folder": self._run_folder.path,
+            "code": CODE,
+            "schema": frames.SCHEMA,
+        }
+        write_private(home.record, record)
+
+    def run(self) -> int:
+        """Serves until told to stop, by the host, by SIGTERM or by the parent's end.
+
+        Returns:
+            What the process ends with: 0, or another status that asks systemd for a new agent; 1 where the
+            listener failed.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+        self._log.begin()
+        self._log.write("serves on port %d" % self.port)
+        self._door.open()
+        try:
+            while not self._over():
+                self._sessions.poll(self._patience_s())
+        finally:
+            self._door.close()
+            self._sessions.close_all()
+            self._modes.close()
+            self._log.write("ended")
+            if self._settings.home is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._settings.home.record)
+            if not self._modes.unrestored:
+                self._run_folder.remove()
+            self._held.close()
+        if self._failed:
+            return 1
+        return RETIRED if self._retired else 0
+
+    def _over(self) -> bool:
+        settings = self._settings
+        orphaned = settings.parent_pid and os.getppid() != settings.parent_pid
+        if self._idle_left_s() <= 0 and self._tickets.pending:
+            self._quiet_since_s = time.monotonic()  # whoever has a ticket is on the way
+        return bool(self._stop.is_set() or orphaned or self._idle_left_s() <= 0)
+
+    def _idle_left_s(self) -> float:
+        if not self._settings.idle_limit_s or self._clients:
+            return math.inf
+        return self._quiet_since_s + self._settings.idle_limit_s - time.monotonic()
+
+    def _patience_s(self) -> Optional[float]:
+        left_s = min(self._idle_left_s(), _PARENT_S if self._settings.parent_pid else math.inf)
+        return None if left_s == math.inf else max(0.0, left_s)
+
+    def stop(self) -> None:
+        """Has `run` return soon."""
+        self._stop.set()
+        self._sessions.wake()
+
+    def _deaf(self, reason: str) -> None:
+        """Ends an agent that nobody can reach any more."""
+        self._failed = True
+        if self._settings.home is None:  # its log is quiet, and its host reads stderr
+            listener.say(reason)
+        self._log.write("%s; the agent ends" % reason)
+        self.stop()
+
+    def _greet(self, connection: socket.socket, data: bytes) -> None:
+        """Lets a client in that has a secret, in a thread of its own."""
+        try:
+            hello = frames.check_hello(data, self._admit)
+            if len(self._clients) >= self._room:
+                text = "the agent serves %d clients, as many as it can; close some or try again later"
+                raise AgentError("busy", text % self._room)
+        except AgentError as error:
+            self._log.write("nobody was let in: %s" % error)
+            refuse(connection, [frames.frame(frames.error_reply(error))])
+            return
+        listener.welcome(connection)
+        self._count += 1
+        name = printable(hello.get("client") or "another client", _LIMITS.name_characters)
+        identity = printable(hello.get("identity") or "", _LIMITS.name_characters)
+        client = Client(self._count, name, identity)
+        self._clients[client.number] = connection
+        self._log.write("client %d: %s" % (client.number, client.name))
+        try:
+            threading.Thread(target=self._serve, args=(connection, client), daemon=True).start()
+        except RuntimeError:  # there is no thread left
+            del self._clients[client.number]
+            raise
+
+    def _serve(self, connection: socket.socket, client: Client) -> None:
+        try:
+            frames.send(connection, {"ok": True, "schema": frames.SCHEMA})
+            while True:
+                self._answer(connection, client, frames.receive_header(connection))
+        except (OSError, frames.ClosedError):
+            pass  # the client went away: its sessions end with it
+        except AgentError as error:  # what came is no frame: nothing that follows can be one
+            refuse(connection, [frames.frame(frames.error_reply(error))])
+        finally:
+            # Each of these has to happen, whatever becomes of the others.
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._sessions.wake)
+                stack.callback(self._gone, connection, client)
+                stack.callback(self._lease.drop, client)
+                stack.callback(self._modes.client_ended, client)
+                stack.callback(self._sessions.close_owned, client)
+
+    def _gone(self, connection: socket.socket, client: Client) -> None:
+        connection.close()
+        self._log.write("client %d is gone" % client.number)
+        del self._clients[client.number]
+        self._quiet_since_s = time.monotonic()
+
+    def _replace(self, fields: Fields, client: Client) -> None:
+        """Ends the holder's connection, which was cut without this side having noticed."""
+        holder, identity = self._lease.holder(), fields.text("identity", _LIMITS.name_characters)
+        if holder is None or not identity or holder.client.identity != identity:
+            return
+        cut = self._clients.get(holder.client.number)
+        if cut is not None:
+            with contextlib.suppress(OSError):
+                cut.shutdown(socket.SHUT_RDWR)  # its thread clears up
+            self._lease.await_end(holder.client, _CLEARING_S)
+
+    def _answer(self, connection: socket.socket, client: Client, header: Header) -> None:
+        command = frames.fields_of(header).name("command")
+        # Only an upload has bytes; others that announce some end the connection, as too large a file does.
+        size = frames.blob_bytes(header, _LIMITS.file_bytes if command == "file.put" else 0)
+        try:
+            fields = frames.fields_of(header, command)
+            if command == "file.put":
+                self._uploads.receive(connection, fields.text("sha256", standard=""), size)
+                reply: Header = {}
+            else:
+                reply = self._dispatch(command, fields, client)
+        except AgentError as error:
+            reply = frames.error_reply(error)
+        except frames.ClosedError:
+            raise
+        except OSError as error:
+            reply = frames.error_reply(full_disk(error, "the answer to %s" % command))
+        except Exception as error:  # noqa: BLE001 - an error of ours in one request is no end of the others
+            self._log.write("%s of client %d failed: %r" % (command, client.number, error))
+            text = "%s failed on the device: %r; report this, with the agent's log" % (command, error)
+            reply = frames.error_reply(AgentError("internal", text))
+        else:
+            reply = dict(reply, ok=True)
+        frames.send(connection, reply)
+
+    def _dispatch(self, command: str, fields: Fields, client: Client) -> Header:
+        if command not in self._commands:
+            raise AgentError("bad_request", "unknown command %s" % printable(command))
+        return self._commands[command](fields, client) or {}
+
+    def _all_commands(self) -> Dict[str, Command]:
+        """What a client may ask; every one reads its fields through `Fields`."""
+        return {
+            "describe": lambda f, c: self._machine.describe(),
+            "state": lambda f, c: self._machine.state(),
+            "sensor": lambda f, c: self._sensor(),
+            "file.has": lambda f, c: {"has": self._uploads.has(f.text("sha256"))},
+            "session.open": self._open,
+            "session.attach": lambda f, c: self._sessions.attach(f.name("session")),
+            "session.status": self._status,
+            "session.pause": lambda f, c: self._sessions.pause(f.name("session"), True),
+            "session.resume": lambda f, c: self._sessions.pause(f.name("session"), False),
+            "session.close": self._close,
+            "session.place": self._place,
+            "bundle.install": self._install,
+            "bundle.activate": lambda f, c: self._store.activate(f.name("name"), f.name("version")),
+            "bundle.list": lambda f, c: {"bundles": self._store.list()},
+            "bundle.rollback": lambda f, c: {"version": self._store.rollback(f.name("name"))},
+            "bundle.remove": lambda f, c: self._store.remove(f.name("name")),
+            "bundle.path": lambda f, c: {"path": self._store.active_path(f.name("name"))},
+            "modes.list": lambda f, c: self._modes.list(),
+            "modes.set": lambda f, c: self._modes.set(c, f.name("mode"), f.text("session", standard="")),
+            "modes.restore": lambda f, c: self._modes.restore(c),
+            "device.holder": lambda f, c: self._lease.describe(),
+            "device.hold": self._hold,
+            "device.release": lambda f, c: self._lease.give_back(c),
+            "device.replace": self._replace,
+            **{name: _for_anyone(command) for name, command in KeyCommands(self._store.trust).all().items()},
+            "retire": self._retire,
+            "shutdown": lambda f, c: self.stop(),
+        }
+
+    def _retire(self, fields: Fields, client: Client) -> None:
+        """Makes room for an agent of another version, unless somebody would lose work."""
+        holder = self._lease.holder()
+        if holder is not None:
+            raise AgentError("busy", "the agent of another version is in use by %s" % holder.describe())
+        self._retired = True
+        self.stop()
+
+    def _hold(self, fields: Fields, client: Client) -> None:
+        self._lease.take(client, fields.seconds("wait_s", 0.0), self._present(client))
+
+    def _present(self, client: Client) -> Callable[[], bool]:
+        return lambda: not clients.hung_up(self._clients[client.number])
+
+    def _sensor(self) -> Header:
+        home = self._settings.home
+        facts = power.board_facts(home.board if home is not None else None)
+        return power.summary(power.choose(self._settings.system_root, facts))
+
+    def _open(self, fields: Fields, client: Client) -> Header:
+        engine = fields.name("engine")
+        command, site = self._payloads.command(engine, fields.text("python", standard="") or None)
+        wanted = None
+        if fields.has("memory_limit_bytes"):
+            wanted = fields.whole("memory_limit_bytes", 0, _MOST_MEMORY_BYTES)
+        terms = Terms(
+            engine=engine,
+            threads=fields.whole("threads", 1, _LIMITS.threads),
+            time_limit_s=fields.seconds("time_limit_s"),
+            memory_limit_bytes=self._machine.memory_limit_bytes(wanted),
+            command=command,
+            site=site,
+            meter=self._payloads.meter(),
+            keys=self._store.trust.path,
+            system_root=self._settings.system_root,
+        )
+        if terms.time_limit_s <= 0:
+            raise AgentError("bad_request", "session.open: a session needs a time limit")
+        return self._sessions.open(client, terms, fields.seconds("wait_s", 0.0), self._present(client))
+
+    def _close(self, fields: Fields, client: Client) -> None:
+        name = fields.name("session")
+        self._sessions.close(name)
+        self._modes.session_ended(name)
+
+    def _status(self, fields: Fields, client: Client) -> Header:
+        return self._sessions.status(fields.name("session"), fields.seconds("wait_s", 0.0))
+
+    def _place(self, fields: Fields, client: Client) -> Header:
+        """Gives a session uploaded files under their names, in a folder of its own."""
+        session = self._sessions.get(fields.name("session"))
+        # All of the request is looked at before anything is changed.
+        folder = os.path.join(session.workdir, "files", check_file_name(fields.name("folder")))
+        files = fields.text_map("files", _LIMITS.files)
+        sources = {check_file_name(name): self._uploads.path(digest) for name, digest in files.items()}
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        for name, source in sources.items():
+            place(source, os.path.join(folder, name))
+        return {"path": folder}
+
+    def _install(self, fields: Fields, client: Client) -> Header:
+        files = fields.text_map("files", _LIMITS.files)
+        return {"version": self._store.install(fields.name("name"), files, self._uploads.path)}
+
+
+def _claim(home: Home, held: contextlib.ExitStack) -> None:
+    # Whoever asks whether an agent runs tries the lock too, for a moment.
+    until = time.monotonic() + _CLAIM_S
+    while True:
+        attempt = contextlib.ExitStack()
+        if attempt.enter_context(try_lock(home.lock)):
+            held.push(attempt.pop_all().__exit__)
+            return
+        attempt.close()
+        if time.monotonic() > until:
+            raise AgentError(
+                "busy", "an agent serves %s already; stop it with: device-agent stop" % home.root
+            )
+        time.sleep(0.02)

@@ -1,0 +1,199 @@
+"""The agent's folder on a board, private to its user, and who holds what in it.
+
+    agent/HASH/device_agent/...   the agent's own files; `agent/current` links to those in use
+    payloads/HASH/...             runtimes; payloads.json says which serves which engine
+    board.json                    the board as the host resolved it
+    device/                       bundles, uploads, sessions' files
+    device/agent.json             the running agent: pid, port, started, folder, code
+    device/agent.lock             held by the running agent, and therefore free when it is gone
+    device/run/PID/               files of one agent process; its `lock` is held while that lives
+
+Whether a process lives is asked of the kernel by locks (flock), which end with their holder however that
+ends: process ids are used again after a reboot, and clocks jump.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+from typing import Any, Callable, Dict, Iterator, Optional
+
+from device_agent.wire.frames import AgentError
+
+
+def default_root() -> str:
+    """EDGETLM_HOME, or `edgetlm` below XDG_DATA_HOME (~/.local/share)."""
+    if os.environ.get("EDGETLM_HOME"):
+        return os.path.abspath(os.environ["EDGETLM_HOME"])
+    base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.join(base, "edgetlm")
+
+
+class Home:
+    """Paths below the agent's folder.
+
+    Args:
+        root: the folder.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.device = os.path.join(self.root, "device")
+        self.record = os.path.join(self.device, "agent.json")
+        self.lock = os.path.join(self.device, "agent.lock")
+        self.log = os.path.join(self.device, "agent.log")
+        self.payloads = os.path.join(self.root, "payloads.json")
+        self.board = os.path.join(self.root, "board.json")
+
+    def make(self) -> None:
+        """Makes the folders, private to this user.
+
+        Raises:
+            AgentError: another user owns one of them.
+            OSError: they cannot be made.
+        """
+        private_folder(self.root)
+        private_folder(self.device)
+
+    def running(self) -> Optional[Dict[str, Any]]:
+        """What `agent.json` says of the running agent, None where none is running."""
+        with contextlib.suppress(FileNotFoundError):
+            if is_held(self.lock):
+                with open(self.record, encoding="utf-8") as file:
+                    return dict(json.load(file))
+        return None
+
+
+def private_folder(path: str) -> None:
+    """Makes a folder that only this user can enter, or makes it so.
+
+    Raises:
+        AgentError: another user owns it.
+        OSError: it cannot be made.
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    status = os.stat(path)
+    if status.st_uid != os.geteuid():
+        raise AgentError("denied", "%s belongs to another user; set EDGETLM_HOME to a folder of yours" % path)
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        os.chmod(path, 0o700)
+
+
+def write_private(path: str, fields: Dict[str, Any]) -> None:
+    """Writes a JSON file that only this user can read: after a power cut it is the old one or the new one."""
+    temporary = "%s.%s" % (path, secrets.token_hex(4))
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump(fields, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def sync_folder(path: str) -> None:
+    """Has a folder's entries outlast a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_held(path: str) -> bool:
+    """Whether somebody holds a file's lock; several may ask at once and are not taken for a holder.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.contextmanager
+def try_lock(path: str, create: bool = True) -> Iterator[bool]:
+    """Holds a file's lock if it is free, and says whether it was.
+
+    Raises:
+        FileNotFoundError: there is no such file and none is to be made.
+    """
+    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Holds a file's lock, waiting for it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class RunFolder:
+    """Files of this agent process, gone with it; those of agents that were killed are cleared away first.
+
+    Args:
+        device: the folder `device`, or a store of bundles.
+        recover: called with each folder that a killed agent left, before it is removed; False keeps it for
+            the next start.
+    """
+
+    def __init__(self, device: str, recover: Callable[[str], bool] = lambda _: True) -> None:
+        self._base = os.path.join(device, "run")
+        self._cleaning = os.path.join(device, "run.lock")
+        self._recover = recover
+        private_folder(self._base)
+        self.path = os.path.join(self._base, str(os.getpid()))
+        with locked(self._cleaning):
+            self._clear()
+            if os.path.exists(self.path):  # kept by `recover`, of a process with the same id
+                os.rename(self.path, "%s.%s" % (self.path, secrets.token_hex(4)))
+            os.mkdir(self.path, 0o700)
+            self._lock = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def clear(self) -> None:
+        """Clears away what agents left that were killed meanwhile."""
+        with locked(self._cleaning):
+            self._clear()
+
+    def _clear(self) -> None:
+        for entry in sorted(os.listdir(self._base)):
+            folder = os.path.join(self._base, entry)
+            with try_lock(os.path.join(folder, "lock")) as free:
+                if free and self._recover(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Removes the folder; more than once is no error."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1

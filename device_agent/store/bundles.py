@@ -1,0 +1,397 @@
+"""Installed bundles, kept so that a power cut at any point leaves the old version or the new one.
+
+    bundles/NAME/versions/HASH/...   a complete bundle; HASH is the SHA-256 of its manifest
+    bundles/NAME/active              symbolic link to the version in use: the one truth about it
+    bundles/NAME/history.json        versions in the order of activation, for rollback; the last is active
+    staging/...                      incomplete or removed things; emptied at start
+    trust.json                       whose bundles may be here (`device_agent.contract.trust`)
+
+A version appears by one rename, becomes active by one rename, and disappears by one rename. History is
+written before the link is swapped when activating, and after it when rolling back, so that at every point
+the active version is in it; what follows the active version counts for nothing and is dropped at start. Two
+versions that compute the same and differ in figures are one step of the history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.manifest import (
+    MANIFEST,
+    ContractError,
+    FileEntry,
+    check_manifest,
+    content_digest,
+    is_digest,
+    is_name,
+)
+from device_agent.contract.text import printable
+from device_agent.contract.trust import TrustStore
+from device_agent.contract.verify import (
+    VerifiedBundle,
+    VerifiedFiles,
+    check_file,
+    check_trust,
+    read_bounded,
+    verify_directory,
+)
+from device_agent.store.opened_bundle import trust_file, verified_files
+from device_agent.store.uploads import full_disk, place
+from device_agent.wire.frames import AgentError
+
+_KEEP_VERSIONS = 3
+
+
+def _refuse(message: str) -> AgentError:
+    return AgentError("bundle", message)
+
+
+def _no_checkpoint(_: str) -> None:
+    pass
+
+
+class BundleStore:
+    """The bundles of one device; several processes may use one folder.
+
+    Args:
+        folder: created if need be.
+        checkpoint: called with the name of each step of an installation after it was done.
+    """
+
+    def __init__(self, folder: str, checkpoint: Callable[[str], None] = _no_checkpoint) -> None:
+        self._bundles = os.path.join(folder, "bundles")
+        self._staging = os.path.join(folder, "staging")
+        self._lock_path = os.path.join(folder, "lock")
+        self.trust = TrustStore(trust_file(folder))
+        self._memory = verified_files(self.trust.path)
+        self._checkpoint = checkpoint
+        for path in (self._bundles, self._staging):
+            os.makedirs(path, exist_ok=True)
+        with self._locked():
+            self._recover()
+
+    # -- what the host asks
+
+    def install(self, name: str, files: Mapping[str, str], locate: Callable[[str], str]) -> str:
+        """Installs a version, without activating it.
+
+        Args:
+            name: of the bundle.
+            files: SHA-256 by file name, `manifest.json` and `manifest.sig` among them.
+            locate: path of the content with a hash.
+
+        Returns:
+            The version: the SHA-256 of the manifest, and so of everything.
+
+        Raises:
+            AgentError: the bundle is incomplete, damaged, or not signed by a host that is trusted here; or
+                there is no space.
+        """
+        with self._locked():
+            staged = os.path.join(self._staging, secrets.token_hex(8))
+            try:
+                self._stage(staged, files, locate)
+                version = self._checked(staged).version
+                target = self._version_path(name, version)
+                if not os.path.isdir(target):
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    self._checkpoint("checked")
+                    os.rename(staged, target)
+                    self._checkpoint("renamed")
+                    _sync_folder(os.path.dirname(target))
+                else:
+                    self._mend(staged, target)
+            except OSError as error:
+                raise full_disk(error, "bundle %s" % printable(name)) from error
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
+            self._checkpoint("installed")
+            return version
+
+    def _mend(self, staged: str, target: str) -> None:
+        """Leaves an installed version as it is, or replaces it where its files are not what they were."""
+        try:
+            self._checked(target)
+        except AgentError:
+            self._discard(target)
+            os.rename(staged, target)
+            _sync_folder(os.path.dirname(target))
+
+    def activate(self, name: str, version: str) -> None:
+        """Makes an installed version the active one.
+
+        Raises:
+            AgentError: it is not installed, damaged, or not trusted any more; or there is no space.
+        """
+        with self._locked():
+            path = self._version_path(name, version)
+            if not os.path.isdir(path):
+                raise _refuse("version %s of %s is not installed" % (version[:12], name))
+            content = content_digest(self._checked(path, self._memory).manifest.fields)
+            # One that computes the same with other figures is no step to go back to.
+            earlier = [v for v in self._reached(name) if v != version and self._content(name, v) != content]
+            history = [*earlier, version]
+            try:
+                self._write_history(name, history)
+                self._checkpoint("history")
+                self._link(name, version)
+            except OSError as error:
+                raise full_disk(error, "activating %s" % name) from error
+            self._after(lambda: self._prune(name, history))
+
+    def rollback(self, name: str) -> str:
+        """Makes the version active that was so before, and returns it.
+
+        Raises:
+            AgentError: there is no such bundle, no earlier version, or that one is damaged or was revoked; or
+                there is no space, and the version stays that was active.
+        """
+        with self._locked():
+            self._need(name)
+            history = self._reached(name)
+            if len(history) < 2:
+                raise _refuse("%s has no earlier version to go back to" % name)
+            try:
+                self._checked(self._version_path(name, history[-2]), self._memory)
+            except AgentError as error:
+                raise _refuse(
+                    "%s cannot go back to version %s: %s" % (name, history[-2][:12], error)
+                ) from error
+            try:
+                self._link(name, history[-2])
+            except OSError as error:
+                raise full_disk(error, "going back to the earlier version of %s" % name) from error
+            self._checkpoint("rolled back")
+            # What follows the active version in the history is dropped at the next start in any case.
+            self._after(lambda: self._write_history(name, history[:-1]))
+            return history[-2]
+
+    @staticmethod
+    def _after(tidy: Callable[[], None]) -> None:
+        """What follows a change that has happened: a full disk does not make it undone."""
+        with contextlib.suppress(OSError):
+            tidy()
+
+    def remove(self, name: str) -> None:
+        """Removes a bundle with all its versions.
+
+        Raises:
+            AgentError: there is none.
+        """
+        with self._locked():
+            self._need(name)
+            self._discard(self._folder(name))
+
+    def list(self) -> List[Dict[str, Any]]:
+        """All versions of all bundles: `name`, `version`, `active`, `path`, `backend`, `manifest`."""
+        with self._locked():
+            names = [name for name in sorted(os.listdir(self._bundles)) if is_name(name)]
+            return [entry for name in names for entry in self._describe(name)]
+
+    def active_path(self, name: str) -> str:
+        """Folder of the active version.
+
+        Raises:
+            AgentError: no such bundle, or none of its versions is active.
+        """
+        with self._locked():
+            self._need(name)
+            version = self._active(name)
+            if version is None:
+                raise _refuse("no version of %s is active; activate one first" % name)
+            return self._version_path(name, version)
+
+    # -- steps
+
+    def _stage(self, staged: str, files: Mapping[str, str], locate: Callable[[str], str]) -> None:
+        if len(files) > LIMITS.bundle.files + 2:
+            raise _refuse("a bundle has at most %d files" % LIMITS.bundle.files)
+        if MANIFEST not in files:
+            raise _refuse("the bundle has no %s; build it again" % MANIFEST)
+        os.mkdir(staged)
+        for relative, digest in sorted(files.items()):
+            if not is_name(relative):
+                raise _refuse("a bundle holds no file named %s" % printable(repr(relative)))
+            source = locate(digest)
+            if not os.path.isfile(source):
+                raise _refuse("%s was not sent; send it and install again" % relative)
+            target = os.path.join(staged, relative)
+            place(source, target)
+            try:
+                check_file(target, relative, FileEntry(os.path.getsize(target), digest))
+            except ContractError as error:
+                with contextlib.suppress(OSError):
+                    os.unlink(source)  # or it would count as sent
+                raise _refuse("%s is damaged; send it and install again" % relative) from error
+            _sync_file(target)
+            self._checkpoint("staged %s" % relative)
+        _sync_folder(staged)
+
+    def _checked(self, folder: str, memory: Optional[VerifiedFiles] = None) -> VerifiedBundle:
+        """A bundle's folder with every file in it, whose signer is trusted here."""
+        try:
+            bundle = verify_directory(folder, memory)
+            check_trust(bundle, self.trust.read(), "signed")
+        except (ContractError, FileNotFoundError) as error:
+            raise _refuse("the bundle is refused: %s" % error) from error
+        return bundle
+
+    def _content(self, name: str, version: str) -> str:
+        """What a version computes; its own name where its manifest cannot be read."""
+        path = os.path.join(self._version_path(name, version), MANIFEST)
+        try:
+            return content_digest(check_manifest(read_bounded(path, LIMITS.bundle.manifest_bytes)).fields)
+        except (ContractError, OSError):
+            return version
+
+    def _link(self, name: str, version: str) -> None:
+        temporary = os.path.join(self._folder(name), "active.next")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        os.symlink(os.path.join("versions", version), temporary)
+        self._checkpoint("linked")
+        os.replace(temporary, os.path.join(self._folder(name), "active"))
+        self._checkpoint("swapped")
+        self._after(lambda: _sync_folder(self._folder(name)))
+
+    def _prune(self, name: str, history: List[str]) -> None:
+        keep = set(history[-_KEEP_VERSIONS:])
+        folder = os.path.join(self._folder(name), "versions")
+        removed = [version for version in os.listdir(folder) if version not in keep]
+        if removed:
+            self._write_history(name, history[-_KEEP_VERSIONS:])
+        for version in removed:
+            self._discard(os.path.join(folder, version))
+
+    def _discard(self, path: str) -> None:
+        # Gone at once, whatever happens while its files are deleted.
+        doomed = os.path.join(self._staging, secrets.token_hex(8))
+        os.rename(path, doomed)
+        _sync_folder(os.path.dirname(path))
+        self._checkpoint("discarded")
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    # -- state
+
+    def _recover(self) -> None:
+        for entry in os.listdir(self._staging):
+            shutil.rmtree(os.path.join(self._staging, entry), ignore_errors=True)
+        for name in filter(is_name, os.listdir(self._bundles)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._folder(name), "active.next"))
+            history, active = self._history(name), self._active(name)
+            usable = [
+                v
+                for v in history
+                if os.path.isfile(os.path.join(self._version_path(name, v), "manifest.json"))
+            ]
+            if active is None and usable:
+                continue  # installed before, never activated, or activation was interrupted
+            if active is not None and active not in usable:
+                # The active version lost its files: the one before it serves.
+                if usable:
+                    self._link(name, usable[-1])
+                    self._write_history(name, usable)
+                continue
+            if active is not None:
+                kept = usable[: usable.index(active) + 1]
+                if kept != history:
+                    self._write_history(name, kept)
+
+    def _folder(self, name: str) -> str:
+        if not is_name(name):
+            raise _refuse(
+                "%s is no name for a bundle; use letters, digits, dot, dash and underscore"
+                % printable(repr(name), 100)
+            )
+        return os.path.join(self._bundles, name)
+
+    def _version_path(self, name: str, version: str) -> str:
+        if not is_digest(version):
+            raise _refuse("%s is no version of a bundle" % printable(repr(version), 80))
+        return os.path.join(self._folder(name), "versions", version)
+
+    def _need(self, name: str) -> None:
+        if not os.path.isdir(self._folder(name)):
+            raise _refuse("no bundle %s is installed on this device" % name)
+
+    def _active(self, name: str) -> Optional[str]:
+        try:
+            version = os.path.basename(os.readlink(os.path.join(self._folder(name), "active")))
+        except OSError:
+            return None
+        return version if is_digest(version) else None
+
+    def _history(self, name: str) -> List[str]:
+        try:
+            with open(os.path.join(self._folder(name), "history.json"), encoding="utf-8") as file:
+                return [version for version in json.load(file) if is_digest(version)]
+        except (OSError, ValueError, TypeError):
+            active = self._active(name)
+            return [active] if active else []
+
+    def _reached(self, name: str) -> List[str]:
+        """The history up to the active version; all of it where none is active."""
+        history, active = self._history(name), self._active(name)
+        return history[: history.index(active) + 1] if active in history else history
+
+    def _write_history(self, name: str, history: List[str]) -> None:
+        path = os.path.join(self._folder(name), "history.json")
+        with open(path + ".next", "w", encoding="utf-8") as file:
+            json.dump(history, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".next", path)
+        _sync_folder(self._folder(name))
+
+    def _describe(self, name: str) -> List[Dict[str, Any]]:
+        active = self._active(name)
+        folder = os.path.join(self._folder(name), "versions")
+        # Whatever else lies there is no version.
+        versions = [v for v in os.listdir(folder) if is_digest(v)] if os.path.isdir(folder) else []
+        history = self._history(name)
+        # The last activated first, those never activated at the end.
+        versions.sort(key=lambda v: -history.index(v) if v in history else 1)
+        return [self._describe_version(name, version, version == active) for version in versions]
+
+    def _describe_version(self, name: str, version: str, active: bool) -> Dict[str, Any]:
+        path = self._version_path(name, version)
+        try:
+            data = read_bounded(os.path.join(path, MANIFEST), LIMITS.bundle.manifest_bytes)
+            manifest = check_manifest(data).fields
+        except (OSError, ContractError):
+            manifest = {}
+        return {
+            "name": name,
+            "version": version,
+            "active": active,
+            "path": path,
+            "backend": manifest.get("backend", "damaged"),
+            "manifest": manifest,
+        }
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with open(self._lock_path, "a", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _sync_file(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
