@@ -149,7 +149,7 @@ def import_lines(store: RecordStore, path: Path) -> Taken:
     Raises:
         EdgeError: a line is damaged; nothing is added.
     """
-    from host.records.lines import Refused, read_lines
+    from host.records.json_lines import Refused, read_lines
 
     found, refused = 0, Refused()
 

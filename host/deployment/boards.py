@@ -13,7 +13,7 @@ from targets import Board, HardwareModel, MachineDescription
 
 if TYPE_CHECKING:
     from host.transport import Device
-    from host.tuning.unit import Unit
+    from host.tuning.runners.connection import Unit
 
 # Calibrated figures of two boards of a kind; between two calibrations of one board they differ by less.
 _CLOSE = 0.25
@@ -148,7 +148,7 @@ def units_beside(
         wait_s: how long to wait for a device that another host has.
         connected: those that are connected already, by name; from now on they are the units'.
     """
-    from host.tuning.unit import DeviceUnit
+    from host.tuning.runners.connection import DeviceUnit
 
     def joining(name: str) -> Callable[[], Device]:
         def join() -> Device:

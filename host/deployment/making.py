@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from host.sandbox import Worker
     from host.transport import Device
     from host.tuning.result import TuneResult
-    from host.tuning.unit import Unit
+    from host.tuning.runners.connection import Unit
 
 _VERSIONED = ("edgetlm", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "ai-edge-litert", "torch", "numpy")
 

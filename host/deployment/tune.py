@@ -23,12 +23,12 @@ from host.records.store import profile_data
 if TYPE_CHECKING:
     from host.space.protocol import Proposer
     from host.transport import Device
-    from host.tuning.bench import DeviceBench
-    from host.tuning.finetuning import FinetuneTrainer
+    from host.tuning.learning.finetuning import FinetuneTrainer
     from host.tuning.options import Moment
     from host.tuning.result import TuneResult
+    from host.tuning.runners.connection import Unit
+    from host.tuning.runners.device_runner import DeviceBench
     from host.tuning.tasks import TuningTask
-    from host.tuning.unit import Unit
 
 GENSOR, TLM = "gensor", "tlm"
 
@@ -64,13 +64,13 @@ def prefer_winner(
 ) -> Plan:
     """Let the language model make the programs without a record, where it has been winning on this board.
 
-    What counts are the first programs of each proposer (`host.tuning.standing.first_choice`): those that
+    What counts are the first programs of each proposer (`host.tuning.trials.first_choice`): those that
     nobody has measured yet.
     """
     if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
         return plan
-    from host.tuning.board import trial_of
-    from host.tuning.standing import first_choice
+    from host.tuning.history import trial_of
+    from host.tuning.trials import first_choice
 
     with RecordStore(records) as store:
         known = store.select(profile_data(profile), SPACE_VERSION, failed=True)
@@ -147,8 +147,8 @@ class Tuning:
         Raises:
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
-        from host.tuning.engine import tune
-        from host.tuning.unit import DeviceUnit
+        from host.tuning.loop import tune
+        from host.tuning.runners.connection import DeviceUnit
 
         tasks = _tuning_tasks(lowered.tasks, constructed)
         lead = DeviceUnit(self.profile.device, self.profile, self.connect, self.device, keep=True)
@@ -180,8 +180,8 @@ class Tuning:
 
     def _bench(self, units: tuple[Unit, ...], tasks: Sequence[TuningTask], constructed: Plan) -> DeviceBench:
         """Where programs are measured; constructed ones of the longest tasks tell the boards' speeds."""
-        from host.tuning.bench import DeviceBench
-        from host.tuning.reconnect import Patience
+        from host.tuning.runners.device_runner import DeviceBench
+        from host.tuning.runners.reconnect import Patience
 
         longest = sorted(tasks, key=lambda one: -one.weight * one.estimate_s)
         references = [(one, constructed.chosen[one.key]) for one in longest if one.key in constructed.chosen]
@@ -197,7 +197,7 @@ class Tuning:
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
         from host.gensor import Gensor
-        from host.tuning.finetuning import FinetuneTrainer
+        from host.tuning.learning.finetuning import FinetuneTrainer
 
         model, digest = language_model(self.profile, self.clock.progress.note)
         if model is None:
@@ -210,8 +210,8 @@ class Tuning:
         return [Gensor(), model], trainer, {TLM: digest}
 
     def _options(self, model: str, bases: Mapping[str, str]) -> Any:
-        from host.tuning.board import tuning_key
         from host.tuning.budget import Budget
+        from host.tuning.history import tuning_key
         from host.tuning.options import TuneOptions
 
         beside, gentle = self._beside()

@@ -37,7 +37,7 @@ from host.errors import EdgeError, ScheduleError, UserError
 from host.model import Candidate, Task
 from host.records.checks import Implausible, check_foreign, is_time
 from host.records.foreign import ForeignRecord
-from host.records.lines import Refused, bounded_lines
+from host.records.json_lines import Refused, bounded_lines
 from host.records.record import Record, content_of, key_of, record_of
 
 WORKLOADS = "database_workload.json"

@@ -27,7 +27,7 @@ from host.records.database import (
     row_of,
 )
 from host.records.foreign import ForeignRecord
-from host.records.lines import Refused, read_lines, write_lines
+from host.records.json_lines import Refused, read_lines, write_lines
 from host.records.record import Record, first_of_fastest, key_of, line_of, profile_data, record_of
 
 __all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]

@@ -14,7 +14,7 @@ class TuneOptions:
     """How to tune.
 
     Attributes:
-        tuning: names the tuning (`host.tuning.board.tuning_key`): its runs share a budget.
+        tuning: names the tuning (`host.tuning.history.tuning_key`): its runs share a budget.
         budget: what ends it.
         seed: of every random choice.
         beside: whether other work may run while the device measures.

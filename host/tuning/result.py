@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from host.model import Candidate
-from host.tuning.board import BoardRecords, model_seconds, trial_of
-from host.tuning.standing import judged
+from host.tuning.history import BoardRecords, model_seconds, trial_of
+from host.tuning.learning.trainer import Trained
 from host.tuning.tasks import TuningTask
-from host.tuning.trainer import Trained
+from host.tuning.trials import judged
 
 
 @dataclass(frozen=True)

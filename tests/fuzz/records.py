@@ -13,7 +13,7 @@ from random import Random
 from device_agent.contract.limits import LIMITS
 from host.errors import EdgeError
 from host.records import RecordStore
-from host.records.lines import Refused
+from host.records.json_lines import Refused
 from tests.fuzz.case import Case, Outcome, Tree, complaint
 from tests.fuzz.corpus import records as found
 from tests.fuzz.mutate import TEXTS, grown, mangled, written

@@ -19,7 +19,7 @@ from device_agent.wire.frames import AgentError
 from host.errors import DeviceError, EdgeError
 from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection, DisconnectedError
-from host.tuning.unit import DeviceUnit
+from host.tuning.runners.connection import DeviceUnit
 from tests.integration.agent.service import (
     NOBODY,
     OPEN,

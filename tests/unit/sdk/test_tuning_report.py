@@ -8,8 +8,8 @@ import pytest
 
 from host.deployment import TunedModel
 from host.model import Candidate
+from host.tuning.learning.trainer import Trained
 from host.tuning.result import ProposerFigures, TunedTask, TuneResult
-from host.tuning.trainer import Trained
 from sdk.cli.console import ConsoleProgress
 from sdk.cli.printing import print_tuned
 from sdk.report.figures import deploy_json, tune_json

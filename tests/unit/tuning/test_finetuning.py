@@ -17,9 +17,9 @@ from host.tlm.model import new_model, save_model
 from host.tlm.proposer import Tlm
 from host.tlm.replay import REPLAY, write_replay
 from host.tlm.vocabulary import Vocabulary
-from host.tuning.finetuning import FinetuneTrainer
+from host.tuning.learning.finetuning import FinetuneTrainer
 from tests.unit.tuning.simulated import Skilled, profile
-from tests.unit.tuning.test_engine import Listening, options, records, run
+from tests.unit.tuning.test_loop import Listening, options, records, run
 
 
 @pytest.fixture(scope="module")

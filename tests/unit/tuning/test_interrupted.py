@@ -15,7 +15,7 @@ from host.model import SPACE_VERSION
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from tests.unit.tuning.simulated import profile
-from tests.unit.tuning.test_engine import programs
+from tests.unit.tuning.test_loop import programs
 
 _TRIALS, _BATCH, _SEEN = 24, 8, 11
 
@@ -24,7 +24,7 @@ _CHILD = f"""
 import sys, time
 from pathlib import Path
 from tests.unit.tuning.simulated import SimulatedBench
-from tests.unit.tuning.test_engine import options, run
+from tests.unit.tuning.test_loop import options, run
 
 class Bench(SimulatedBench):
     def measure(self, task, library):
@@ -39,7 +39,7 @@ run(folder, options({_TRIALS}, {_BATCH}, beside=True), bench=Bench(folder))
 _AGAIN = f"""
 import sys
 from pathlib import Path
-from tests.unit.tuning.test_engine import options, run
+from tests.unit.tuning.test_loop import options, run
 
 result = run(Path(sys.argv[1]), options({_TRIALS}, {_BATCH}, beside=True))
 print(result.trials, result.measured_now, result.stopped)
@@ -80,7 +80,7 @@ def test_killed_in_the_middle_of_a_round_nothing_is_lost_or_measured_again(tmp_p
 _TRAINER = """
 import sys, time
 from pathlib import Path
-from host.tuning.finetuning import _Worker
+from host.tuning.learning.finetuning import _Worker
 
 worker = _Worker(Path(sys.argv[1]) / "log", 1)
 print(worker._process.pid, flush=True)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from host.gensor import Gensor
-from host.tuning.portfolio import Portfolio
-from host.tuning.standing import Trial
+from host.tuning.bandit import Portfolio
+from host.tuning.trials import Trial
 from tests.unit.tuning.simulated import Broken, Skilled, by, dense_space, measured, profile, truth
 
 

@@ -14,11 +14,11 @@ from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.space.protocol import Proposer
 from host.tuning.budget import Budget
-from host.tuning.engine import tune
+from host.tuning.learning.trainer import Trained
+from host.tuning.loop import tune
 from host.tuning.options import Moment, TuneOptions
 from host.tuning.result import TuneResult
 from host.tuning.tasks import TuningTask
-from host.tuning.trainer import Trained
 from tests.unit.tuning.simulated import Broken, SimulatedBench, Skilled, profile, truth, tuning_tasks
 
 

@@ -9,12 +9,12 @@ from types import TracebackType
 
 from host.errors import BuildError, ScheduleError
 from host.model import Candidate, DeviceProfile
-from host.tuning.fleet import Fleet
-from host.tuning.pool import OneBoard, Pool, one_line
-from host.tuning.reconnect import Patience
-from host.tuning.speeds import Speeds
+from host.tuning.runners.connection import Unit
+from host.tuning.runners.reconnect import Patience
+from host.tuning.runners.single import OneBoard, Pool, one_line
+from host.tuning.runners.speeds import Speeds
+from host.tuning.runners.worker import Fleet
 from host.tuning.tasks import Item, Outcome, TuningTask
-from host.tuning.unit import Unit
 
 # So many programs say how fast boards are beside each other: kernels are bound by different things.
 _REFERENCES = 3

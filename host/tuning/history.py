@@ -10,8 +10,8 @@ from host.model import SPACE_VERSION, Candidate, DeviceProfile, Measurement
 from host.records import Record, RecordStore
 from host.records.record import first_of_fastest, profile_data
 from host.tuning.scheduler import TaskState
-from host.tuning.standing import Trial
 from host.tuning.tasks import TuningTask
+from host.tuning.trials import Trial
 
 
 def tuning_key(model: str, seed: int) -> str:

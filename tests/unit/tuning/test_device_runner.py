@@ -13,10 +13,10 @@ import pytest
 from host.errors import DeviceBusy, DeviceError, SessionLost
 from host.gensor import Gensor
 from host.model import Measurement
-from host.tuning.bench import DeviceBench
-from host.tuning.reconnect import Patience
+from host.tuning.runners.connection import DeviceUnit
+from host.tuning.runners.device_runner import DeviceBench
+from host.tuning.runners.reconnect import Patience
 from host.tuning.tasks import Item, Outcome, TuningTask
-from host.tuning.unit import DeviceUnit
 from tests.unit.tuning.simulated import candidate, dense_space, measured, profile
 
 HANG = RuntimeError("it answers only when it is cut off")

@@ -12,13 +12,13 @@ from typing import Any
 from host.errors import BuildError, ScheduleError, TlmError
 from host.model import Candidate, DeviceProfile
 from host.space.protocol import Proposer
-from host.tuning.board import BoardRecords
+from host.tuning.background import give_way
+from host.tuning.bandit import Portfolio
 from host.tuning.budget import LEAST_GAIN
+from host.tuning.caching import Pooled
+from host.tuning.history import BoardRecords
 from host.tuning.options import TuneOptions
-from host.tuning.pooled import Pooled
-from host.tuning.portfolio import Portfolio
 from host.tuning.scheduler import TaskState, allot, worth
-from host.tuning.stages import give_way
 from host.tuning.tasks import Item, TuningTask
 
 Build = Callable[[TuningTask, Candidate], Path]

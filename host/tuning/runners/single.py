@@ -1,7 +1,7 @@
 """The boards that measure: each takes the next program, and one that drops out loses nothing but its turn.
 
 A single board is served by the caller's own thread, so that nothing runs beside its measurements. Several
-have a thread each (`host.tuning.fleet`).
+have a thread each (`host.tuning.runners.worker`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Protocol
 
 from host.errors import BuildError, DeviceBusy, DeviceError, MeasureError, ScheduleError, SessionLost
-from host.tuning.reconnect import Patience, come_back, stays_away
+from host.tuning.runners.connection import Unit
+from host.tuning.runners.reconnect import Patience, come_back, stays_away
 from host.tuning.tasks import Item, Outcome
-from host.tuning.unit import Unit
 
 # A program that boards went away from so often is at fault itself.
 LOSSES = 2

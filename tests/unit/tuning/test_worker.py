@@ -15,13 +15,13 @@ import pytest
 from host.errors import DeviceBusy, DeviceError, MeasureError
 from host.model import Measurement
 from host.records import Record, RecordStore
-from host.tuning.fleet import Fleet
-from host.tuning.reconnect import Patience
-from host.tuning.speeds import Speeds
+from host.tuning.runners.reconnect import Patience
+from host.tuning.runners.speeds import Speeds
+from host.tuning.runners.worker import Fleet
 from host.tuning.tasks import Item, Outcome, TuningTask
 from tests.unit.tuning.simulated import candidate, dense_space, measured, profile, truth, tuning_tasks
-from tests.unit.tuning.test_engine import options, programs, records
-from tests.unit.tuning.test_engine import run as tuned
+from tests.unit.tuning.test_loop import options, programs, records
+from tests.unit.tuning.test_loop import run as tuned
 
 TASK = TuningTask(dense_space(), 1e-5)
 QUICK = Patience(limit_s=5.0, first_s=0.001, longest_s=0.01, overdue_s=20.0)

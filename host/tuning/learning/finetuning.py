@@ -2,7 +2,9 @@
 
 The process stays for the whole tuning, because it takes longer to start than to train on a batch:
 
-    python -m host.tuning.finetuning --nice 15     reads a job's name a line, answers each with a line of JSON
+    python -m host.tuning.learning.finetuning --nice 15
+
+reads the name of a job a line, and answers each with a line of JSON.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from types import TracebackType
 from host.errors import EdgeError, TlmError
 from host.model import DeviceProfile
 from host.records import Record
-from host.tuning.stages import GENTLE
-from host.tuning.trainer import Trained
+from host.tuning.background import GENTLE
+from host.tuning.learning.trainer import Trained
 
 # Measured programs below which nothing is learned: some have to be withheld.
 _FEWEST = 24
@@ -183,7 +185,7 @@ class _Worker:
 
     def __init__(self, log: Path, nice: int) -> None:
         self._log = log
-        command = [sys.executable, "-m", "host.tuning.finetuning", "--nice", str(nice)]
+        command = [sys.executable, "-m", "host.tuning.learning.finetuning", "--nice", str(nice)]
         with log.open("wb") as file:
             self._process = subprocess.Popen(
                 command,
@@ -248,7 +250,7 @@ class _Worker:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Does jobs at a lower priority until nobody is there to give any; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m host.tuning.finetuning")
+    parser = argparse.ArgumentParser(prog="python -m host.tuning.learning.finetuning")
     parser.add_argument("--nice", type=int, default=0)
     os.nice(parser.parse_args(arguments).nice)
     # What libraries print goes to the log; answers alone go to the parent.

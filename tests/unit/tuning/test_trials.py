@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from host.tuning.standing import Trial, first_choice, judged, odds_of, shares_of
+from host.tuning.trials import Trial, first_choice, judged, odds_of, shares_of
 from tests.unit.tuning.simulated import candidate
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from host.model import Candidate
 from host.records import Record, RecordStore
 from host.records.store import profile_data
-from host.tuning.board import BoardRecords, model_seconds, tuning_key
+from host.tuning.history import BoardRecords, model_seconds, tuning_key
 from host.tuning.result import summary
 from tests.unit.tuning.simulated import measured, profile, tuning_tasks
 

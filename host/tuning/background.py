@@ -64,5 +64,5 @@ def give_way() -> None:
 
 
 def stage_for(beside: bool, gentle: bool) -> Stage:
-    """How work runs beside the device; see `host.tuning.engine.TuneOptions`."""
+    """How work runs beside the device; see `host.tuning.loop.TuneOptions`."""
     return Beside(gentle) if beside else InTurn()

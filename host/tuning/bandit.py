@@ -9,7 +9,7 @@ from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Measurement
 from host.space.design import DesignSpace
 from host.space.protocol import Proposer
-from host.tuning.standing import Trial, drawn, odds_of, shares_of
+from host.tuning.trials import Trial, drawn, odds_of, shares_of
 
 Decisions = tuple[tuple[str, int | tuple[int, ...]], ...]
 
@@ -23,7 +23,7 @@ class Portfolio:
     """Mixes proposals, each once, none that was measured before; itself a `Proposer`.
 
     Every slot goes to one proposer by discounted Thompson sampling over what the trials of the board say
-    (`host.tuning.standing`); nothing else is remembered, so that the same trials give the same proposals.
+    (`host.tuning.trials`); nothing else is remembered, so that the same trials give the same proposals.
     A candidate keeps its proposer's name.
 
     Args:

@@ -21,13 +21,13 @@ from host.model import DeviceProfile
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.space.protocol import Proposer
-from host.tuning.board import BoardRecords, model_seconds
+from host.tuning.background import Stage, stage_for
+from host.tuning.batches import Batch, Preparer
+from host.tuning.history import BoardRecords, model_seconds
+from host.tuning.learning.trainer import Trained, Trainer, Training
 from host.tuning.options import Moment, TuneOptions, Watcher
-from host.tuning.preparing import Batch, Preparer
 from host.tuning.result import TuneResult, summary
-from host.tuning.stages import Stage, stage_for
 from host.tuning.tasks import Bench, Outcome, TuningTask
-from host.tuning.trainer import Trained, Trainer, Training
 
 # Least growth of the records from one training to the next: beside measurements, and in turn with them.
 # What was learned from a hundred programs changes little with eight more, and the device would wait for it.

@@ -2,7 +2,7 @@
 
 A thread connects to its board, times the reference programs, and then takes one program after the other.
 When the board goes away it connects again, with growing pauses for as long as the others measure, while
-its program is measured by another. How fast the boards are beside each other: `host.tuning.speeds`.
+its program is measured by another. How fast the boards are beside each other: `host.tuning.runners.speeds`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TypeVar
 
 from host.errors import DeviceError
 from host.model import Measurement
-from host.tuning.lane import Lane, Queue, Turn
-from host.tuning.pool import FAULTS, one_line
-from host.tuning.reconnect import Patience, come_back, stays_away
-from host.tuning.speeds import Speeds
+from host.tuning.runners.connection import Unit
+from host.tuning.runners.job import Lane, Queue, Turn
+from host.tuning.runners.reconnect import Patience, come_back, stays_away
+from host.tuning.runners.single import FAULTS, one_line
+from host.tuning.runners.speeds import Speeds
 from host.tuning.tasks import Item, Outcome, TuningTask
-from host.tuning.unit import Unit
 
 _POLL_S = 0.2
 _END_S = 30.0

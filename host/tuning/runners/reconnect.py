@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from host.errors import DeviceError
-from host.tuning.unit import TIME_LIMIT_S, Unit
+from host.tuning.runners.connection import TIME_LIMIT_S, Unit
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from host.errors import DeviceBusy, DeviceError
-from host.tuning.pool import LOSSES, fault_of
-from host.tuning.reconnect import Patience
+from host.tuning.runners.connection import Unit
+from host.tuning.runners.reconnect import Patience
+from host.tuning.runners.single import LOSSES, fault_of
 from host.tuning.tasks import Item, Outcome
-from host.tuning.unit import Unit
 
 
 @dataclass(eq=False)

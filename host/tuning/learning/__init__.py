@@ -1,0 +1,1 @@
+"""Training the language model on measured records while the boards measure."""
