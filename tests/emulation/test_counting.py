@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import unicorn
 
+from benchmarks.emulation.verify import run_around
+from benchmarks.instructions.counted import GENSOR, count, counted
+from benchmarks.instructions.counting import Block, build_counter, count_blocks
+from benchmarks.instructions.cycles import cycles_per_run
+from benchmarks.instructions.listing import Run, disassemble, executions, parse
+from benchmarks.operators.configurations import Operator
+from benchmarks.operators.contest import relative_error
+from benchmarks.operators.subject import prepare
 from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.space import scheduled_function, space_for
-from tests.benchmarks.emulation.verify import run_around
-from tests.benchmarks.instructions.counted import GENSOR, count, counted
-from tests.benchmarks.instructions.counting import Block, build_counter, count_blocks
-from tests.benchmarks.instructions.cycles import cycles_per_run
-from tests.benchmarks.instructions.listing import Run, disassemble, executions, parse
-from tests.benchmarks.operators.configurations import Operator
-from tests.benchmarks.operators.contest import relative_error
-from tests.benchmarks.operators.subject import prepare
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
 from tests.unit.space import functions as fn

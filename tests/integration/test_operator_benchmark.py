@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tvm import te
 
-from tests.benchmarks.operators.__main__ import run_operator
-from tests.benchmarks.operators.bench import Bench, Options, Program, open_bench
-from tests.benchmarks.operators.configurations import Operator
-from tests.benchmarks.operators.contest import TOLERANCE, hold
-from tests.benchmarks.operators.methods import LIBRARY, METHODS
-from tests.benchmarks.operators.rank import rank
-from tests.benchmarks.operators.subject import Subject, prepare
+from benchmarks.operators.__main__ import run_operator
+from benchmarks.operators.bench import Bench, Options, Program, open_bench
+from benchmarks.operators.configurations import Operator
+from benchmarks.operators.contest import TOLERANCE, hold
+from benchmarks.operators.methods import LIBRARY, METHODS
+from benchmarks.operators.rank import rank
+from benchmarks.operators.subject import Subject, prepare
 
 TINY = Operator("tiny", "matmul", "test", "MatMul", ((24, 32),), ((32, 64),))
 

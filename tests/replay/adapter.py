@@ -106,16 +106,16 @@ def lasting(name: str) -> str:
 
 @functools.cache
 def _writers() -> dict[str, Callable[[Path], Path]]:
-    from tests.benchmarks import dot_products
-    from tests.benchmarks.operators.configurations import OPERATORS
-    from tests.benchmarks.operators.others import OTHERS
+    from benchmarks import dot_products
+    from benchmarks.operators.configurations import OPERATORS
+    from benchmarks.operators.others import OTHERS
     from tests.integration import small_models
     from tests.models.zoo import ZOO
 
     def operator(entry: Any, folder: Path) -> Path:
         import onnx
 
-        from tests.benchmarks.operators.subject import make_model
+        from benchmarks.operators.subject import make_model
 
         path = folder / f"{entry.name}.onnx"
         onnx.save(make_model(entry, images_last=entry.image), str(path))

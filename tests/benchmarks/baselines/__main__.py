@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.e2e import export_model, machine
 from host.build import target_for
 from host.deployment.profiles import profile_of
 from host.errors import EdgeError, UserError
@@ -28,7 +29,6 @@ from host.model import DeviceProfile, Task
 from host.transport import connect
 from tests.benchmarks.baselines.course import LoggedRunner, course_of, search_task, stage_path
 from tests.benchmarks.baselines.tasks import Network, kind_of, network_of, tasks_of
-from tests.benchmarks.e2e import export_model, machine
 
 FOLDER = Path(__file__).parent
 _LONG = 1000

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.benchmarks.curves import curves_of, main
+from benchmarks.curves import curves_of, main
 
 ENTRY = {"curves": {"tlm": [0.0, 0.5, 1.0], "gensor": [1.0], "evolutionary": [[1, 0.25], [64, 1.0]]}}
 _SVG = "{http://www.w3.org/2000/svg}"

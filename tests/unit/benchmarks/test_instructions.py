@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.emulation.__main__ import entries_of, failure
+from benchmarks.emulation.__main__ import summary as emulation_summary
+from benchmarks.emulation.verify import Verdict
+from benchmarks.instructions.__main__ import resumed, write_whole
+from benchmarks.instructions.compiling import LimitedCompiler
+from benchmarks.instructions.counting import Block
+from benchmarks.instructions.figures import Counted, entry_of, summary
+from benchmarks.instructions.listing import executions, hot_loop, parse, runs_of, tool
+from benchmarks.instructions.shapes import MOST_FLOP, SMALL
+from benchmarks.operators.configurations import CLASSES, OPERATORS
 from host.build import KernelCache, compile_kernel, target_for
 from host.errors import BuildError, ScheduleError
-from tests.benchmarks.emulation.__main__ import entries_of, failure
-from tests.benchmarks.emulation.__main__ import summary as emulation_summary
-from tests.benchmarks.emulation.verify import Verdict
-from tests.benchmarks.instructions.__main__ import resumed, write_whole
-from tests.benchmarks.instructions.compiling import LimitedCompiler
-from tests.benchmarks.instructions.counting import Block
-from tests.benchmarks.instructions.figures import Counted, entry_of, summary
-from tests.benchmarks.instructions.listing import executions, hot_loop, parse, runs_of, tool
-from tests.benchmarks.instructions.shapes import MOST_FLOP, SMALL
-from tests.benchmarks.operators.configurations import CLASSES, OPERATORS
 from tests.unit.space import functions as fn
 
 # Two nested loops, of which the inner one has a path that is rarely taken.

@@ -12,15 +12,15 @@ import onnx
 import pytest
 import tvm_ffi
 
+from benchmarks.operators.configurations import CLASSES, OPERATORS, Operator, select
+from benchmarks.operators.contest import relative_error
+from benchmarks.operators.figures import geomean, ratios, summary
+from benchmarks.operators.others import OTHERS
+from benchmarks.operators.rank import Ranking, per_class, spearman
+from benchmarks.operators.subject import make_model
 from host.space import space_for
 from tests.benchmarks.baselines.library import layout_share
 from tests.benchmarks.baselines.own_space import decisions_of, mutated, program_of
-from tests.benchmarks.operators.configurations import CLASSES, OPERATORS, Operator, select
-from tests.benchmarks.operators.contest import relative_error
-from tests.benchmarks.operators.figures import geomean, ratios, summary
-from tests.benchmarks.operators.others import OTHERS
-from tests.benchmarks.operators.rank import Ranking, per_class, spearman
-from tests.benchmarks.operators.subject import make_model
 from tests.unit.space import functions as fn
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.sampling import KINDS, cost
+from benchmarks.sampling import KINDS, cost
 
 
 @pytest.mark.parametrize("kind", ["ina3221 (hwmon, total)", "rpi5_pmic"])

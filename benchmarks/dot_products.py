@@ -1,0 +1,236 @@
+"""Products of bytes beside ONNX Runtime's, interleaved on the local processor, one thread.
+
+    python -m benchmarks.dot_products [--only NAME,...] [--rounds N] [--json FILE]
+
+`ours` is the program of Gensor's best estimate, nothing measured; `library` is ONNX Runtime's QLinearMatMul
+or QLinearConv, images with channels last, so that neither moves them, with its overhead of a call; `plain` is
+ours in fp32. Times are minima over the rounds, ratios of speed are medians over them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import tvm
+from numpy.typing import ArrayLike
+from onnx import TensorProto, helper, numpy_helper
+
+from device_agent.board.machine import Machine
+from host.build import build_kernel_library, target_for
+from host.gensor import Gensor
+from host.importers import load_here as load
+from host.lowering import lower
+from host.model import DeviceProfile
+from host.space import scheduled_function, space_for
+from targets import MachineDescription, board_for
+
+_SAMPLE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Shape of the data as ONNX has it, and of the weights."""
+
+    name: str
+    data: tuple[int, ...]
+    weights: tuple[int, ...]
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it is no matrix product."""
+        return len(self.data) == 4
+
+    @property
+    def multiply_adds(self) -> float:
+        """Of one run."""
+        size = float(np.prod(self.weights))
+        return size * (np.prod(self.data[2:]) if self.is_convolution else self.data[0])
+
+
+OPERATORS = (
+    Operator("matmul_128x768x768", (128, 768), (768, 768)),
+    Operator("matmul_128x768x3072", (128, 768), (768, 3072)),
+    Operator("gemv_768x3072", (1, 768), (768, 3072)),
+    Operator("conv3x3_64_56x56", (1, 64, 56, 56), (64, 64, 3, 3)),
+    Operator("conv1x1_256_64_56x56", (1, 256, 56, 56), (64, 256, 1, 1)),
+    Operator("conv1x1_512_256_14x14", (1, 512, 14, 14), (256, 512, 1, 1)),
+)
+
+
+def integer_model(operator: Operator, path: Path, library: bool) -> None:
+    """Write the quantised operator: bytes in, bytes out; images with channels last in and out."""
+    draw = np.random.default_rng(0)
+    channels = operator.weights[0 if operator.is_convolution else 1]
+    constants: dict[str, ArrayLike] = {
+        "w": draw.integers(-127, 128, operator.weights).astype("int8"),
+        "ws": (draw.random(channels) * 1e-3 + 1e-4).astype("float32"),
+        "wz": np.zeros(channels, "int8"),
+        "xs": np.float32(0.02),
+        "xz": np.uint8(120),
+        "ys": np.float32(0.1),
+        "yz": np.uint8(128),
+    }
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    attributes: dict[str, object] = {}
+    if operator.is_convolution:
+        attributes = {"pads": [operator.weights[2] // 2] * 4}
+    if operator.is_convolution and library:
+        attributes |= {"channels_last": 1, "domain": "com.microsoft"}
+    kind = "QLinearConv" if operator.is_convolution else "QLinearMatMul"
+    _write(path, operator, kind, names, attributes, constants, library)
+
+
+def plain_model(operator: Operator, path: Path) -> None:
+    """Write the same operator in fp32."""
+    weights = np.random.default_rng(0).normal(size=operator.weights).astype("float32")
+    attributes: dict[str, object] = {}
+    if operator.is_convolution:
+        attributes = {"pads": [operator.weights[2] // 2] * 4}
+    kind = "Conv" if operator.is_convolution else "MatMul"
+    _write(path, operator, kind, ["x", "w"], attributes, {"w": weights}, False)
+
+
+def _write(
+    path: Path,
+    operator: Operator,
+    kind: str,
+    names: list[str],
+    attributes: dict[str, object],
+    constants: Mapping[str, ArrayLike],
+    library: bool,
+) -> None:
+    """A model of one node; an image is transposed around it unless the node has channels last itself."""
+    dtype = TensorProto.UINT8 if kind.startswith("Q") else TensorProto.FLOAT
+    if not operator.is_convolution or library:
+        nodes = [helper.make_node(kind, names, ["y"], **attributes)]
+    else:
+        nodes = [
+            helper.make_node("Transpose", ["x"], ["first"], perm=[0, 3, 1, 2]),
+            helper.make_node(kind, ["first", *names[1:]], ["last"], **attributes),
+            helper.make_node("Transpose", ["last"], ["y"], perm=[0, 2, 3, 1]),
+        ]
+    data = operator.data
+    if operator.is_convolution:
+        data = tuple(data[i] for i in (0, 2, 3, 1))
+    made = (*data[:-1], operator.weights[0 if operator.is_convolution else 1])
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    inputs = [helper.make_tensor_value_info("x", dtype, data)]
+    outputs = [helper.make_tensor_value_info("y", dtype, made)]
+    body = helper.make_graph(nodes, "operator", inputs, outputs, tensors)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    path.write_bytes(helper.make_model(body, opset_imports=opsets, ir_version=10).SerializeToString())
+
+
+def local_profile() -> DeviceProfile:
+    """This machine with one thread."""
+    description = MachineDescription(**Machine().describe())
+    board = board_for(description)
+    assert board is not None
+    return DeviceProfile("local", board, board.hardware, 1)
+
+
+def ours(path: Path, profile: DeviceProfile, folder: Path) -> tuple[Callable[[int], float], str]:
+    """Seconds of so many runs of the kernel with Gensor's first program, and the program's rule."""
+    lowered = lower(load(path), profile.board)
+    task = max(lowered.tasks, key=lambda found: len(found.function.params))
+    space = space_for(task, profile.hardware)
+    (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    library = folder / f"{path.stem}-{len(list(folder.iterdir()))}.so"
+    function = scheduled_function(space.apply(candidate))
+    build_kernel_library({"kernel": function}, library, target_for(profile.board))
+    module = tvm.runtime.load_module(str(library))
+    draw, arguments = np.random.default_rng(1), []
+    for parameter in task.function.params:
+        shape, dtype = tuple(int(extent) for extent in parameter.shape), str(parameter.dtype)
+        values = draw.integers(0, 100, shape) if "int" in dtype else draw.normal(size=shape)
+        arguments.append(tvm.runtime.tensor(values.astype(dtype)))
+    kernel = module["kernel"]
+
+    def run(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            kernel(*arguments)
+        return time.perf_counter() - start
+
+    return run, candidate.rule
+
+
+def library(path: Path) -> Callable[[int], float]:
+    """Seconds of so many runs of ONNX Runtime, its input and output bound."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    binding = session.io_binding()
+    shape = session.get_inputs()[0].shape
+    binding.bind_cpu_input("x", np.random.default_rng(1).integers(0, 256, shape).astype("uint8"))
+    binding.bind_output("y")
+
+    def run(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            session.run_with_iobinding(binding)
+        return time.perf_counter() - start
+
+    return run
+
+
+def measure(operator: Operator, profile: DeviceProfile, rounds: int) -> dict[str, object]:
+    """Microseconds of every contender, and ratios of speed."""
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        folder = Path(name)
+        files = [folder / f"{kind}.onnx" for kind in ("ours", "library", "plain")]
+        integer_model(operator, files[0], library=False)
+        integer_model(operator, files[1], library=True)
+        plain_model(operator, files[2])
+        integers, rule = ours(files[0], profile, folder)
+        fp32, plain_rule = ours(files[2], profile, folder)
+        runs = {"ours": integers, "library": library(files[1]), "plain": fp32}
+        counts = {key: max(1, int(_SAMPLE_S / max(run(3) / 3, 1e-7))) for key, run in runs.items()}
+        times: dict[str, list[float]] = {key: [] for key in runs}
+        for _ in range(rounds):
+            for key, run in runs.items():
+                times[key].append(run(counts[key]) / counts[key])
+    best = {key: min(samples) for key, samples in times.items()}
+    ratios = {
+        key: float(np.median([b / a for a, b in zip(times["ours"], times[key], strict=True)]))
+        for key in ("library", "plain")
+    }
+    return {
+        "rule": rule,
+        "plain_rule": plain_rule,
+        "us": {key: 1e6 * seconds for key, seconds in best.items()},
+        "multiply_adds_per_s": operator.multiply_adds / best["ours"],
+        "ours/library": ratios["library"],
+        "ours/plain": ratios["plain"],
+    }
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="names of operators, separated by commas")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    wanted = [name for name in options.only.split(",") if name]
+    profile, found = local_profile(), {}
+    for operator in OPERATORS:
+        if wanted and operator.name not in wanted:
+            continue
+        row = found[operator.name] = measure(operator, profile, options.rounds)
+        print(operator.name, json.dumps(row), flush=True)
+    if options.json:
+        content = {"machine": profile.board.title, "operators": found}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
