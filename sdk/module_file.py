@@ -21,7 +21,7 @@ def exported(module: Any, example_inputs: tuple[Any, ...], name: str) -> Iterato
     """
     import torch
 
-    from host.importers.torch_importer import export_module
+    from host.importers.torch.importer import export_module
 
     if not isinstance(module, torch.nn.Module):
         raise UserError(f"a {type(module).__name__} is no model: give a path or a torch.nn.Module")

@@ -23,7 +23,7 @@ from targets import Board
 
 # Lengths that a model is lowered at: enough for a parabola and one to check it.
 _WITNESSES = 4
-# Below this, lowering writes rows in another way (see host/lowering/legalize/whole_vectors.py).
+# Below this, lowering writes rows in another way (see host/lowering/expressions/whole_vectors.py).
 _ORDINARY = 33
 
 

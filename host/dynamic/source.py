@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from host.dynamic.request import Dimension
 from host.errors import ModelFileError, UserError
 from host.importers import detect_format
-from host.importers.apart import ask, open_worker
 from host.importers.assemble import content_hash
 from host.importers.pins import DeclaredInput
-from host.importers.transfer import kept, unpack_golden, unpack_module
+from host.importers.worker.parent import ask, open_worker
+from host.importers.worker.transfer import kept, unpack_golden, unpack_module
 from host.model import GoldenCase
 from host.sandbox import Worker
 

@@ -15,13 +15,13 @@ from host.errors import EngineError
 from host.importers.assemble import content_hash, work_file
 from host.importers.draws import STYLES, InputRange, draw
 from host.importers.golden import Reference
-from host.importers.onnx_convert import convert_graph
-from host.importers.onnx_file import OnnxFile, read_onnx, write_pinned
-from host.importers.onnx_operators import supported_operators
-from host.importers.onnx_ranges import input_ranges
-from host.importers.onnx_simplify import simplify
+from host.importers.onnx.convert import convert_graph
+from host.importers.onnx.model_file import OnnxFile, read_onnx, write_pinned
+from host.importers.onnx.operators import supported_operators
+from host.importers.onnx.ranges import input_ranges
+from host.importers.onnx.simplify import simplify
 from host.importers.tidy import tidy
-from host.importers.transfer import pack_golden, pack_module
+from host.importers.worker.transfer import pack_golden, pack_module
 from host.model import GoldenCase, TensorSpec
 
 Shapes = dict[str, tuple[int, ...]]

@@ -56,7 +56,7 @@ def load_here(
     samples: Sequence[Sequence[np.ndarray]] | None = None,
     reference: Reference = run_reference,
 ) -> ImportedModel:
-    """Read a model file in this process: for a file of one's own, and in the worker of `apart.load`.
+    """Read a model file in this process: for a file of one's own, and in the worker of `worker.parent.load`.
 
     Args:
         path: an ONNX, torch.export or TFLite file.
@@ -79,14 +79,14 @@ def load_here(
     options = GoldenOptions(seed, golden_cases, samples, reference)
     format_name = detect_format(path)
     if format_name == "onnx":
-        from host.importers.onnx_importer import import_onnx
+        from host.importers.onnx.importer import import_onnx
 
         return import_onnx(path, given, options)
     if format_name == "pt2":
-        from host.importers.torch_importer import import_pt2
+        from host.importers.torch.importer import import_pt2
 
         return import_pt2(path, given, options)
-    from host.importers.tflite_importer import import_tflite
+    from host.importers.tflite.importer import import_tflite
 
     return import_tflite(path, given, options)
 
@@ -112,8 +112,8 @@ def from_module(
         ImportFailed: `torch.export` cannot capture the module.
         EngineError: torch cannot run the exported program.
     """
-    from host.importers.apart import load
-    from host.importers.torch_importer import keep_module
+    from host.importers.torch.importer import keep_module
+    from host.importers.worker.parent import load
 
     kept = keep_module(module, example_inputs, name or type(module).__name__)
     return load(kept, {}, seed, golden_cases)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import tvm
 
 from host.errors import ImportFailed
-from host.lowering.affine import fold_affine
-from host.lowering.decompose import decompose_transposed
-from host.lowering.dots import arrange_dots
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
-from host.lowering.layout import sink_transposes
-from host.lowering.pack import pack_weights
-from host.lowering.products import pointwise_as_dense, split_sliced_dense
-from host.lowering.quantized import use_integers
+from host.lowering.passes.decompose_transposed import decompose_transposed
+from host.lowering.passes.fold_affine import fold_affine
+from host.lowering.passes.integers.arrange_dots import arrange_dots
+from host.lowering.passes.integers.fold_scales import fold_scales
+from host.lowering.passes.integers.use_integers import use_integers
+from host.lowering.passes.pack_weights import pack_weights
+from host.lowering.passes.pointwise_as_dense import pointwise_as_dense
+from host.lowering.passes.recognise import recognise
+from host.lowering.passes.share_equal import share_equal
+from host.lowering.passes.simplify import simplify
+from host.lowering.passes.sink_reshapes import sink_reshapes
+from host.lowering.passes.sink_transposes import sink_transposes
+from host.lowering.passes.split_sliced_dense import split_sliced_dense
+from host.lowering.passes.use_winograd import use_winograd
+from host.lowering.passes.widen_halves import widen_halves
 from host.lowering.reader import read
-from host.lowering.rebuild import share_equal
-from host.lowering.recognise import recognise
-from host.lowering.requantize import fold_scales
-from host.lowering.simplify import simplify
 from host.lowering.tasks import make_tasks
-from host.lowering.views import sink_reshapes
-from host.lowering.widen import widen_halves
-from host.lowering.winograd import use_winograd
 from host.model import ImportedModel, LoweredModel
 from targets import Board
 

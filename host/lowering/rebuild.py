@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, flatten, map_outputs
@@ -35,18 +34,3 @@ def remove_dead(graph: Graph) -> Graph:
             kept.append(node)
     kept.reverse()
     return Graph(graph.inputs, kept, graph.outputs, graph.functions)
-
-
-def share_equal(graph: Graph) -> Graph:
-    """A graph in which no node is computed twice from the same inputs."""
-    seen: dict[Any, tuple[Value, ...]] = {}
-
-    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-        if node.template is not None:
-            return builder.copy(node, inputs)
-        key = (node.op, inputs, tuple(sorted(node.attrs.items())), node.output.shape, node.output.dtype)
-        if key not in seen:
-            seen[key] = builder.copy(node, inputs)
-        return seen[key]
-
-    return rebuild(graph, rule)

@@ -23,8 +23,8 @@ from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.lower import optimise
+from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.tasks import make_tasks
-from host.lowering.winograd import use_winograd
 from host.model import SPACE_VERSION, DeviceProfile, Task
 from host.space.design import DesignSpace
 from host.space.protocol import Proposer

@@ -16,7 +16,7 @@ from typing import NoReturn
 from unittest import mock
 
 from host.errors import EdgeError, ModelFileError
-from host.importers.apart import explained
+from host.importers.worker.parent import explained
 from host.model import ImportedModel
 from host.sandbox import Unforeseen
 from tests.fuzz.case import MOST_BYTES, Case, Outcome, Tree, canaries, complaint

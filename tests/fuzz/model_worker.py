@@ -1,4 +1,4 @@
-"""An import in a child, as `host.importers.work` does it, but for the original runtime.
+"""An import in a child, as `host.importers.worker.child` does it, but for the original runtime.
 
 That is forked from this process too, where its libraries are loaded, instead of started: ten times as fast.
 """
@@ -19,7 +19,7 @@ from device_agent.execute.engines.__main__ import main
 from host.engines import reference
 from host.errors import EngineError
 from host.importers.dispatch import load_here
-from host.importers.transfer import pack
+from host.importers.worker.transfer import pack
 from host.model import ImportedModel
 
 # Loaded once, so that each child has them.

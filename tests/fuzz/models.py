@@ -12,7 +12,7 @@ from random import Random
 import onnx
 
 from host.errors import EdgeError
-from host.importers.apart import explained, files_of, limits_for
+from host.importers.worker.parent import explained, files_of, limits_for
 from host.sandbox import Outcome as Ended
 from host.sandbox import Unforeseen, WorkerLost, forked, scratch_folder
 from tests.fuzz import changes
@@ -77,9 +77,9 @@ class Models:
 
     def _imported(self, path: Path, whole: bool) -> tuple[Ended, str, str]:
         """How it ended, the line for people, and what a payload has left."""
-        from host.importers.transfer import unpack
+        from host.importers.worker.transfer import unpack
 
-        function = "host.importers.work:read" if whole else "tests.fuzz.model_worker:read"
+        function = "host.importers.worker.child:read" if whole else "tests.fuzz.model_worker:read"
         request = {
             "path": str(path.absolute()),
             "shapes": {},

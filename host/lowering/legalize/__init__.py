@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from host.lowering.expressions.stage import Indices, Stage
+from host.lowering.expressions.stock import NotOneExpressionError, stock
 from host.lowering.graph import Node
 from host.lowering.legalize import contraction, dot, movement, pooling, reduction, row_wise, winograd
 from host.lowering.legalize.elementwise import expression
-from host.lowering.legalize.stage import Indices, Stage
-from host.lowering.legalize.stock import NotOneExpressionError, stock
 from host.lowering.operators import ELEMENTWISE, REDUCTIONS
 
 __all__ = ["NotOneExpressionError", "Stage", "write"]

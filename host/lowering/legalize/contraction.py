@@ -6,9 +6,9 @@ from typing import Any
 
 from tvm import te, tirx
 
+from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.graph import Node, Value
 from host.lowering.legalize.elementwise import dtype_of
-from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
 def packed_dense(stage: Stage, node: Node) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tvm import te
 
+from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node
 from host.lowering.legalize.contraction import finish, padded_input, product, window
-from host.lowering.legalize.stage import Expression, Indices, Stage
 
 
 def dot_dense(stage: Stage, node: Node) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from tvm import tirx, topi
 
-from host.lowering.legalize import math, quantized
+from host.lowering.expressions import math
+from host.lowering.legalize import quantized
 
 Expression = Any
 _Maker = Callable[[Sequence[Expression], dict[str, Any], str], Expression]

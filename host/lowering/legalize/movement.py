@@ -8,9 +8,9 @@ from typing import Any
 
 from tvm import tirx
 
+from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, reshape_groups
-from host.lowering.layout import inverse
-from host.lowering.legalize.stage import Expression, Indices, Stage
+from host.lowering.passes.sink_transposes import inverse
 
 
 def transpose(stage: Stage, node: Node) -> None:

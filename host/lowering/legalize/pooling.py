@@ -7,9 +7,9 @@ from typing import Any
 
 from tvm import te, tirx
 
+from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.graph import Node
 from host.lowering.legalize.contraction import padded_input, window
-from host.lowering.legalize.stage import Expression, Indices, Stage, load
 
 
 def pool(stage: Stage, node: Node) -> None:

@@ -7,9 +7,9 @@ from math import prod
 
 from tvm import te, tirx
 
+from host.lowering.expressions.stage import Element, Expression, Indices, Stage, load
+from host.lowering.expressions.whole_vectors import WholeVectors
 from host.lowering.graph import Node
-from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
-from host.lowering.legalize.whole_vectors import WholeVectors
 
 _product = te.comm_reducer(lambda a, b: a * b, lambda t: tirx.const(1, t), name="prod")
 _COMBINE: dict[str, Callable[..., Expression]] = {

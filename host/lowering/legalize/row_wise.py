@@ -6,11 +6,11 @@ from math import prod
 
 from tvm import te, tirx
 
+from host.lowering.expressions import math
+from host.lowering.expressions.stage import Element, Expression, Indices, Stage, load
+from host.lowering.expressions.whole_vectors import WholeVectors
 from host.lowering.graph import Node
-from host.lowering.legalize import math
 from host.lowering.legalize.reduction import reduced_row
-from host.lowering.legalize.stage import Element, Expression, Indices, Stage, load
-from host.lowering.legalize.whole_vectors import WholeVectors
 
 
 def softmax(stage: Stage, node: Node) -> None:

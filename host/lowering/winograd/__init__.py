@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from host.lowering.winograd.choice import Shape, direct_seconds, winograd_seconds
-from host.lowering.winograd.rewrite import use_winograd
 from host.lowering.winograd.transforms import TILES, Transform
 
-__all__ = ["TILES", "Shape", "Transform", "direct_seconds", "use_winograd", "winograd_seconds"]
+__all__ = ["TILES", "Shape", "Transform", "direct_seconds", "winograd_seconds"]

@@ -22,7 +22,7 @@ from device_agent.execute.engines.torch_engine import create
 from device_agent.wire.frames import AgentError
 from host.errors import ModelFileError
 from host.importers.golden import GoldenOptions
-from host.importers.torch_importer import import_pt2
+from host.importers.torch.importer import import_pt2
 
 Entries = dict[str, bytes]
 

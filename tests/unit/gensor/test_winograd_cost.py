@@ -9,7 +9,7 @@ import pytest
 
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
-from host.lowering.pack import lanes_for
+from host.lowering.passes.pack_weights import lanes_for
 from host.lowering.winograd import Shape, direct_seconds, winograd_seconds
 from host.lowering.winograd.choice import best_tile
 from host.model import DeviceProfile

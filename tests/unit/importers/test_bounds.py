@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import host.importers.work  # noqa: F401 - loaded once, not in each child
+import host.importers.worker.child  # noqa: F401 - loaded once, not in each child
 from host.errors import EdgeError, ModelFileError
 from host.importers import load, load_here
-from host.importers.apart import explained, files_of, limits_for, try_import
+from host.importers.worker.parent import explained, files_of, limits_for, try_import
 from host.sandbox import Limits, Unforeseen, WorkerLost
 from tests.unit.importers.hostile import HOSTILE
 

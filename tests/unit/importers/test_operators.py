@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from host.errors import ImportFailed
 from host.importers import load_here as load
-from host.importers.onnx_operators import converter_for
+from host.importers.onnx.operators import converter_for
 from tests.unit.importers.harness import check, execute, graph, run_node, value
 
 RNG = np.random.default_rng(7)

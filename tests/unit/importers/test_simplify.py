@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from host.importers import load_here as load
-from host.importers.onnx_file import read_onnx
-from host.importers.onnx_operators import supported_operators
-from host.importers.onnx_simplify import simplify
+from host.importers.onnx.model_file import read_onnx
+from host.importers.onnx.operators import supported_operators
+from host.importers.onnx.simplify import simplify
 from tests.unit.importers.harness import check, graph, value
 
 X = np.zeros((2, 3, 4), np.float32)

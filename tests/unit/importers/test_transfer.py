@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from host.errors import ModelFileError, ShapeError
 from host.importers import load, load_here
-from host.importers.arrays_file import read_arrays, write_arrays
-from host.importers.transfer import pack, unpack
+from host.importers.worker.arrays_file import read_arrays, write_arrays
+from host.importers.worker.transfer import pack, unpack
 from host.model import ImportedModel
 from host.places import cache_root
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from host.lowering.pack import lanes_for
+from host.lowering.passes.pack_weights import lanes_for
 from tests.unit.lowering.harness import blocks, calls, check, functions, normal, weight
 
 op = relax.op

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from host.lowering.graph import reshape_groups
-from host.lowering.views import broadcast_view
+from host.lowering.passes.sink_reshapes import broadcast_view
 from tests.unit.lowering.harness import calls, check, functions, lowered, normal, weight
 
 op = relax.op

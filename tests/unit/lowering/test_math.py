@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import te
 
-from host.lowering.legalize import math
+from host.lowering.expressions import math
 
 _ERF = np.vectorize(erf, otypes=[np.float64])
 

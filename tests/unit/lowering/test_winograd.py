@@ -19,8 +19,9 @@ from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.lower import optimise
+from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.reader import read
-from host.lowering.winograd import TILES, use_winograd
+from host.lowering.winograd import TILES
 from targets import board_for, declared
 from tests.unit.lowering.harness import board, normal, relax_module, run, weight
 

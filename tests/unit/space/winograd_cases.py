@@ -9,9 +9,9 @@ from tvm import relax
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.lower import optimise
+from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.reader import read
 from host.lowering.tasks import make_tasks
-from host.lowering.winograd import use_winograd
 from host.model import Task
 from host.space import DesignSpace, space_for
 from targets import Board

@@ -1,0 +1,1 @@
+"""ONNX: files read and bounded, graphs simplified and converted to relax."""

@@ -1,0 +1,170 @@
+"""A simplified ONNX graph as a relax module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx import NodeProto, helper, numpy_helper
+from tvm import relax
+
+from host.errors import ImportFailed
+from host.importers.onnx.evaluate import evaluate, static_shape, value_types
+from host.importers.onnx.names import Names
+from host.importers.onnx.operators import Context, constant, constant_value, converter_for
+
+
+def convert_graph(model: onnx.ModelProto, weights: dict[str, np.ndarray]) -> tvm.IRModule:
+    """Build `main` of a simplified model.
+
+    Args:
+        model: the graph, with a shape for every input.
+        weights: large weights by name; each is removed once it is in the module.
+
+    Returns:
+        A module whose `main` takes the graph's inputs in order and returns its outputs.
+
+    Raises:
+        ImportFailed: a node or a type that relax cannot express; `operator` names the node's.
+    """
+    graph = model.graph
+    names = Names()
+    parameters = [_parameter(value, names) for value in graph.input]
+    values: dict[str, Any] = dict(zip((value.name for value in graph.input), parameters, strict=True))
+    for tensor in graph.initializer:
+        values[tensor.name] = _constant(numpy_helper.to_array(tensor), tensor.name)
+    for name in list(weights):
+        values[name] = _constant(weights.pop(name), name)
+    conversion = _Conversion(model, values)
+    builder = conversion.builder
+    failure: ImportFailed | None = None
+    with builder.function("main", params=parameters):
+        with builder.dataflow():
+            try:
+                for node in graph.node:
+                    conversion.convert(node)
+                outputs = [conversion.output(value.name) for value in graph.output]
+            except ImportFailed as error:
+                # The function is closed all the same: a builder left open complains on stderr.
+                failure, outputs = error, [relax.const(0.0, "float32")]
+            result = builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+        builder.emit_func_output(result)
+    if failure is not None:
+        raise failure
+    module = builder.get()
+    module["main"] = module["main"].with_attr("num_input", len(parameters))
+    return module
+
+
+class _Conversion:
+    """Converts node after node.
+
+    Args:
+        model: the graph, for its versions and types.
+        values: inputs and constants by name; results are added.
+    """
+
+    def __init__(self, model: onnx.ModelProto, values: dict[str, Any]) -> None:
+        self.builder = relax.BlockBuilder()
+        self.values = values
+        self._types = value_types(model.graph)
+        self._opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self._opset = self._opsets.get("", self._opsets.get("ai.onnx", 1))
+
+    def convert(self, node: NodeProto) -> None:
+        """Bind the outputs of a node.
+
+        Raises:
+            ImportFailed: it has no conversion.
+        """
+        operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+        # Relax knows shapes that ONNX's inference does not, so constants turn up here that it left.
+        known = evaluate(node, self._opsets, self._types, lambda name: constant_value(self.values.get(name)))
+        if known is not None:
+            self.values.update({name: _constant(array, name) for name, array in known.items()})
+            return
+        try:
+            results = self._results(operator, node)
+        except ImportFailed:
+            raise
+        except Exception as error:  # converters raise whatever TVM's C++ raises
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ImportFailed(f"operator {operator} cannot be converted: {reason}", operator) from error
+        if len(results) < len(node.output) and any(node.output[len(results) :]):
+            raise ImportFailed(f"operator {operator}: not all of its outputs can be converted", operator)
+        self.values.update({name: value for name, value in zip(node.output, results, strict=False) if name})
+
+    def output(self, name: str) -> Any:
+        """The value of an output of the graph.
+
+        Raises:
+            ImportFailed: it is not a tensor.
+        """
+        value = self.values[name]
+        if isinstance(value.ty, relax.ShapeType):
+            return self.builder.emit(relax.op.shape_to_tensor(value))
+        if not isinstance(value.ty, relax.TensorType):
+            raise ImportFailed(f"output {name!r} is not a tensor")
+        return value
+
+    def _results(self, operator: str, node: NodeProto) -> list[Any]:
+        shapes = tuple(static_shape(self._types.get(name)) for name in node.output)
+        if shapes and all(shape is not None and 0 in shape for shape in shapes):
+            return [
+                self._nothing(name, shape) for name, shape in zip(node.output, shapes, strict=True) if shape
+            ]
+        converter = converter_for(operator)
+        attributes: Mapping[str, Any] = {entry.name: _attribute(entry) for entry in node.attribute}
+        arguments = [self.values[name] if name else None for name in node.input]
+        context = Context(self.builder, operator, self._opset, tuple(node.output), shapes, self.values)
+        return self._unpack(converter(context, arguments, attributes), len(node.output))
+
+    def _nothing(self, name: str, shape: tuple[int, ...]) -> Any:
+        """A tensor without elements, which no loop has to run for."""
+        dtype = helper.tensor_dtype_to_np_dtype(self._types[name].type.tensor_type.elem_type)
+        return self.builder.emit(relax.op.zeros(shape, _dtype(dtype, name)))
+
+    def _unpack(self, result: Any, wanted: int) -> list[Any]:
+        """A relax value per output, bound, so that it is computed once however often it is read."""
+        if isinstance(result, relax.Tuple):
+            return [self._bind(value) for value in result.fields]
+        if isinstance(result, tuple | list):
+            return [self._bind(value) for value in result]
+        bound = self._bind(result)
+        if isinstance(bound.ty, relax.TupleType) and wanted >= 1:
+            items = range(len(bound.ty.fields))
+            return [self.builder.emit(relax.TupleGetItem(bound, index)) for index in items]
+        return [bound]
+
+    def _bind(self, value: Any) -> Any:
+        if isinstance(value, relax.Var | tvm.ir.GenericConst | relax.ShapeExpr):
+            return value
+        return self.builder.emit(value)
+
+
+def _parameter(value: onnx.ValueInfoProto, names: Names) -> relax.Var:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise ImportFailed(f"input {value.name!r} is a {kind}, not a tensor")
+    dtype = _dtype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type), value.name)
+    return relax.Var(names.fresh(value.name), relax.TensorType(static_shape(value), dtype))
+
+
+def _constant(array: np.ndarray, name: str) -> tvm.ir.GenericConst:
+    _dtype(array.dtype, name)
+    return constant(array)
+
+
+def _dtype(dtype: np.dtype, name: str) -> str:
+    if dtype.kind not in "fiub" and dtype.name != "bfloat16":
+        kind = "str" if dtype.kind in "OSU" else dtype.name
+        raise ImportFailed(f"{name!r} has values of type {kind}, which the compiler does not have")
+    return dtype.name
+
+
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    return tuple(value) if isinstance(value, list) else value

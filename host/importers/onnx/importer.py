@@ -1,0 +1,60 @@
+"""ONNX files to `ImportedModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+
+from host.engines import run_reference
+from host.importers.assemble import Source, assemble, content_hash, work_file
+from host.importers.golden import GoldenOptions, with_spread
+from host.importers.onnx.convert import convert_graph
+from host.importers.onnx.model_file import OnnxFile, read_onnx, write_pinned
+from host.importers.onnx.operators import supported_operators
+from host.importers.onnx.ranges import input_ranges
+from host.importers.onnx.simplify import simplify
+from host.importers.pins import pin
+from host.model import ImportedModel, TensorSpec
+
+
+def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
+    """Read a file, make golden outputs with ONNX Runtime, and build the relax module.
+
+    Raises:
+        ModelFileError: the file is not a usable model.
+        ShapeError: a dimension is open or does not fit.
+        EngineError: ONNX Runtime cannot run the model.
+    """
+    file = read_onnx(path)
+    pinned = pin(file.name, file.inputs, shapes)
+    specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
+    digest = content_hash(file.files, pinned)
+    runnable = _runnable_file(path, file, pinned, digest)
+    simple = simplify(file, pinned, supported_operators())
+    ranges = input_ranges(simple, file.weights, specs)
+    names = tuple(value.name for value in file.model.graph.output)
+    source = Source(path.stem, "onnx", runnable, specs, names, digest)
+    model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
+    if options.reference is not run_reference or not any(_quantises(node) for node in simple.graph.node):
+        return model
+    return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable))
+
+
+def _quantises(node: onnx.NodeProto) -> bool:
+    return "QuantizeLinear" in node.op_type or node.op_type.startswith("QLinear")
+
+
+def _runnable_file(path: Path, file: OnnxFile, pinned: dict[str, tuple[int, ...]], digest: str) -> Path:
+    """The file itself if it has no open dimension and no second file, otherwise a pinned copy."""
+    declared = {entry.name: entry.dimensions for entry in file.inputs}
+    if declared == pinned and not file.external:
+        return path.resolve()
+    target = work_file(digest, f"{path.stem}.onnx")
+    if not target.is_file():
+        partial = target.with_name(f"partial-{target.name}")
+        write_pinned(path, pinned, partial)
+        partial.rename(target)
+    return target

@@ -1,0 +1,143 @@
+"""Arithmetic that TVM's frontend lacks or gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import helper
+from tvm import relax, te, tirx
+
+from host.importers.onnx.operators.context import (
+    Attributes,
+    Context,
+    Converter,
+    Inputs,
+    constant_value,
+    dtype_of,
+    get,
+    scalar,
+    shape_of,
+)
+
+
+def _pow(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """The result has the type of the base; whole numbers go through float64, which holds them up to 2^53."""
+    base, exponent = inputs
+    dtype = dtype_of(base)
+    if np.dtype(dtype).kind == "f":
+        if dtype_of(exponent) != dtype:
+            exponent = context.emit(relax.op.astype(exponent, dtype))
+        return relax.op.power(base, exponent)
+    wide = [context.emit(relax.op.astype(value, "float64")) for value in (base, exponent)]
+    return relax.op.astype(relax.op.round(relax.op.power(*wide)), dtype)
+
+
+def _bit_cast(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    dtype = helper.tensor_dtype_to_np_dtype(attributes["to"]).name
+    source = dtype_of(inputs[0])
+    if np.dtype(source).itemsize != np.dtype(dtype).itemsize:
+        raise context.fail(f"{source} and {dtype} are not of the same size")
+    if "bool" in (source, dtype):
+        raise context.fail("truth values have no bits to read")
+    return context.compute(lambda data: _elementwise(data, lambda x: tirx.reinterpret(dtype, x)), inputs[0])
+
+
+def _elementwise(data: te.Tensor, function: Any) -> te.Tensor:
+    return te.compute(data.shape, lambda *at: function(data(*at)), name="elementwise")
+
+
+def _is_inf(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    value = inputs[0]
+    positive = relax.op.equal(value, scalar(np.inf, dtype_of(value)))
+    negative = relax.op.equal(value, scalar(-np.inf, dtype_of(value)))
+    wanted = (attributes.get("detect_negative", 1), attributes.get("detect_positive", 1))
+    if wanted == (1, 1):
+        return relax.op.logical_or(positive, negative)
+    if wanted == (0, 0):
+        return relax.op.zeros(shape_of(context, value), "bool")
+    return negative if wanted[0] else positive
+
+
+def _cumulative(product: bool) -> Converter:
+    """Sums or products along an axis; the axis is a tensor, and if the model computes it, all are tried."""
+
+    def along(value: Any, axis: int, exclusive: bool) -> Any:
+        function = relax.op.cumprod if product else relax.op.cumsum
+        return function(value, axis, None, exclusive)
+
+    def convert(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+        value, axis = inputs[0], constant_value(inputs[1])
+        rank = len(shape_of(context, value))
+        exclusive, reverse = bool(attributes.get("exclusive", 0)), attributes.get("reverse", 0)
+        axes = range(rank) if axis is None else [int(axis.reshape(-1)[0]) % rank]
+        results = []
+        for number in axes:
+            given = context.emit(relax.op.flip(value, number)) if reverse else value
+            result = context.emit(along(given, number, exclusive))
+            results.append(context.emit(relax.op.flip(result, number)) if reverse else result)
+        chosen = results[0]
+        for number, result in list(enumerate(results))[1:]:
+            dtype = dtype_of(inputs[1])
+            given = context.emit(relax.op.reshape(inputs[1], ()))
+            here = relax.op.logical_or(
+                relax.op.equal(given, scalar(number, dtype)),
+                relax.op.equal(given, scalar(number - rank, dtype)),
+            )
+            chosen = context.emit(relax.op.where(here, result, chosen))
+        return chosen
+
+    return convert
+
+
+def _dropout(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    training = get(inputs, 2)
+    if training is not None:
+        active = constant_value(training)
+        ratio = constant_value(get(inputs, 1))
+        nothing = ratio is not None and not ratio.any()
+        if not nothing and (active is None or active.any()):
+            raise context.fail("training draws at random")
+    shape = shape_of(context, inputs[0])
+    kept = relax.op.broadcast_to(scalar(True, "bool"), shape)
+    return [inputs[0], kept][: len(context.outputs)]
+
+
+def _det(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """Determinant by expansion along the first row, for the small matrices that graphs hold."""
+    shape = shape_of(context, inputs[0])
+    size = shape[-1]
+    if size > 4:
+        raise context.fail(f"a determinant of {size} x {size} has no conversion")
+
+    def determinant(element: Any, rows: tuple[int, ...], columns: tuple[int, ...]) -> Any:
+        if len(rows) == 1:
+            return element(rows[0], columns[0])
+        total: Any = None
+        for position, column in enumerate(columns):
+            rest = columns[:position] + columns[position + 1 :]
+            term = element(rows[0], column) * determinant(element, rows[1:], rest)
+            term = -term if position % 2 else term
+            total = term if total is None else total + term
+        return total
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        order = tuple(range(size))
+
+        def at(*outer: Any) -> Any:
+            return determinant(lambda i, j: data(*outer, i, j), order, order)
+
+        return te.compute(shape[:-2], at, name="determinant")
+
+    return context.compute(compute, inputs[0])
+
+
+CONVERTERS: dict[str, Converter] = {
+    "BitCast": _bit_cast,
+    "CumProd": _cumulative(product=True),
+    "CumSum": _cumulative(product=False),
+    "Det": _det,
+    "Dropout": _dropout,
+    "IsInf": _is_inf,
+    "Pow": _pow,
+}

@@ -1,0 +1,95 @@
+"""Operators that sort, pick or place elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from host.importers.onnx.operators.context import (
+    Attributes,
+    Context,
+    Converter,
+    Inputs,
+    constant,
+    constant_value,
+    dtype_of,
+    get,
+    scalar,
+    shape_of,
+)
+
+
+def wrap_negative(context: Context, indices: Any, size: int) -> Any:
+    """Indices with the negative ones, which count from the end, made positive."""
+    values = constant_value(indices)
+    if values is not None:
+        return constant(np.where(values < 0, values + size, values).astype(values.dtype))
+    dtype = dtype_of(indices)
+    if dtype.startswith("uint"):
+        return indices
+    zero, extent = scalar(0, dtype), scalar(size, dtype)
+    shifted = context.emit(relax.op.add(indices, extent))
+    return context.emit(relax.op.where(relax.op.less(indices, zero), shifted, indices))
+
+
+def _gather(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    data, indices = inputs[0], inputs[1]
+    shape = shape_of(context, data)
+    axis = attributes.get("axis", 0) % len(shape)
+    indices = wrap_negative(context, indices, shape[axis])
+    # "clip" keeps an index out of range, which only a wrong input has, from reading foreign memory.
+    return relax.op.take(data, indices, axis, mode="clip")
+
+
+def _topk(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    shape = shape_of(context, inputs[0])
+    axis = attributes.get("axis", -1) % len(shape)
+    if context.opset < 10:
+        count = int(attributes["k"])
+    else:
+        given = constant_value(inputs[1])
+        count = context.output_shape()[axis] if given is None else int(given.reshape(-1)[0])
+    largest = bool(attributes.get("largest", 1))
+    return relax.op.topk(inputs[0], count, axis, "both", largest, "int64")
+
+
+def _data_dependent(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    raise context.fail("how many results it has depends on the values")
+
+
+def _tensor_scatter(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """A cache with new entries written at each sequence's position."""
+    cache, update = inputs[0], inputs[1]
+    shape, new = shape_of(context, cache), shape_of(context, update)
+    axis = attributes.get("axis", -2) % len(shape)
+    circular = attributes.get("mode", b"linear") == b"circular"
+    start = get(inputs, 2)
+    if start is None:
+        start = relax.op.broadcast_to(scalar(0, "int64"), [shape[0]])
+
+    def compute(past: te.Tensor, fresh: te.Tensor, begin: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            offset = tirx.Cast("int64", at[axis]) - tirx.Cast("int64", begin(at[0]))
+            if circular:
+                offset = tirx.floormod(offset, tirx.IntImm("int64", shape[axis]))
+            written = tirx.all(offset >= 0, offset < new[axis])
+            inside = tirx.max(tirx.min(offset, new[axis] - 1), 0)
+            return tirx.Select(written, fresh(*at[:axis], inside, *at[axis + 1 :]), past(*at))
+
+        return te.compute(shape, element, name="scatter")
+
+    return context.compute(compute, cache, update, start)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "AllClassNMS": _data_dependent,
+    "Compress": _data_dependent,
+    "Gather": _gather,
+    "NonMaxSuppression": _data_dependent,
+    "NonZero": _data_dependent,
+    "TensorScatter": _tensor_scatter,
+    "TopK": _topk,
+    "Unique": _data_dependent,
+}

@@ -1,0 +1,1 @@
+"""TFLite: files read and converted to relax."""

@@ -1,0 +1,45 @@
+"""TFLite files to `ImportedModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from host.errors import ShapeError
+from host.importers.assemble import Source, assemble, content_hash
+from host.importers.draws import InputRange, looks_like_mask
+from host.importers.golden import GoldenOptions
+from host.importers.pins import pin
+from host.importers.tflite.convert import convert_model
+from host.importers.tflite.model_file import read_tflite
+from host.model import ImportedModel, TensorSpec
+
+
+def import_tflite(path: Path, shapes: Mapping[str, Sequence[int]], options: GoldenOptions) -> ImportedModel:
+    """Read a file, make golden outputs with LiteRT, and build the relax module.
+
+    Raises:
+        ModelFileError: the file is not a usable model.
+        ShapeError: a dimension is open or does not fit.
+        EngineError: LiteRT cannot run the model.
+    """
+    file = read_tflite(path)
+    pinned = pin(path.name, file.inputs, shapes)
+    for name, shape in pinned.items():
+        if shape != file.default_shapes[name]:
+            default = ",".join(map(str, file.default_shapes[name]))
+            raise ShapeError(
+                f"{path.name}: a TFLite file carries the sizes that it was converted for: "
+                f"use --shape {name}={default}, or convert the model again with the size wanted"
+            )
+    digest = content_hash([path], pinned)
+    specs = tuple(TensorSpec(entry.name, pinned[entry.name], entry.dtype) for entry in file.inputs)
+    ranges = [_range(spec, file.tables[spec.name]) for spec in specs]
+    source = Source(path.stem, "tflite", path.resolve(), specs, file.output_names, digest)
+    return assemble(source, ranges, lambda: convert_model(file.model), options)
+
+
+def _range(spec: TensorSpec, tables: Sequence[int]) -> InputRange:
+    if "int" in spec.dtype and tables:
+        return InputRange(spec, 0, min(tables))
+    return InputRange(spec, mask="int" in spec.dtype and looks_like_mask(spec.name))

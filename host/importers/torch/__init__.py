@@ -1,0 +1,1 @@
+"""PyTorch: `torch.export` archives and modules, converted to relax."""

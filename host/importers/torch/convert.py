@@ -1,0 +1,83 @@
+"""An exported torch program as a relax module, by TVM's frontend with corrections."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import tvm
+from torch import fx
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from host.errors import ImportFailed
+from host.importers.native import quiet
+from host.importers.torch.fold import CONSTANT, fold_constants
+
+_Convert = Callable[[fx.Node], Any]
+
+
+class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no types
+    """TVM's importer, with folded constants, the operator named in errors, and mistakes corrected."""
+
+    def __init__(self, constants: list[torch.Tensor]) -> None:
+        self.constants = constants
+        super().__init__()
+
+    def create_convert_map(self) -> dict[str, _Convert]:
+        """Converters by operator name."""
+        converters = super().create_convert_map()
+        converters |= {CONSTANT.__name__: self._constant, "cumsum.default": self._cumsum}
+        return {name: self._named(name, method) for name, method in converters.items()}
+
+    def _check_unsupported_func_type(self, nodes: Any) -> None:
+        for node in nodes:
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
+                raise ImportFailed(f"operator {node.target.__name__} has no conversion", node.target.__name__)
+
+    def _named(self, name: str, method: _Convert) -> _Convert:
+        def convert(node: fx.Node) -> Any:
+            try:
+                return method(node)
+            except ImportFailed:
+                raise
+            except Exception as error:  # the frontend asserts, raises and forwards C++ errors
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                raise ImportFailed(f"operator {name} cannot be converted: {reason}", name) from error
+
+        return convert
+
+    def _constant(self, node: fx.Node) -> relax.Expr:
+        return relax.const(self.constants[node.args[0]].numpy())
+
+    def _cumsum(self, node: fx.Node) -> relax.Expr:
+        """Sums of whole numbers and truth values are int64 in torch; TVM keeps the type of the input."""
+        value = self.env[node.args[0]]
+        dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+        return self.block_builder.emit(relax.op.cumsum(relax.op.astype(value, dtype), node.args[1], dtype))
+
+
+def convert_program(program: torch.export.ExportedProgram) -> tvm.IRModule:
+    """Build `main` of a program whose shapes are numbers, weights bound as constants.
+
+    Raises:
+        ImportFailed: an operator that relax cannot express.
+    """
+    with quiet() as failures, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside torch and TVM
+        try:
+            if not any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
+                program = program.run_decompositions()
+            constants = fold_constants(program)
+            module = _Importer(constants).from_exported_program(program, False, True, False, None)
+        except ImportFailed as error:
+            failures.append(ImportFailed(str(error), error.operator))
+        except Exception as error:  # noqa: BLE001 - as above, outside of an operator
+            failures.append(
+                ImportFailed(f"the program cannot be converted: {' '.join(str(error).split())[:200]}")
+            )
+    if failures:
+        raise failures[0]
+    return module

@@ -1,0 +1,1 @@
+"""Passes that bring quantised contractions into integer arithmetic."""

@@ -1,0 +1,110 @@
+"""Brings products of bytes into the form of the processor's dot product.
+
+Weights are packed [N / L, K / 4, L, 4]: what one instruction reads is one vector. Activations get the sign
+that the instruction wants, moved by 128: sum (x + 128) w = sum x w + 128 sum w, so a constant puts it right.
+Without such an instruction the weights are packed like any others, and the bytes are widened.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Graph, Node, Value, constant
+from host.lowering.passes.pack_weights import blocks, lanes_for
+from host.lowering.rebuild import rebuild
+
+GROUP = 4
+# Type of the activations by `HardwareModel.dot_product`.
+_ACTIVATIONS = {"u8s8": "uint8", "s8s8": "int8"}
+_PRODUCTS = ("integer_dense", "integer_conv")
+
+
+def arrange_dots(graph: Graph, lanes: int, dot_product: str) -> Graph:
+    """A graph whose integer products have packed weights.
+
+    Args:
+        graph: with "integer_dense" and "integer_conv" nodes.
+        lanes: 32-bit elements of the target's vector.
+        dot_product: of the target's `HardwareModel`.
+    """
+    if not dot_product:
+        return rebuild(graph, lambda b, node, inputs: _widened(b, node, inputs, lanes))
+    dtype = _ACTIVATIONS[dot_product]
+    read = {node.inputs[0] for node in graph.nodes if node.op in _PRODUCTS}
+    # By the value of the old graph that had the other sign.
+    moved: dict[Value, Value] = {}
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        old = node.inputs[0] if node.inputs else None
+        if node.op in _PRODUCTS:
+            assert old is not None
+            if old.dtype != dtype and old not in moved:
+                moved[old] = _other_sign(builder, inputs[0], dtype)
+            return _dots(builder, node, moved.get(old, inputs[0]), lanes)
+        if node.op == "quantize" and node.output in read and node.output.dtype != dtype:
+            zero = inputs[2].data
+            if zero is not None:
+                moved[node.output] = _quantized(builder, inputs, zero, dtype)
+                return _other_sign(builder, moved[node.output], node.output.dtype)
+        if node.op == "dequantize" and old in moved and inputs[2].data is not None:
+            other = constant(inputs[2].data.astype(np.int32) + _step(dtype))
+            parts = [moved[old], inputs[1], other]
+            return builder.one("dequantize", parts, node.output.shape, node.output.dtype)
+        return builder.copy(node, inputs)
+
+    return rebuild(graph, rule)
+
+
+def _step(dtype: str) -> int:
+    """By how much bytes of this type are larger than the same of the other sign."""
+    return 128 if dtype == "uint8" else -128
+
+
+def _quantized(builder: Builder, inputs: tuple[Value, ...], zero: np.ndarray, dtype: str) -> Value:
+    """Quantised to the other sign in the first place."""
+    other = constant(zero.astype(np.int32) + _step(dtype), dtype)
+    return builder.one("quantize", [*inputs[:2], other], inputs[0].shape, dtype)
+
+
+def _other_sign(builder: Builder, value: Value, dtype: str) -> Value:
+    """Bytes of the other sign, each moved by 128."""
+    sign = constant(-128 if dtype == "int8" else 128, dtype)
+    return builder.binary("bitwise_xor", builder.cast(value, dtype), sign)
+
+
+def _widened(
+    builder: Builder, node: Node, inputs: tuple[Value, ...], lanes: int
+) -> Value | tuple[Value, ...]:
+    data = inputs[1].data if node.op in _PRODUCTS else None
+    if data is None:
+        return builder.copy(node, inputs)
+    op = node.op.replace("integer", "packed")
+    weight = constant(blocks(data, lanes_for(data.shape[-1], lanes)))
+    return builder.emit(op, [inputs[0], weight], node.attrs, [(node.output.shape, "int32")])
+
+
+def _dots(builder: Builder, node: Node, value: Value, lanes: int) -> Value:
+    data = node.inputs[1].data
+    assert data is not None
+    attrs, correction = dict(node.attrs), None
+    if value.dtype != node.inputs[0].dtype:
+        step = _step(value.dtype)
+        correction = -step * data.reshape(-1, data.shape[-1]).sum(axis=0, dtype=np.int32)
+        attrs = {name: entry + step if name == "fill" else entry for name, entry in attrs.items()}
+    missing = -data.shape[-2] % GROUP
+    if missing:
+        rank = len(value.shape)
+        value = builder.pad(value, (0,) * rank, (*(0,) * (rank - 1), missing), 0)
+        data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
+    weight = constant(_quads(blocks(data, lanes_for(data.shape[-1], lanes))))
+    op = node.op.replace("integer", "dot")
+    result = builder.emit(op, [value, weight], attrs, [(node.output.shape, "int32")])[0]
+    return result if correction is None else builder.binary("add", result, constant(correction))
+
+
+def _quads(packed: np.ndarray) -> np.ndarray:
+    """[..., C, L] as [..., C / 4, L, 4]."""
+    *outer, channels, lanes = packed.shape
+    grouped = packed.reshape(*outer, channels // GROUP, GROUP, lanes)
+    return np.ascontiguousarray(np.swapaxes(grouped, -1, -2))
