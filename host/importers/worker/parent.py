@@ -172,8 +172,8 @@ def try_import(
 ) -> Outcome:
     """Import a file in a forked and confined child: how it ended, and what memory and time it took.
 
-    For many files in a row, such as mutated ones: the libraries are loaded once, in this process, which
-    should have imported `host.importers.worker.child` and have no busy threads. The original runtime runs in its own
+    For many files in a row, such as mutated ones: the libraries are loaded once, in this process. It should
+    have imported `host.importers.worker.child` and have no busy threads. The original runtime runs in its own
     process below the child.
     """
     with scratch_folder() as scratch:
