@@ -29,7 +29,7 @@ from host.gensor import Gensor
 from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile
-from host.space import scheduled_function, space_for
+from host.schedules import scheduled_function, space_for
 from targets import MachineDescription, board_for
 
 _SAMPLE_S = 0.02

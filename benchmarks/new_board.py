@@ -30,7 +30,7 @@ from host.evaluation.learning import Learner, LearnOptions
 from host.evaluation.proposals import Subject
 from host.model import DeviceProfile
 from host.records import Record, RecordStore
-from host.space import DesignSpace
+from host.schedules import DesignSpace
 from host.tlm.checkpoints import SHIPPED
 from host.tlm.finetune import CANDIDATE, FinetuneOptions, examples_of, finetune
 from host.tlm.vocabulary import Vocabulary

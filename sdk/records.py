@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from host.deployment.options import CompileOptions, Progress
     from host.records import Record, RecordStore
     from host.records.metaschedule import Exported
-    from host.space import DesignSpace
+    from host.schedules import DesignSpace
 
 
 # What reading a database may take: of TVM itself, and of what is in the files.
@@ -110,7 +110,7 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
     from host.deployment.making import check_file, read_model
     from host.deployment.profiles import profile_of
     from host.records import profile_data
-    from host.space import space_for
+    from host.schedules import space_for
     from host.transport import connect
 
     check_file(options.model)

@@ -20,7 +20,7 @@ from host.build import build_model
 from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile, LoweredModel, Task
-from host.space import DesignSpace, scheduled_function, space_for
+from host.schedules import DesignSpace, scheduled_function, space_for
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
 

@@ -27,7 +27,7 @@ from benchmarks.operators.methods import random_programs
 from host.build import KernelCache, target_for
 from host.errors import BuildError, ScheduleError
 from host.model import DeviceProfile, Task
-from host.space import scheduled_function
+from host.schedules import scheduled_function
 from targets import Board
 from tests.emulation.qemu import Call, executable
 

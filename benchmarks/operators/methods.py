@@ -16,7 +16,7 @@ from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.measure.metaschedule import SearchOptions, SearchResult, search
 from host.model import Candidate
-from host.space import DesignSpace, scheduled_function, space_for
+from host.schedules import DesignSpace, scheduled_function, space_for
 from tests.benchmarks.baselines.own_space import OwnSpace, decisions_of
 
 LIBRARY = "library"

@@ -11,7 +11,7 @@ from benchmarks.operators.bench import Bench
 from benchmarks.operators.methods import random_programs
 from benchmarks.operators.subject import Subject
 from host.errors import MeasureError, SessionLost
-from host.space import space_for
+from host.schedules import space_for
 
 
 @dataclass(frozen=True)

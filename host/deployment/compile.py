@@ -19,7 +19,7 @@ from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Ta
 if TYPE_CHECKING:
     import tvm
 
-    from host.space import DesignSpace
+    from host.schedules import DesignSpace
     from host.tuning.result import TuneResult
 
 
@@ -100,7 +100,7 @@ def lower_model(
 def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:
     """One program per task, made without measuring."""
     from host.gensor import Gensor
-    from host.space import space_for
+    from host.schedules import space_for
 
     proposer = Gensor()
     spaces: dict[str, DesignSpace] = {}
@@ -150,7 +150,7 @@ def build(
 
 def _scheduled(tasks: Sequence[Task], plan: Plan) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
     """Scheduled functions by name, and the reason for each candidate that did not apply."""
-    from host.space import scheduled_function
+    from host.schedules import scheduled_function
 
     kernels: dict[str, tvm.tirx.PrimFunc] = {}
     failed: dict[str, str] = {}

@@ -17,7 +17,7 @@ from targets import HardwareModel
 
 if TYPE_CHECKING:
     from host.gensor.walk import Step
-    from host.space import DesignSpace
+    from host.schedules import DesignSpace
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _kernel(path: Path, manifest: Manifest, name: str) -> Kernel:
 
 
 def _explained(manifest: Manifest, kernel: Kernel, stored: StoredTask) -> Explanation:
-    from host.space import scheduled_function, space_for
+    from host.schedules import scheduled_function, space_for
 
     values = {name: int(value) for name, value in kernel.decisions.items()}
     remark, program, space = stored.reason, "", None
@@ -190,7 +190,7 @@ def _trail(space: DesignSpace | None, path: tuple[Step, ...]) -> tuple[tuple[flo
 
 
 def _shares(space: DesignSpace | None, values: dict[str, int]) -> Mapping[str, float]:
-    from host.gensor.tiled_cost import tiled_parts
+    from host.schedules.cpu.tiled.cost import tiled_parts
 
     return tiled_parts(space, values) if space is not None and space.rule.name == "tiled" else {}
 

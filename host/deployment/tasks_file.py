@@ -164,7 +164,7 @@ def _prove(content: dict[str, Any], workload_hash: str) -> None:
         request = {"workload_hash": workload_hash}
         try:
             worker.call(
-                "host.deployment.tasks_work:use", request, lambda: importlib.import_module("host.space")
+                "host.deployment.tasks_work:use", request, lambda: importlib.import_module("host.schedules")
             )
         except (WorkerLost, Unforeseen) as error:
             raise ValueError(str(error)) from error

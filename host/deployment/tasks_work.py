@@ -9,7 +9,7 @@ from host.bundle import TASKS
 from host.deployment.tasks_file import stored_task
 from host.errors import ScheduleError
 from host.lowering.tasks import workload_hash as hash_of
-from host.space import space_for
+from host.schedules import space_for
 
 
 def use(workload_hash: str) -> bool:

@@ -21,7 +21,7 @@ from host.records import RecordStore
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
-    from host.space.protocol import Proposer
+    from host.schedules.proposer import Proposer
     from host.transport import Device
     from host.tuning.learning.finetuning import FinetuneTrainer
     from host.tuning.options import Moment

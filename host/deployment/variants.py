@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from host.deployment.clock import StageClock
     from host.deployment.making import Maker
     from host.records import Record
-    from host.space import DesignSpace
+    from host.schedules import DesignSpace
     from targets import HardwareModel
 
 FASTEST, FRUGAL, UNTUNED = "fastest programs", "least traffic", "untuned"
@@ -180,7 +180,7 @@ def least_traffic(
 
 def movement_joules(space: DesignSpace, decisions: Mapping[str, object]) -> float | None:
     """Modelled joules of moving a program's data; None where its rule does not tell how much it moves."""
-    from host.gensor.tiled_cost import tiled_parts
+    from host.schedules.cpu.tiled.cost import tiled_parts
 
     if space.rule.name != "tiled" or space.hardware.gpu is not None:
         return None

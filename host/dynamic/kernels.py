@@ -17,7 +17,7 @@ from host.dynamic.variants import Variant, applied, best_of, task_at, variants_o
 from host.errors import EdgeError, LoweringError, ScheduleError
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
-from host.space import Decision, DesignSpace, scheduled_function, space_for
+from host.schedules import Decision, DesignSpace, scheduled_function, space_for
 
 # Multiples of a program's tiles, and lengths that no tile divides, from which programs over the length are
 # made: primes, so that no number in a program is one of them by accident. The lengths leave different rests

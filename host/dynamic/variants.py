@@ -10,12 +10,12 @@ from host.dynamic.template import Template
 from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
-from host.gensor.tiled_cost import FETCHING_ROWS
 from host.gensor.walk import WalkOptions
 from host.lowering.tasks import flops, workload_hash
 from host.model import Candidate, DeviceProfile, Task
-from host.space import Decision, DesignSpace, space_for
-from host.space.rules.tiled_roles import Roles, roles_of
+from host.schedules import Decision, DesignSpace, space_for
+from host.schedules.cpu.tiled.cost import FETCHING_ROWS
+from host.schedules.cpu.tiled.roles import Roles, roles_of
 from targets import HardwareModel
 
 # Rows of a register tile that are tried, and vectors where these run along the length.

@@ -20,7 +20,7 @@ from host.evaluation.summary import LEARNING, TLM, TaskResult, finalist, network
 from host.evaluation.validity import Validity, Writer
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
-from host.space.protocol import Proposer
+from host.schedules.proposer import Proposer
 from host.tlm.proposer import Tlm
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from host.build import default_schedule
 from host.errors import BuildError, MeasureError, ScheduleError, SessionLost, TlmError
 from host.evaluation.bench import Bench, Built
 from host.model import Candidate, DeviceProfile, Measurement, Task
-from host.space import DesignSpace, scheduled_function, space_for
-from host.space.protocol import Proposer
+from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.proposer import Proposer
 
 # Draws for each program that random sampling is to find; small spaces give the same ones again and again.
 _DRAWS = 8

@@ -10,7 +10,7 @@ from host.errors import ScheduleError, TlmError
 from host.tlm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from host.space import DesignSpace
+    from host.schedules import DesignSpace
 
 # Programs of a task: what decoding writes at once.
 _WRITTEN = 32

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from host.gensor.etir import INTERLEAVE, LEVELS, State, level_of
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from host.gensor.cuda_cost import cuda_tiled_seconds
-from host.gensor.cuda_streams import cuda_injective_seconds, cuda_rowwise_seconds
-from host.gensor.dot_cost import dot_seconds
-from host.gensor.tiled_cost import tiled_seconds
-from host.gensor.traffic import resident_level
-from host.gensor.winograd_cost import winograd_seconds
-from host.space.design import Decisions, DesignSpace
-from host.space.workload import Stage
+from host.schedules.cpu.dot.cost import dot_seconds
+from host.schedules.cpu.tiled.cost import tiled_seconds
+from host.schedules.cpu.traffic import resident_level
+from host.schedules.cpu.winograd.cost import winograd_seconds
+from host.schedules.cuda.streams import cuda_injective_seconds, cuda_rowwise_seconds
+from host.schedules.cuda.tiled.cost import cuda_tiled_seconds
+from host.schedules.design import Decisions, DesignSpace
+from host.schedules.workload import Stage
 from targets import HardwareModel
 
 # Time of one vector of a transcendental function written as a polynomial, in vector operations.

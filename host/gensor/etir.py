@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host.space.design import PARALLEL, DesignSpace
+from host.schedules.design import PARALLEL, DesignSpace
 
 # Decisions by the level at which they are taken, innermost first: the register tile, its code and how it
 # reads its input, then the blocks that share what is in cache or, on a GPU, in shared memory. A rule's

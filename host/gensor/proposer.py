@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from host.gensor.benefit import estimate_seconds
 from host.gensor.walk import TREE, Recorder, WalkOptions, construct
 from host.model import Candidate, DeviceProfile, Measurement
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 
 
 class Gensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from host.gensor.actions import Action, actions, skip_empty_levels
 from host.gensor.etir import LEVELS, State, initial_state
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 
 Estimate = Callable[[dict[str, int]], float]
 

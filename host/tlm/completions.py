@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 
 from host.errors import ScheduleError
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 
 _WALKS = 6
 # A fixed seed: what may be decided depends on the space alone.

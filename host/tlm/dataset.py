@@ -26,9 +26,9 @@ from host.lowering.lower import optimise
 from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.tasks import make_tasks
 from host.model import SPACE_VERSION, DeviceProfile, Task
-from host.space.design import DesignSpace
-from host.space.protocol import Proposer
-from host.space.rules import space_for
+from host.schedules.design import DesignSpace
+from host.schedules.families import space_for
+from host.schedules.proposer import Proposer
 from host.tlm.boards import draw_board, training_boards
 from host.tlm.description import describe_board, describe_task
 from host.tlm.example import Example, content_of, example_from

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from transformers import DynamicCache, GPT2LMHeadModel
 
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 from host.tlm import numbers
 from host.tlm.completions import Completions
 from host.tlm.description import describe_board, describe_task

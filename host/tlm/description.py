@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from host.space.design import DesignSpace
-from host.space.workload import Access, Stage
+from host.schedules.design import DesignSpace
+from host.schedules.workload import Access, Stage
 from host.tlm.vocabulary import CPU, GPU, LEVELS, WIDTHS
 from targets import GpuModel, HardwareModel, MemoryLevel
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 
 from host.errors import TlmError
-from host.space.workload import Workload
+from host.schedules.workload import Workload
 
 FILE = "held_out.json"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from host.errors import TlmError
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 from host.tlm import numbers
 from host.tlm import vocabulary as vocab
 from host.tlm.description import (

@@ -15,7 +15,7 @@ from host.tlm.example import Example
 from host.tlm.vocabulary import BOARD, DECIDE, Vocabulary, spell_decisions
 
 if TYPE_CHECKING:
-    from host.space.design import DesignSpace
+    from host.schedules.design import DesignSpace
 
 # Key of the prompt's words in `Record.origin`.
 SENTENCE = "sentence"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import TlmError
-from host.space.protocol import Proposer
+from host.schedules.proposer import Proposer
 from host.tlm.card import CARD, Card, Size, write_whole
 from host.tlm.dataset import Dataset
 from host.tlm.example import Example

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.model import Candidate, DeviceProfile, Measurement
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 from host.tlm.ranking import Estimate, Ranking, Written, ranked
 from host.tlm.vocabulary import Vocabulary
 

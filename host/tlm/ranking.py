@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from host.space.design import Decisions, DesignSpace
+from host.schedules.design import Decisions, DesignSpace
 
 Estimate = Callable[[DesignSpace, Decisions], float]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Measurement
-from host.space.design import DesignSpace
-from host.space.protocol import Proposer
+from host.schedules.design import DesignSpace
+from host.schedules.proposer import Proposer
 from host.tuning.trials import Trial, drawn, odds_of, shares_of
 
 Decisions = tuple[tuple[str, int | tuple[int, ...]], ...]

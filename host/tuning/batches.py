@@ -11,7 +11,7 @@ from typing import Any
 
 from host.errors import BuildError, ScheduleError, TlmError
 from host.model import Candidate, DeviceProfile
-from host.space.protocol import Proposer
+from host.schedules.proposer import Proposer
 from host.tuning.background import give_way
 from host.tuning.bandit import Portfolio
 from host.tuning.budget import LEAST_GAIN

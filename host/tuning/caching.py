@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from host.model import Candidate, DeviceProfile, Measurement
-from host.space.design import DesignSpace
-from host.space.protocol import Proposer
+from host.schedules.design import DesignSpace
+from host.schedules.proposer import Proposer
 
 # Programs to ask for at once: walks and decoding cost the same for one.
 _POOL = 32

@@ -20,7 +20,7 @@ from host.errors import TlmError
 from host.model import DeviceProfile
 from host.records import Record, RecordStore
 from host.records.store import profile_data
-from host.space.protocol import Proposer
+from host.schedules.proposer import Proposer
 from host.tuning.background import Stage, stage_for
 from host.tuning.batches import Batch, Preparer
 from host.tuning.history import BoardRecords, model_seconds

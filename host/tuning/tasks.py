@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from host.model import Candidate, Measurement
-from host.space.design import DesignSpace
+from host.schedules.design import DesignSpace
 
 
 @dataclass(frozen=True, eq=False)

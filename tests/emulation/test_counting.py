@@ -18,10 +18,10 @@ from benchmarks.operators.contest import relative_error
 from benchmarks.operators.subject import prepare
 from host.gensor import Gensor
 from host.model import DeviceProfile
-from host.space import scheduled_function, space_for
+from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 ROWS, COLUMNS, DEPTH, LANES = 6, 16, 32, 4
 

@@ -10,7 +10,7 @@ import pytest
 from host.gensor import Gensor
 from host.lowering import lower
 from host.model import DeviceProfile, Task
-from host.space import scheduled_function, space_for
+from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
 from tests.emulation.test_kernels import reference

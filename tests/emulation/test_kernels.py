@@ -14,7 +14,7 @@ import tvm
 from host.build import build_kernel_library
 from host.gensor import Gensor
 from host.model import DeviceProfile, Task
-from host.space import scheduled_function, space_for
+from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.operators import OPERATORS, tasks_of
 from tests.emulation.qemu import Call, executable, run

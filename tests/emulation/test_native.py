@@ -15,7 +15,7 @@ from host import bundle
 from host.build import build_kernel_library, target_for
 from host.gensor import Gensor
 from host.model import DeviceProfile
-from host.space import scheduled_function, space_for
+from host.schedules import scheduled_function, space_for
 from targets import Board
 from tests.emulation.boards import board_of
 from tests.emulation.operators import tasks_of

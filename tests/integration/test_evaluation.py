@@ -24,7 +24,7 @@ from host.evaluation.validity import Validity, Writer
 from host.model import Candidate, DeviceProfile
 from host.records import Record
 from host.records.store import profile_data
-from host.space import DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from host.tlm.card import Size
 from host.tlm.example import Example
 from host.tlm.finetune import FinetuneOptions, FinetuneResult, examples_of
@@ -38,7 +38,7 @@ from tests.benchmarks.baselines.__main__ import Place, packed
 from tests.benchmarks.baselines.course import LoggedRunner, search_task
 from tests.benchmarks.baselines.tasks import Network
 from tests.unit.evaluation.cases import dense_task
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 QUICK = MeasurePlan(samples=2, sample_ms=0.1, rounds=2)
 TASK = dense_task()

@@ -235,7 +235,7 @@ def lower(model: Any, target: str, dtype: str, ranges: Ranges, threads: int = 0,
 def _kernel(task: Any, plan: Any, profile: Any, drawn: int) -> Kernel:
     from host.deployment.compile import defects_as
     from host.errors import ScheduleError
-    from host.space import scheduled_function
+    from host.schedules import scheduled_function
 
     key = task.workload_hash
     says: dict[str, Any] = {"weight": task.weight, "flops": task.flops}
@@ -293,7 +293,7 @@ def _sentence(space: Any, values: dict[str, Any]) -> str:
 def _drawn(space: Any, task: Any, count: int) -> Iterator[Program]:
     from host.errors import ScheduleError
     from host.gensor.benefit import estimate_seconds
-    from host.space import scheduled_function
+    from host.schedules import scheduled_function
 
     generator = random.Random(f"{task.workload_hash}/{SEED}")
     for _ in range(count):

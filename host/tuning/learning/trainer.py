@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from host.records import Record
-from host.space.protocol import Proposer
+from host.schedules.proposer import Proposer
 
 
 @dataclass(frozen=True)

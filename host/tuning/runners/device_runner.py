@@ -57,7 +57,7 @@ class DeviceBench:
     def build(self, task: TuningTask, candidate: Candidate) -> Path:
         """See `Bench.build`."""
         from host.build import KernelCache, build_cuda_library, build_kernel_library, cuda_major, target_for
-        from host.space import scheduled_function
+        from host.schedules import scheduled_function
 
         try:
             function = scheduled_function(task.space.apply(candidate))

@@ -18,8 +18,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from host.measure.metaschedule import workload_module
-from host.space import DesignSpace
-from host.space.design import Sampler
+from host.schedules import DesignSpace
+from host.schedules.design import Sampler
 
 _ANNOTATION = "edgetlm_decisions"
 _ATTEMPTS = 50

@@ -14,9 +14,9 @@ from host.gensor import Gensor
 from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile, Task
-from host.space import scheduled_function, space_for
-from host.space.analysis import analyse
-from host.space.workload import Workload
+from host.schedules import scheduled_function, space_for
+from host.schedules.analysis import analyse
+from host.schedules.workload import Workload
 
 _PASSES = 3
 

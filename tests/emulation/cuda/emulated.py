@@ -18,7 +18,7 @@ import tvm
 from host.build.linker import zig_executable
 from host.build.nvrtc import Cubin, Nvrtc
 from host.payload.cuda import cuda_runtime
-from tests.unit.space.cuda_emulator import RUN_THREADS, SHIM
+from tests.unit.schedules.cuda_emulator import RUN_THREADS, SHIM
 
 _MARK = "0x0100000000000000ull"
 _ENTRY = re.compile(r'extern "C" __global__ void [^;{]*?(\w+)\(([^()]*)\) \{')

@@ -9,7 +9,7 @@ from host.evaluation.contest import rebuilt
 from tests.benchmarks.baselines.__main__ import FOLDER, longest
 from tests.benchmarks.baselines.tasks import Network, choose, kind_of
 from tests.unit.evaluation.cases import dense_task
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 
 def test_the_fewest_tasks_that_cover_the_share() -> None:

@@ -20,7 +20,7 @@ from benchmarks.instructions.shapes import MOST_FLOP, SMALL
 from benchmarks.operators.configurations import CLASSES, OPERATORS
 from host.build import KernelCache, compile_kernel, target_for
 from host.errors import BuildError, ScheduleError
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 # Two nested loops, of which the inner one has a path that is rarely taken.
 LISTING = """

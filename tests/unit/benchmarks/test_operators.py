@@ -18,10 +18,10 @@ from benchmarks.operators.figures import geomean, ratios, summary
 from benchmarks.operators.others import OTHERS
 from benchmarks.operators.rank import Ranking, per_class, spearman
 from benchmarks.operators.subject import make_model
-from host.space import space_for
+from host.schedules import space_for
 from tests.benchmarks.baselines.library import layout_share
 from tests.benchmarks.baselines.own_space import decisions_of, mutated, program_of
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 
 def test_operators_of_the_issue() -> None:

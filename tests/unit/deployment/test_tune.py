@@ -16,7 +16,7 @@ from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile, Task
 from host.records import Record, RecordStore
 from host.records.store import profile_data
-from host.space import space_for
+from host.schedules import space_for
 from targets import board_for, declared
 from tests.unit.deployment.samples import measurement
 

@@ -28,7 +28,7 @@ from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile, Measurement, Task
 from host.records import Record, RecordStore
 from host.records.store import profile_data
-from host.space import DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from targets import board_for, declared
 from tests.integration.small_models import floats, save
 from tests.unit.deployment.samples import measurement

@@ -15,7 +15,7 @@ from host.dynamic.request import Dimension
 from host.dynamic.template import unify
 from host.dynamic.variants import variants_of
 from host.model import DeviceProfile
-from tests.unit.space import functions
+from tests.unit.schedules import functions
 
 HIGH = 64
 DIMENSION = Dimension("n", 1, HIGH, {})

@@ -6,7 +6,7 @@ from tvm import te, tirx
 
 from host.dynamic.template import Share, unify
 from host.errors import LoweringError
-from tests.unit.space import functions
+from tests.unit.schedules import functions
 
 WITNESSES = (37, 59, 97, 151)
 

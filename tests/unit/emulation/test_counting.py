@@ -14,9 +14,9 @@ from host.emulation.library import BASE, SharedLibrary
 from host.errors import EngineError
 from host.gensor import Gensor
 from host.model import DeviceProfile
-from host.space import scheduled_function, space_for
+from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import board_of
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 ROWS, COLUMNS, DEPTH, LANES = 6, 16, 32, 4
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from host.evaluation.baseline import Baseline, BaselineTask, Improvement, SearchCourse
 from host.lowering.tasks import flops
 from host.model import Task
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 
 def dense_task(rows: int = 24, weight: int = 3) -> Task:

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from host.gensor.benefit import estimate_seconds
-from host.gensor.traffic import Loop, footprint_bytes, footprints, traffic_bytes
-from host.space import DesignSpace, space_for
-from host.space.workload import Access
-from tests.unit.space import functions as fn
+from host.schedules import DesignSpace, space_for
+from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, traffic_bytes
+from host.schedules.workload import Access
+from tests.unit.schedules import functions as fn
 
 HARDWARE = fn.board().hardware
 UNIT = {"panel": 1, "block": 1, "block2": 1, "unroll": 1, "window": 0, "pad": 0, "rows2": 1}

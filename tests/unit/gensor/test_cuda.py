@@ -9,14 +9,14 @@ import pytest
 from host.build import compile_cuda
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
-from host.gensor.cuda_banks import bank_passes
-from host.gensor.cuda_cost import Work, residence, transaction_bytes, waves
 from host.gensor.etir import LEVELS
 from host.model import Candidate, DeviceProfile
-from host.space import DesignSpace, scheduled_function, space_for
+from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.cuda.tiled.banks import bank_passes
+from host.schedules.cuda.tiled.cost import Work, residence, transaction_bytes, waves
 from targets.nvidia import AGX_ORIN, ORIN_NANO
-from tests.unit.space import functions as fn
-from tests.unit.space.cuda_cases import gpu_board, gpu_target, grouped, layer_norm, pooling
+from tests.unit.schedules import functions as fn
+from tests.unit.schedules.cuda_cases import gpu_board, gpu_target, grouped, layer_norm, pooling
 
 BOARD = gpu_board()
 PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)

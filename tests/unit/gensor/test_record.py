@@ -9,11 +9,11 @@ import pytest
 from host.deployment.explain import path_to
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
-from host.gensor.tiled_cost import tiled_parts
 from host.gensor.walk import Step
 from host.model import DeviceProfile
-from host.space import space_for
-from tests.unit.space import functions as fn
+from host.schedules import space_for
+from host.schedules.cpu.tiled.cost import tiled_parts
+from tests.unit.schedules import functions as fn
 
 BOARD = fn.board()
 PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)

@@ -11,9 +11,9 @@ from host.gensor.benefit import estimate_seconds
 from host.gensor.etir import INTERLEAVE, LEVELS, initial_state, level_of
 from host.gensor.walk import TREE, Pool, WalkOptions, construct
 from host.model import DeviceProfile
-from host.space import DesignSpace, scheduled_function, space_for
+from host.schedules import DesignSpace, scheduled_function, space_for
 from targets import board_for, declared
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 
 BOARD = fn.board()
 PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from host.lowering.graph import Graph
-from host.space import space_for
+from host.schedules import space_for
 from host.tlm.dataset import lowered_tasks
 from host.tlm.drawing import Draw
 from targets import Board, board_for, declared

@@ -12,7 +12,7 @@ from host.importers import load_here as load
 from host.importers.half_spread import with_half_spread
 from host.lowering import lower
 from host.model import HALF_SPREAD, LoweredModel
-from host.space import space_for
+from host.schedules import space_for
 from targets import board_for, declared
 from tests.integration.small_models import convnet
 from tests.unit.lowering.harness import board, imported, normal, relax_module, run, run_lowered, weight

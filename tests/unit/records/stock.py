@@ -8,8 +8,8 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 
 from host.measure.metaschedule import register_intrinsics, workload_module
-from host.space import DesignSpace, space_for
-from tests.unit.space import functions as fn
+from host.schedules import DesignSpace, space_for
+from tests.unit.schedules import functions as fn
 
 BOARD = fn.board()
 

@@ -22,13 +22,13 @@ from host.lowering.tasks import workload_hash
 from host.model import DeviceProfile, Energy, Measurement, Task
 from host.records import Record, RecordStore, metaschedule, profile_data
 from host.records.metaschedule import RECORDS, WORKLOADS, Imported, export_database, import_database
-from host.space import DesignSpace, scheduled_function, space_for
+from host.schedules import DesignSpace, scheduled_function, space_for
 from targets import Board
 from tests.unit.records.samples import same
 from tests.unit.records.stock import BOARD, dense_space, stock_database
-from tests.unit.space import functions as fn
-from tests.unit.space.cuda_cases import gpu_board
-from tests.unit.space.dot_cases import dense_task, vnni_board
+from tests.unit.schedules import functions as fn
+from tests.unit.schedules.cuda_cases import gpu_board
+from tests.unit.schedules.dot_cases import dense_task, vnni_board
 
 PROFILE = profile_data(DeviceProfile("desk", BOARD, BOARD.hardware, 1))
 SPACES = {

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from host.errors import ScheduleError
-from host.space import DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from host.tlm.dataset import lowered_tasks
 from host.tlm.operators import draw_operator
 from targets import Board, board_for, declared

@@ -22,7 +22,7 @@ from host.gensor.benefit import estimate_seconds
 from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile
-from host.space import DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from host.tlm.decoding import generate
 from host.tlm.language import encode, sentence_of
 from host.tlm.model import load_model

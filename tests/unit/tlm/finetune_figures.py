@@ -27,7 +27,7 @@ from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records import Record
-from host.space import DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from host.tlm.dataset import lowered_tasks
 from host.tlm.decoding import generate
 from host.tlm.description import describe_board, describe_task

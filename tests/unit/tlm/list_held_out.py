@@ -15,7 +15,7 @@ from host.errors import ScheduleError
 from host.importers import load_here as load
 from host.lowering import lower
 from host.model import ImportedModel
-from host.space.analysis import analyse
+from host.schedules.analysis import analyse
 from host.tlm.held_out import FILE, anchor_key
 from targets import Board, board_for, declared
 

@@ -31,7 +31,7 @@ from host.errors import EdgeError
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
 from host.model import DeviceProfile
-from host.space import DesignSpace, scheduled_function
+from host.schedules import DesignSpace, scheduled_function
 from host.tlm.decoding import generate
 from host.tlm.model import load_model
 from host.tlm.ranking import Ranking, Written, ranked

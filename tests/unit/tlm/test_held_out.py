@@ -6,11 +6,11 @@ import itertools
 from pathlib import Path
 
 from host.importers import load_here as load
-from host.space import space_for
-from host.space.analysis import analyse
+from host.schedules import space_for
+from host.schedules.analysis import analyse
 from host.tlm.held_out import anchor_key, held_out_anchors, is_held_out
 from tests.models.export import export
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import spaces
 from tests.unit.tlm.list_held_out import NETWORKS, anchors_of
 

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.errors import TlmError
-from host.space import space_for
-from host.space.rules import CUDA_RULES, RULES
+from host.schedules import space_for
+from host.schedules.families import CUDA_RULES, RULES
 from host.tlm import numbers
 from host.tlm.description import describe_board, level_of
 from host.tlm.example import quality_of
 from host.tlm.language import decode, encode, sentence_of
 from host.tlm.vocabulary import DECISION_NAMES, LEVELS, QUALITIES, RULE_NAMES, Vocabulary
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import TARGETS, board_of, spaces
 
 # On demand: EDGETLM_SENTENCES=10000 pytest tests/unit/tlm/test_language.py

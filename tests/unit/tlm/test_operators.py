@@ -9,7 +9,7 @@ import pytest
 
 from host.errors import ScheduleError
 from host.lowering.graph import Graph
-from host.space.rules import space_for
+from host.schedules.families import space_for
 from host.tlm import boards, dataset, operators
 from host.tlm.boards import draw_board, training_boards
 from host.tlm.drawing import Draw

@@ -9,12 +9,12 @@ import pytest
 
 from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement
-from host.space import DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from host.tlm.model import Size, new_model, save_model
 from host.tlm.proposer import Tlm
 from host.tlm.ranking import Ranking, Written, ranked
 from host.tlm.vocabulary import Vocabulary
-from tests.unit.space import functions as fn
+from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import board_of
 
 VOCABULARY = Vocabulary()

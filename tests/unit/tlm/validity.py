@@ -30,7 +30,7 @@ from host.build.kernel import lower_function
 from host.errors import EdgeError
 from host.gensor.benefit import estimate_seconds
 from host.model import DeviceProfile
-from host.space import DesignSpace, scheduled_function
+from host.schedules import DesignSpace, scheduled_function
 from host.tlm.boards import training_boards
 from host.tlm.dataset import draw_space
 from host.tlm.decoding import generate

@@ -15,7 +15,7 @@ from tvm.script import tirx as T
 from host.errors import BuildError, DeviceError, TlmError
 from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement, Task
-from host.space import DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from host.tuning.tasks import Item, Outcome, TuningTask
 from targets import board_for, declared
 

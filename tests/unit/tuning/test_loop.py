@@ -12,7 +12,7 @@ from host.gensor import Gensor
 from host.model import SPACE_VERSION, Candidate
 from host.records import Record, RecordStore
 from host.records.store import profile_data
-from host.space.protocol import Proposer
+from host.schedules.proposer import Proposer
 from host.tuning.budget import Budget
 from host.tuning.learning.trainer import Trained
 from host.tuning.loop import tune

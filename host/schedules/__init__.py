@@ -1,0 +1,8 @@
+"""What can be decided about a task: analysis, design spaces and the rules that make them."""
+
+from __future__ import annotations
+
+from host.schedules.design import Decision, DesignSpace, scheduled_function
+from host.schedules.families import space_for
+
+__all__ = ["Decision", "DesignSpace", "scheduled_function", "space_for"]

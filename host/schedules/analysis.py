@@ -1,0 +1,259 @@
+"""Reads a workload off an unscheduled TensorIR function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from host.errors import ScheduleError
+from host.schedules.workload import Access, Axis, Move, Stage, Workload
+
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+# Intrinsics that lower to data movement or selection; every other call is arithmetic.
+_FREE_CALLS = {"prim.if_then_else", "prim.likely", "prim.reinterpret", "prim.bitwise_and", "prim.shift_right"}
+_REDUCE = 2  # tirx.IterVar.CommReduce
+
+
+def analyse(function: tirx.PrimFunc) -> Workload:
+    """The stages of a function and the one that decides its structure.
+
+    Raises:
+        ScheduleError: the function has a block that is not a plain loop nest over one output (sorts,
+            scatters, loops with data-dependent bounds).
+    """
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}), error_render_level="none")
+    arguments = {parameter.name for parameter in function.params}
+    try:
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    except s_tir.ScheduleError as error:
+        raise ScheduleError(f"{_only_block(function)} is not a loop nest") from error
+    stages = [_stage(schedule, block, arguments) for block in blocks]
+    if not stages:
+        raise ScheduleError("the function has no blocks; it is left as it is")
+    return Workload(tuple(stages), _anchor(stages))
+
+
+def _only_block(function: tirx.PrimFunc) -> str:
+    """The name of a function's single opaque block, which takes the place of the root."""
+    block = getattr(function.body, "block", None)
+    return f"block {block.name_hint}" if block is not None else "the function"
+
+
+def _anchor(stages: list[Stage]) -> int:
+    contractions = [i for i, s in enumerate(stages) if s.kind == "contraction"]
+    reductions = [i for i, s in enumerate(stages) if s.kind == "reduction"]
+    for group in (contractions, reductions):
+        if group:
+            return max(group, key=lambda i: stages[i].points)
+    return len(stages) - 1
+
+
+def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> Stage:
+    block = schedule.get(block_rv)
+    loops = schedule.get_loops(block_rv)
+    if len(block.writes) != 1 or len(loops) != len(block.iter_vars):
+        raise ScheduleError(f"block {block.name_hint} is not a plain loop nest over one output")
+    if not isinstance(block.body, tirx.BufferStore):
+        raise ScheduleError(f"block {block.name_hint} has a body that is not one store")
+    axes = []
+    for variable in block.iter_vars:
+        extent = variable.dom.extent
+        if not isinstance(extent, tirx.IntImm):
+            raise ScheduleError(f"block {block.name_hint} has a symbolic extent")
+        axes.append(Axis(variable.var.name, int(extent), variable.iter_type == _REDUCE))
+    variables = [variable.var for variable in block.iter_vars]
+    store = block.body
+    loads = _loads(store.value, store.buffer)
+    reads = tuple(_access(load.source, load.indices, variables, axes, arguments) for load in loads)
+    write = _access(store.buffer, store.indices, variables, axes, arguments)
+    flops, expensive = _arithmetic(store.value)
+    kind, conditional = _kind(block, axes, store), _conditional(store.value)
+    return Stage(block.name_hint, tuple(axes), reads, write, kind, flops, expensive, conditional)
+
+
+def _loads(value: tirx.PrimExpr, written: tirx.Buffer) -> list[tvm.ir.TensorLoad]:
+    found: list[tvm.ir.TensorLoad] = []
+
+    def visit(node: tvm.ir.TensorLoad) -> None:
+        if not node.source.same_as(written):
+            found.append(node)
+
+    tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, visit), order="post")
+    return found
+
+
+def _kind(block: tirx.SBlock, axes: list[Axis], store: tirx.BufferStore) -> str:
+    if any(axis.reduce for axis in axes) and block.init is not None:
+        value = store.value
+        product = isinstance(value, tirx.Add) and isinstance(_unwrapped(value.b), tirx.Mul)
+        return "contraction" if product else "reduction"
+    return "padding" if _is_condition(store.value) else "injective"
+
+
+def _is_condition(value: object) -> bool:
+    return isinstance(value, tvm.ir.Call) and value.op.name == "prim.if_then_else"
+
+
+def _conditional(value: tirx.PrimExpr) -> bool:
+    calls: list[tvm.ir.Call] = []
+    tvm_ffi.structural_walk(value, (tvm.ir.Call, calls.append), order="post")
+    return any(_is_condition(call) for call in calls)
+
+
+def _unwrapped(value: tirx.PrimExpr) -> tirx.PrimExpr:
+    while isinstance(value, tirx.Cast):
+        value = value.value
+    return value
+
+
+def _arithmetic(value: tirx.PrimExpr) -> tuple[float, bool]:
+    """Floating-point operations of one evaluation, and whether a transcendental function is among them."""
+    count = 0.0
+    expensive = False
+
+    def visit(node: object) -> None:
+        nonlocal count, expensive
+        if isinstance(node, _ARITHMETIC) and str(node.ty).startswith(("float", "bfloat")):
+            count += 1
+        elif isinstance(node, tvm.ir.Call) and node.op.name not in _FREE_CALLS and "float" in str(node.ty):
+            count += 10
+            expensive = True
+
+    tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="post")
+    return count, expensive or count >= 8
+
+
+def _access(
+    buffer: tirx.Buffer,
+    indices: list[tirx.PrimExpr],
+    variables: list[tirx.Var],
+    axes: list[Axis],
+    arguments: set[str],
+) -> Access:
+    shape = [int(extent) for extent in buffer.shape]
+    pitch = [1] * len(shape)
+    for dim in range(len(shape) - 2, -1, -1):
+        pitch[dim] = pitch[dim + 1] * shape[dim + 1]
+
+    def offset(steps: dict[int, int]) -> int | None:
+        """Linear element offset with the given axis values and zero elsewhere; None if data-dependent."""
+        total = 0
+        for dim, index in enumerate(indices):
+            value = _evaluate(index, variables, steps)
+            if value is None:
+                return None
+            total += value * pitch[dim]
+        return total
+
+    origin = offset({})
+    strides, blocks = [], []
+    for position, axis in enumerate(axes):
+        step = offset({position: 1}) if axis.extent > 1 else origin
+        strides.append(0 if origin is None or step is None else step - origin)
+        blocks.append(_group(offset, origin, position, axis.extent, strides[-1]))
+    elements = 1
+    for extent in shape:
+        elements *= extent
+    width = max(1, tvm.DataType(buffer.dtype).bits // 8)
+    return Access(
+        buffer.name,
+        elements,
+        width,
+        tuple(strides),
+        tuple(blocks),
+        buffer.name in arguments,
+        tuple(shape),
+        _moves(indices, variables, axes),
+    )
+
+
+def _moves(
+    indices: list[tirx.PrimExpr], variables: list[tirx.Var], axes: list[Axis]
+) -> tuple[tuple[Move, ...], ...]:
+    """How each axis moves through the dimensions; empty if an index depends on data."""
+
+    def position(axis: int, iteration: int) -> tuple[int, ...] | None:
+        values = [_evaluate(index, variables, {axis: iteration}) for index in indices]
+        return None if any(value is None for value in values) else tuple(value or 0 for value in values)
+
+    found = []
+    for number, axis in enumerate(axes):
+        origin = position(number, 0)
+        if origin is None:
+            return ()
+        moves: list[Move] = []
+        every = 1
+        # Iterations at which another move may begin are divisors of the extent; a linear index, which is
+        # the usual one, is known by its last iteration.
+        while every < axis.extent:
+            there = position(number, every) or origin
+            moves.append(Move(every, tuple(b - a for a, b in zip(origin, there, strict=True))))
+            last = axis.extent - every
+            sizes = [n for n in range(2 * every, axis.extent, every) if axis.extent % n == 0]
+            if position(number, last) == _predicted(origin, moves, last):
+                break
+            every = next(
+                (n for n in sizes if position(number, n) != _predicted(origin, moves, n)), axis.extent
+            )
+        found.append(tuple(moves))
+    return tuple(found)
+
+
+def _predicted(origin: tuple[int, ...], moves: list[Move], iteration: int) -> tuple[int, ...]:
+    """Where the moves found so far lead."""
+    reached = list(origin)
+    rest = iteration
+    for move in reversed(moves):
+        count, rest = divmod(rest, move.every)
+        for dim, step in enumerate(move.steps):
+            reached[dim] += step * count
+    return tuple(reached)
+
+
+_BINARY: dict[type, Callable[[int, int], int]] = {
+    tirx.Add: lambda a, b: a + b,
+    tirx.Sub: lambda a, b: a - b,
+    tirx.Mul: lambda a, b: a * b,
+    tirx.FloorDiv: lambda a, b: a // b,
+    tirx.FloorMod: lambda a, b: a % b,
+    tirx.Min: min,
+    tirx.Max: max,
+}
+
+
+def _evaluate(index: tvm.ir.Expr, variables: list[tirx.Var], steps: dict[int, int]) -> int | None:
+    """The integer value of an index expression at one point; None if it depends on data."""
+    if isinstance(index, tirx.IntImm):
+        return int(index.value)
+    for position, variable in enumerate(variables):
+        if index.same_as(variable):
+            return steps.get(position, 0)
+    if isinstance(index, tirx.Cast):
+        return _evaluate(index.value, variables, steps)
+    combine = _BINARY.get(type(index))
+    if combine is None:
+        return None
+    a, b = _evaluate(index.a, variables, steps), _evaluate(index.b, variables, steps)
+    return None if a is None or b is None else combine(a, b)
+
+
+def _group(
+    offset: Callable[[dict[int, int]], int | None],
+    origin: int | None,
+    position: int,
+    extent: int,
+    stride: int,
+) -> tuple[int, int]:
+    """Group length and step of an index of the form (j // L, j % L); (0, 0) if it is linear."""
+    if origin is None:
+        return (0, 0)
+    for length in (4, 8, 16, 32, 64):
+        if extent <= length:
+            return (0, 0)
+        there = offset({position: length})
+        if there is not None and there - origin != stride * length:
+            return (length, there - origin)
+    return (0, 0)

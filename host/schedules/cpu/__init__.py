@@ -1,0 +1,1 @@
+"""Families of programs for CPUs, a folder each, and what they share."""

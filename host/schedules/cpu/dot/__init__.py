@@ -1,0 +1,1 @@
+"""Products of bytes by the processor's dot product instruction."""

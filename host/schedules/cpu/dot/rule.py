@@ -1,0 +1,83 @@
+"""Products of bytes in int32: the register-blocked programs of `tiled` around the processor's dot product.
+
+The innermost tile is one vector of `L` sums that takes four products each, `C[L] += A[4] . B[L, 4]`, A the
+same for all lanes, B packed. `intrinsic` says whether it is the instruction for that or plain code.
+"""
+
+from __future__ import annotations
+
+from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names, schedule_copy
+from host.schedules.cpu.dot.intrinsics import has_intrinsic, intrinsic
+from host.schedules.cpu.dot.stage import in_lanes, is_dot
+from host.schedules.cpu.tiled.nest import Nest
+from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, roles_of
+from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
+from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.workload import Workload
+from targets import HardwareModel
+
+PLAIN, INSTRUCTION = 0, 1
+
+
+class Dot:
+    """The rule of this file."""
+
+    name = "dot"
+
+    def __init__(self) -> None:
+        self._tiled = Tiled()
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """Bytes in groups of four, a processor that multiplies them, and a nest that `tiled` can make."""
+        if not hardware.dot_product or not is_dot(workload.anchor_stage):
+            return False
+        lanes = in_lanes(workload)
+        if not self._tiled.matches(lanes, hardware):
+            return False
+        return has_intrinsic(hardware.dot_product, _roles(lanes, hardware).lanes)
+
+    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+        """Those of `tiled`, a padded input always copied, nothing fetched ahead, and the instruction."""
+        found = self._tiled.decisions(in_lanes(workload), hardware, threads)
+        kept = [Decision("pad", (PAD_COPY,)) if d.name == "pad" else d for d in found if d.name != "fetch"]
+        return (*kept, Decision("intrinsic", (PLAIN, INSTRUCTION)))
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """As in `tiled`."""
+        return self._tiled.legal(in_lanes(workload), hardware, {**values, "fetch": 0})
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Tiles the anchor, moves the stages after it into the tile and puts the instruction inside."""
+        schedule = sampler.schedule
+        lanes = in_lanes(workload)
+        roles = _roles(lanes, hardware)
+        block = schedule.get_sblock(workload.anchor_stage.name)
+        tails = inline_chain(schedule, epilogue_names(workload))
+        if tails:
+            schedule.set_scope(block, 0, "local")
+        else:
+            tails = [schedule.get(schedule.cache_write(block, 0, "local")).name_hint]
+        plain = sampler.value("intrinsic") == PLAIN
+        nest = Nest(sampler, lanes.anchor_stage, roles, block, threads, vectorised=plain)
+        for name in tails:
+            schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
+            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
+        for name in prologue_names(workload):
+            # The instruction loads from memory: what it reads is made in advance.
+            schedule_copy(schedule, name, 4 * hardware.lanes, threads)
+        nest.parallelise(threads)
+        first = nest.finish()
+        if plain:
+            schedule.unroll(schedule.get_loops(block)[-1])
+            return
+        schedule.vectorize(schedule.get_loops(first)[-1])
+        # A tile that is not full has a condition, which a block around keeps out of the instruction's.
+        [inner] = schedule.get_child_blocks(schedule.blockize(nest.lane))
+        lane = schedule.get_loops(inner)[0]
+        schedule.tensorize(lane, intrinsic(hardware.dot_product, roles.lanes))
+
+
+def _roles(lanes: Workload, hardware: HardwareModel) -> Roles:
+    roles = roles_of(lanes.anchor_stage, hardware)
+    assert roles is not None, "the rule matched before"
+    return roles

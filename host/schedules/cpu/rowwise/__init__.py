@@ -1,0 +1,1 @@
+"""Reductions along rows that lie in contiguous memory."""

@@ -1,0 +1,332 @@
+"""Estimated time of a register-blocked program."""
+
+from __future__ import annotations
+
+import math
+
+from host.schedules.cpu.tiled.roles import (
+    PAD_COPY,
+    Counts,
+    Roles,
+    cold_weights,
+    counts_of,
+    outer_order,
+    parallel_chunks,
+    roles_of,
+    uses_of_weights,
+)
+from host.schedules.cpu.tiled.rule import registers
+from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, resident_level, traffic_bytes
+from host.schedules.design import Decisions, DesignSpace
+from host.schedules.workload import Access, Stage
+from targets import HardwareModel
+
+# Cycles around one register tile: address arithmetic, filling and draining the pipeline.
+_TILE_OVERHEAD_CYCLES = 16.0
+_LINE_ELEMENTS = 16
+_LINE_BYTES = 64
+# What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
+_RAGGED = 1.3
+# Slow-down by conflicts in the first level: between 1.3 and 4 in measured programs.
+_CONFLICT, _CLOSE_CONFLICT = 2.0, 1.03
+# Share of the memory bandwidth that a core's own prefetching reaches on a few streams, and on more of them
+# than it follows: packed vectors of a panel lie apart, each is a stream. 4 and 8 vectors of 3072 weights:
+# 100 and 105 us in the cache, 202 and 264 us from memory.
+_STREAM, _MANY_STREAMS = 0.7, 0.6
+_FOLLOWED_STREAMS = 6
+# Rows that each weight is used for from which on fetching ahead pays, what is lost without it, and what it
+# costs below, as shares of the time in which the weights come: with 4 rows of 768 to 2048 weights it costs up
+# to 26% (nothing is computed that could hide it), with 8 it halves the time from cold memory; BERT-base gains
+# 5.4% where its weights take 8% of the time to come.
+FETCHING_ROWS = 8
+_NOT_FETCHED, _FETCHED_FOR_FEW = 0.7, 0.26
+# Bytes beside a short run that are fetched with it in vain, from another cache and from memory. Pooling of
+# 112x112x64 in runs of 64, 128 and 256 bytes: 66, 70 and 54 us; of eight such images 2.4, 1.5 and 0.9 ms.
+_FETCHED_IN_VAIN, _FETCHED_IN_VAIN_FROM_MEMORY = 32.0, 128.0
+# Elements that a vector is made of lie this far apart from one step of a long sum to the next: no prefetcher
+# follows, and each run costs as much as these bytes more. Products of a vector with 32 matrices of 128 x 1024
+# in runs of 64, 128, 256 and 512 bytes: 735, 743, 465 and 272 us; with 8 of 64 x 512 (in the cache): 29, 20,
+# 12 and 10.
+_FAR_BYTES, _FAR_STEPS, _LOST_BY_JUMPING = 2048, 16, 128.0
+# Slow-down when every register is taken: the stages after the reduction spill.
+_CROWDED = 0.06
+# Share of the transfers into the first, second, third ... level that arithmetic does not hide: the farther
+# the source, the less prefetching covers.
+_EXPOSED = (0.05, 0.25, 0.5)
+
+
+def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
+    """Estimated seconds of one call of a program of the `tiled` rule.
+
+    Args:
+        space: the design space; its anchor and hardware are used.
+        values: the decisions.
+    """
+    hardware, anchor = space.hardware, space.workload.anchor_stage
+    roles = roles_of(anchor, hardware)
+    assert roles is not None
+    compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
+    memory = _memory_seconds(anchor, roles, hardware, values)
+    exposed = sum(share * moved for share, moved in zip(_EXPOSED, memory, strict=False))
+    seconds = max(compute + exposed, *memory)
+    seconds += _padding_seconds(space, values, compute)
+    if space.threads <= 1:
+        return seconds
+    chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values), space.threads)
+    return seconds * -(-chunks // space.threads) / chunks + hardware.parallel_launch_s
+
+
+def tiled_parts(space: DesignSpace, values: Decisions) -> dict[str, float]:
+    """What `tiled_seconds` is made of, in seconds on one core.
+
+    "compute" and "padding", and transfers by the memory level that delivers them; of the last level only
+    what exceeds reading everything once.
+    """
+    hardware, anchor = space.hardware, space.workload.anchor_stage
+    roles = roles_of(anchor, hardware)
+    assert roles is not None
+    compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
+    memory = _memory_seconds(anchor, roles, hardware, values)
+    sources = [level.name for level in hardware.levels[1:]]
+    moved = dict(zip(sources, memory, strict=True))
+    return {"compute": compute, **moved, "padding": _padding_seconds(space, values, compute)}
+
+
+def _outer(anchor: Stage, roles: Roles) -> int:
+    """Iterations of the spatial axes outside of the register tile and its blocks."""
+    return math.prod(anchor.axes[axis].extent for axis in roles.outer if axis != roles.second)
+
+
+def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
+    """Cycles of arithmetic, loads and instruction supply over the whole call."""
+    vectors, rows = values["vectors"], values["rows"]
+    depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
+    full_v, rest_v = divmod(roles.groups, vectors)
+    full_r, rest_r = divmod(roles.row_total, rows)
+    total = 0.0
+    lost = _lost_by_fetching(anchor, roles, hardware, values)
+    for count_v, v in ((full_v, vectors), (1 if rest_v else 0, rest_v)):
+        for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
+            if count_v and count_r:
+                step = _step_cycles(anchor, roles, hardware, values, v, r, depth)
+                tile = step * depth + _TILE_OVERHEAD_CYCLES + 2.0 * v * r * values["rows2"]
+                total += count_v * count_r * tile * (_RAGGED if v < vectors or r < rows else 1.0)
+        if count_v:
+            first = _step_cycles(anchor, roles, hardware, values, v, rows, depth) * depth
+            coming = _weight_cycles(anchor, roles, hardware, v)
+            total += count_v * (max(0.0, coming - first) + lost * coming)
+    used = registers(anchor, roles, hardware, values) / hardware.vector_registers
+    crowding = 1.0 + _CROWDED * max(0.0, used - 0.75) / 0.25
+    return total * crowding * (roles.second_total // values["rows2"]) * _outer(anchor, roles)
+
+
+def _lost_by_fetching(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
+    """Share of the weights' way from memory that the wrong decision on fetching them ahead costs."""
+    if "fetch" not in values or cold_weights(anchor, roles, hardware) is None:
+        return 0.0
+    if counts_of(roles, values).panel_blocks == 1:
+        return 0.0
+    if uses_of_weights(anchor, roles) < FETCHING_ROWS:
+        return _FETCHED_FOR_FEW if values["fetch"] else 0.0
+    return 0.0 if values["fetch"] else _NOT_FETCHED
+
+
+def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors: int) -> float:
+    """Cycles in which the weights of one panel come from memory.
+
+    In a running model weights are cold: all others have been read since. They arrive while the first row
+    tile of a panel is computed; the taller that tile, the more of their way is hidden.
+    """
+    total = 0.0
+    for access in anchor.reads:
+        shared = not any(access.strides[axis] for axis in roles.rows if anchor.axes[axis].extent > 1)
+        shared = shared and (roles.second is None or not access.strides[roles.second])
+        size = access.elements * access.element_bytes
+        if access.argument and shared and size > hardware.levels[0].size_bytes:
+            panel = size * vectors / roles.groups
+            apart = access.block_strides[roles.vector][0] and vectors > _FOLLOWED_STREAMS
+            share = _MANY_STREAMS if apart else _STREAM
+            total += panel / (share * hardware.levels[-1].bandwidth_bytes_per_s) * hardware.frequency_hz
+    return total
+
+
+def _step_cycles(
+    anchor: Stage,
+    roles: Roles,
+    hardware: HardwareModel,
+    values: Decisions,
+    vectors: int,
+    rows: int,
+    depth: int,
+) -> float:
+    """Cycles of one reduction step of one register tile.
+
+    The largest of: arithmetic units, load ports, instruction supply, and the latency of a dependent
+    operation, since each accumulator takes one step after the other.
+    """
+    per_vector = max(1.0, roles.lanes / hardware.lanes)
+    narrow = min(1.0, roles.lanes / hardware.lanes)
+    tile = vectors * rows * values["rows2"] * per_vector
+    # A vector of half the width costs half a slot where two of them start in a cycle, never less.
+    arithmetic = tile / hardware.fma_per_cycle * max(narrow, 0.5)
+    row_axis = roles.rows[0] if roles.rows else None
+    loads = broadcasts = 0.0
+    for access in anchor.reads:
+        moves_rows = row_axis is not None and access.strides[row_axis] != 0
+        moves_second = roles.second is not None and access.strides[roles.second] != 0
+        count = (rows if moves_rows else 1) * (values["rows2"] if moves_second else 1)
+        if access.strides[roles.vector] or access.block_strides[roles.vector][0]:
+            reuse = (
+                _window_reuse(anchor, roles, access.strides, rows) if values["window"] and moves_rows else 1.0
+            )
+            loads += count * vectors * per_vector / reuse
+        else:
+            groups = (
+                max(1, vectors * roles.lanes // access.block_strides[roles.vector][0])
+                if access.block_strides[roles.vector][0]
+                else 1
+            )
+            broadcasts += count * groups
+    vector_bytes = hardware.vector_bits / 8 * narrow
+    load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
+    load_cycles += broadcasts / hardware.loads_per_cycle
+    instructions = tile + loads + (broadcasts if vectors > 1 else 0.0) + 2.0 / values["unroll"]
+    supply = instructions / hardware.issue_width
+    # Tiles shorter than what the core looks ahead overlap with the next ones.
+    overlapping = max(1.0, hardware.look_ahead / (tile * depth))
+    latency = hardware.fma_latency_cycles / overlapping
+    conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
+    return max(arithmetic, load_cycles, supply, latency) * conflict
+
+
+def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:
+    """How often an unrolled window uses one loaded vector: rows x width over the elements of their union."""
+    row_stride = strides[roles.rows[0]]
+    for axis in roles.reduction:
+        step, extent = strides[axis], anchor.axes[axis].extent
+        if step and extent > 1 and step <= row_stride and row_stride % step == 0:
+            union = (rows - 1) * (row_stride // step) + extent
+            return max(1.0, rows * extent / union)
+    return 1.0
+
+
+def _set_conflicts(anchor: Stage, roles: Roles, rows: int, rows2: int, hardware: HardwareModel) -> float:
+    """Slow-down when lines that a tile reads again at every step compete for one set of the first level.
+
+    A tile reads one line per row; lines whose addresses are equal modulo the size of one way share a set,
+    and a set holds as many as it has ways. One way is left to what streams through.
+    """
+    first = hardware.levels[0]
+    if not roles.rows or not first.ways:
+        return 1.0
+    way_bytes = first.size_bytes // first.ways
+    worst = 0
+    for access in anchor.reads:
+        step = access.strides[roles.rows[0]] * access.element_bytes
+        step2 = access.strides[roles.second] * access.element_bytes if roles.second is not None else 0
+        if not step and not step2:
+            continue
+        sets: dict[int, set[int]] = {}
+        for row in range(rows if step else 1):
+            for row2 in range(rows2 if step2 else 1):
+                address = row * step + row2 * step2
+                sets.setdefault(address % way_bytes // first.line_bytes, set()).add(
+                    address // first.line_bytes
+                )
+        worst = max(worst, max(len(lines) for lines in sets.values()))
+    if worst > first.ways:
+        return _CONFLICT
+    return _CLOSE_CONFLICT if worst == first.ways else 1.0
+
+
+def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> list[float]:
+    """Seconds of transfer into each level from the next one."""
+    rows_axis = roles.rows[0] if roles.rows else roles.vector
+    counts = counts_of(roles, values)
+    nest = [Loop(axis, anchor.axes[axis].extent) for axis in roles.outer if axis != roles.second]
+    trips = {
+        "second": Loop(roles.second if roles.second is not None else rows_axis, counts.second_blocks),
+        "rows": Loop(rows_axis, counts.tile_blocks),
+        "vectors": Loop(roles.vector, counts.panel_blocks),
+    }
+    order = outer_order(roles, counts)
+    nest += [trips[name] for name in order]
+    if roles.second is not None:
+        nest.append(Loop(roles.second, values["block2"]))
+    nest += [Loop(rows_axis, values["block"]), Loop(roles.vector, values["panel"])]
+    for axis in roles.reduction:
+        # Split by the elements of a line, so that a line is not counted again for each of its elements.
+        extent = anchor.axes[axis].extent
+        nest += [Loop(axis, -(-extent // _LINE_ELEMENTS)), Loop(axis, min(extent, _LINE_ELEMENTS))]
+    if roles.second is not None:
+        nest.append(Loop(roles.second, values["rows2"]))
+    nest += [Loop(rows_axis, values["rows"]), Loop(roles.vector, values["vectors"] * roles.lanes)]
+    accesses = (*anchor.reads, anchor.write)
+    useful = tuple(loop for loop in nest if loop.trips > 1)
+    sizes = footprints(accesses, useful)
+    once = sum(sizes[0])
+    runs = _runs(accesses, roles, counts, values, order)
+    jumps = tuple(_jump(access, anchor, roles, values) for access in accesses)
+    found = []
+    for number, (level, source) in enumerate(zip(hardware.levels, hardware.levels[1:], strict=False)):
+        # The first level is filled from the second, which is near enough for any order.
+        beside = (_FETCHED_IN_VAIN if source.size_bytes else _FETCHED_IN_VAIN_FROM_MEMORY) if number else 0.0
+        factors = tuple((1.0 + beside / run) * jump for run, jump in zip(runs, jumps, strict=True))
+        moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes, factors)
+        if not source.size_bytes:
+            # What has to come from memory once comes whatever the program; only more than that counts.
+            moved -= once
+        found.append(moved / source.bandwidth_bytes_per_s)
+    return found
+
+
+def _jump(access: Access, anchor: Stage, roles: Roles, values: Decisions) -> float:
+    """Slow-down of a buffer whose rows are far apart, of which each step of the sum reads another one."""
+    if not roles.reduction or access.strides[roles.vector] != 1 or access.block_strides[roles.vector][0]:
+        return 1.0
+    axis = roles.reduction[-1]
+    far = abs(access.strides[axis]) * access.element_bytes >= _FAR_BYTES
+    if not far or anchor.axes[axis].extent < _FAR_STEPS:
+        return 1.0
+    return 1.0 + _LOST_BY_JUMPING / (values["vectors"] * roles.lanes * access.element_bytes)
+
+
+def _runs(
+    accesses: tuple[Access, ...],
+    roles: Roles,
+    counts: Counts,
+    values: Decisions,
+    order: tuple[str, ...],
+) -> tuple[float, ...]:
+    """Bytes of each buffer that are read in one piece: short where panels are outside of the rows.
+
+    Between two pieces lies what belongs to the other panels; prefetching brings some of it in vain.
+    """
+    apart = order.index("vectors") < max(order.index("rows"), order.index("second"))
+    if not apart or counts.panel_blocks == 1:
+        return (float("inf"),) * len(accesses)
+    run = values["panel"] * values["vectors"] * roles.lanes
+    return tuple(
+        # Footprints count whole lines already.
+        max(float(_LINE_BYTES), float(run * access.element_bytes))
+        if access.strides[roles.vector] == 1 and not access.block_strides[roles.vector][0]
+        else float("inf")
+        for access in accesses
+    )
+
+
+def _padding_seconds(space: DesignSpace, values: Decisions, compute_s: float) -> float:
+    """What reading a padded input costs: a copy of it, or the borders as code of their own."""
+    stages = [stage for stage in space.workload.stages[: space.workload.anchor] if stage.kind == "padding"]
+    if not stages:
+        return 0.0
+    if values["pad"] != PAD_COPY:
+        return 0.04 * compute_s
+    total = 0.0
+    for stage in stages:
+        size = stage.write.elements * stage.write.element_bytes
+        level = resident_level(space.hardware.levels, size)
+        whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
+        moved = 2.0 * footprint_bytes(stage.write, whole) + size
+        total += moved / level.bandwidth_bytes_per_s
+    return total

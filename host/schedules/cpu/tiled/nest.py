@@ -1,0 +1,179 @@
+"""The loop nest of a register-blocked program."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import s_tir
+
+from host.schedules.cpu.common import PEEL, fuse_parallel
+from host.schedules.cpu.prefetch import LINE_ELEMENTS, linear, prefetch_in
+from host.schedules.cpu.tiled.roles import Roles, bands, counts_of, outer_order, peeled_loops
+from host.schedules.design import Sampler
+from host.schedules.workload import Access, Stage
+
+
+class Nest:
+    """Splits and orders the loops of the anchor; the steps are called in the order of the methods.
+
+    Attributes:
+        attach: the loop around one register tile, where the stages after the anchor go.
+        lane: the loop over the elements of one vector.
+
+    Args:
+        sampler: of the schedule.
+        anchor: the stage.
+        roles: of its axes.
+        block: its block; loops behind the stage's axes stay innermost.
+        vectorised: whether one vector is one operation; otherwise `lane` is left to the caller.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        anchor: Stage,
+        roles: Roles,
+        block: Any,
+        threads: int,
+        vectorised: bool = True,
+    ) -> None:
+        self._schedule = schedule = sampler.schedule
+        self._block = block
+        values = {
+            d: sampler.value(d) for d in ("vectors", "rows", "rows2", "panel", "block", "block2", "pad")
+        }
+        self._counts = counts_of(roles, values)
+        self._roles = roles
+        loops = schedule.get_loops(block)
+        self._outer = [loops[i] for i in roles.outer if i != roles.second]
+        self._outer_extents = [anchor.axes[i].extent for i in roles.outer if i != roles.second]
+        row = self._row_loop(schedule, loops)
+        v_outer, v_panel, v_reg, v_lane = schedule.split(
+            loops[roles.vector], [None, sampler.sample("panel"), sampler.sample("vectors"), roles.lanes]
+        )
+        r_outer, r_block, r_reg = schedule.split(row, [None, sampler.sample("block"), sampler.sample("rows")])
+        second, inner, inner_rows = None, [r_block], [r_reg]
+        self._bands: list[Any] = []
+        if roles.second is not None:
+            second, s_block, s_reg = schedule.split(
+                loops[roles.second], [None, sampler.sample("block2"), sampler.sample("rows2")]
+            )
+            inner, inner_rows = [s_block, r_block], [s_reg, r_reg]
+            parts = bands(roles, self._counts, threads)
+            if parts > 1:
+                band, second = schedule.split(second, [parts, None])
+                self._bands = [band]
+        depth_outer, depth_inner = schedule.split(
+            loops[roles.reduction[-1]], [None, sampler.sample("unroll")]
+        )
+        reduction = [*(loops[i] for i in roles.reduction[:-1]), depth_outer]
+        self._arrange(second, r_outer, v_outer)
+        schedule.reorder(
+            *self._outer,
+            *self._free,
+            *self._kept,
+            *inner,
+            v_panel,
+            *reduction,
+            depth_inner,
+            *inner_rows,
+            v_reg,
+            v_lane,
+        )
+        self._unroll(sampler, anchor, reduction, depth_inner, [*inner_rows, v_reg])
+        self.lane = v_lane
+        if vectorised:
+            schedule.vectorize(v_lane)
+        self.attach = v_panel
+        self._panels = v_outer
+        self._parallel: tuple[Any, int] = (None, 0)
+        self._between = [*inner, v_panel, *reduction]
+        self._panel_vectors = values["vectors"] * values["panel"]
+        self._first_reduction = reduction[0]
+        self._row_loops = [r_outer, r_block]
+        self._border_loops = [loop for loop in (second, r_outer, *inner) if loop is not None]
+        self._vector_loops = [v_outer, v_panel]
+
+    def _row_loop(self, schedule: s_tir.Schedule, loops: list[Any]) -> Any:
+        rows = self._roles.rows
+        if not rows:
+            return schedule.add_unit_loop(loops[self._roles.vector])
+        return schedule.fuse(*[loops[i] for i in rows]) if len(rows) > 1 else loops[rows[0]]
+
+    def _arrange(self, second: Any, rows: Any, vectors: Any) -> None:
+        """Loops that can be fused for parallel execution first, those whose borders are peeled inside."""
+        counts, roles = self._counts, self._roles
+        named = {"rows": (rows, counts.tile_blocks), "vectors": (vectors, counts.panel_blocks)}
+        if second is not None:
+            named["second"] = (second, counts.second_blocks)
+        peeled = peeled_loops(roles, counts)
+        ordered = [name for name in outer_order(roles, counts) if name in named]
+        free = [named[name] for name in ordered if name not in peeled]
+        self._free = [*self._bands, *(loop for loop, _ in free)]
+        extents = [int(self._schedule.get(band).extent) for band in self._bands]
+        self._free_extents = [*extents, *(extent for _, extent in free)]
+        self._kept = [named[name][0] for name in ordered if name in peeled]
+
+    def _unroll(
+        self, sampler: Sampler, anchor: Stage, reduction: list[Any], depth_inner: Any, tile: list[Any]
+    ) -> None:
+        for loop in tile:
+            self._schedule.unroll(loop)
+        if sampler.value("unroll") > 1:
+            self._schedule.unroll(depth_inner)
+        if sampler.value("window"):
+            for position, loop in zip(self._roles.reduction, reduction, strict=True):
+                if position != self._roles.reduction[-1] or anchor.axes[position].extent <= 16:
+                    self._schedule.unroll(loop)
+
+    def parallelise(self, threads: int) -> None:
+        """Runs the outermost loops in parallel; before `finish`, which makes them unfit for it."""
+        self._parallel = fuse_parallel(
+            self._schedule, [*self._outer, *self._free], [*self._outer_extents, *self._free_extents], threads
+        )
+
+    def finish(self) -> Any:
+        """Marks the loops whose borders are peeled and separates initialisation from the update.
+
+        Returns:
+            The block of the initialisation.
+        """
+        marked = (
+            self._border_loops if self._counts.peeled else self._row_loops if self._counts.ragged_rows else []
+        )
+        if self._roles.ragged_vectors:
+            marked = [*marked, *self._vector_loops]
+        for loop in marked:
+            self._schedule.annotate(loop, PEEL, 1)
+        return self._schedule.decompose_reduction(self._block, self._first_reduction)
+
+    def prefetch(self, weights: Access) -> None:
+        """Fetches the weights of the next panels while these are used; after `finish`.
+
+        Args:
+            weights: packed, so that the panels lie one behind the other.
+        """
+        schedule = self._schedule
+        [buffer] = [r.source for r in schedule.get(self._block).reads if r.source.name == weights.buffer]
+        panel = weights.block_strides[self._roles.vector][1] * self._panel_vectors
+        lines = -(-panel // LINE_ELEMENTS)
+        loops = [schedule.get(loop) for loop in self._between]
+        step, steps = linear([(loop.loop_var, int(loop.extent)) for loop in loops])
+        start = (self._panel_number() + 1) * panel
+
+        def element(line: Any) -> Any:
+            return start + line * LINE_ELEMENTS
+
+        prefetch_in(schedule, self._between[-1], buffer, step, lines, steps, element)
+
+    def _panel_number(self) -> Any:
+        """Number of the block of panels, from the loop over them or from the parallel loop it went into."""
+        parallel, count = self._parallel
+        extents = [*self._outer_extents, *self._free_extents]
+        loops = [*self._outer, *self._free][:count]
+        position = next((i for i, loop in enumerate(loops) if loop is self._panels), None)
+        if position is None:
+            return self._schedule.get(self._panels).loop_var
+        inside = math.prod(extents[position + 1 : count])
+        return self._schedule.get(parallel).loop_var // inside % extents[position]

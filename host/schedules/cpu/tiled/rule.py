@@ -1,0 +1,207 @@
+"""Register-blocked reductions: convolutions, matrix products, depthwise convolutions and pooling.
+
+Accumulators of `rows` x `rows2` x `vectors` registers stay in registers over the whole reduction; the stages
+after it are computed on them before they are stored. Around this kernel, `panel` groups of vectors share
+the rows that are in cache, and `block` x `block2` row tiles share the weights that are in cache.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import s_tir
+
+from host.schedules.cpu.common import (
+    epilogue_names,
+    inline_chain,
+    moves_result,
+    prologue_names,
+    schedule_copy,
+    step_sizes,
+)
+from host.schedules.cpu.tiled.nest import Nest
+from host.schedules.cpu.tiled.roles import (
+    PAD_COPY,
+    PAD_PEEL,
+    Counts,
+    Roles,
+    cold_weights,
+    counts_of,
+    roles_of,
+)
+from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.workload import Stage, Workload
+from targets import HardwareModel
+
+# Bounds on vector operations in unrolled code. A remainder of a vector repeats the kernel once per lane;
+# peeling the borders makes three copies of it per peeled loop.
+_LARGEST_CODE, _LARGEST_PEELED, _LARGEST_RAGGED = 512, 72, 32
+
+
+class Tiled:
+    """The rule of this file."""
+
+    name = "tiled"
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """A reduction with a contiguous axis of at least four lanes, plain stages around it."""
+        anchor = workload.anchor_stage
+        if anchor.kind not in ("contraction", "reduction"):
+            return False
+        others = [s for i, s in enumerate(workload.stages) if i != workload.anchor]
+        if any(s.kind not in ("injective", "padding") for s in others):
+            return False
+        # A tile makes what follows from it: elements that come from elsewhere would stay unwritten.
+        made = math.prod(anchor.axes[axis].extent for axis in anchor.spatial)
+        after = workload.stages[workload.anchor + 1 :]
+        if any(stage.kind == "padding" or stage.points > made for stage in after):
+            return False
+        roles = roles_of(anchor, hardware)
+        return roles is not None and roles.lanes >= min(4, hardware.lanes)
+
+    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+        """Register tile, cache blocks, unrolling, the reading of padding and of the next weights."""
+        anchor = workload.anchor_stage
+        roles = _roles(anchor, hardware)
+        depth = anchor.axes[roles.reduction[-1]].extent
+        padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
+        vectors = step_sizes(roles.groups, 8, 1)
+        rows = step_sizes(roles.row_total, 16, 4)
+        rows2 = tuple(s for s in (1, 2, 4) if roles.second_total % s == 0)
+        return (
+            Decision("vectors", vectors),
+            Decision("rows", rows),
+            Decision("rows2", rows2),
+            Decision("panel", _block_sizes(roles.groups, vectors)),
+            Decision("block", _block_sizes(roles.row_total, rows)),
+            Decision("block2", _block_sizes(roles.second_total, rows2)),
+            Decision("unroll", tuple(s for s in (1, 2, 4, 8) if depth % s == 0)),
+            Decision("window", (0, 1) if 1 < _window(anchor, roles) <= 64 else (0,)),
+            Decision("pad", (PAD_COPY, PAD_PEEL) if padded else (PAD_COPY,)),
+            Decision("fetch", (0, 1) if cold_weights(anchor, roles, hardware) is not None else (0,)),
+        )
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Blocks divide, accumulators and operands fit the registers, code stays within reason."""
+        anchor = workload.anchor_stage
+        roles = _roles(anchor, hardware)
+        counts = counts_of(roles, values)
+        divided = (
+            counts.panels % values["panel"] == 0
+            and counts.tiles % values["block"] == 0
+            and counts.seconds % values["block2"] == 0
+        )
+        return (
+            divided
+            # What is fetched ahead are the weights of the next panel: there has to be one.
+            and (not values["fetch"] or counts.panel_blocks > 1)
+            and registers(anchor, roles, hardware, values) <= hardware.vector_registers
+            and _code_in_bounds(anchor, roles, counts, values)
+        )
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Tiles the anchor, moves the stages after it into the tile and vectorises."""
+        schedule = sampler.schedule
+        anchor = workload.anchor_stage
+        roles = _roles(anchor, hardware)
+        block = schedule.get_sblock(anchor.name)
+        tails = inline_chain(schedule, epilogue_names(workload))
+        apart = tails if moves_result(workload) else []
+        if tails and not apart:
+            schedule.set_scope(block, 0, "local")
+        else:
+            copy = schedule.cache_write(block, 0, "local")
+            tails = [schedule.get(copy).name_hint]
+        pads = _prologue(schedule, workload)
+        nest = Nest(sampler, anchor, roles, block, threads)
+        for name in tails:
+            schedule.reverse_compute_at(schedule.get_sblock(name), nest.attach)
+            vectorise_tail(schedule, schedule.get_sblock(name), len(roles.rows) + 2, roles.lanes)
+        for name in pads:
+            if sampler.value("pad") == PAD_PEEL:
+                schedule.compute_inline(schedule.get_sblock(name))
+            else:
+                schedule_copy(schedule, name, hardware.lanes, threads)
+        for name in apart:
+            schedule_copy(schedule, name, hardware.lanes, threads)
+        nest.parallelise(threads)
+        nest.finish()
+        weights = cold_weights(anchor, roles, hardware)
+        if sampler.value("fetch") and weights is not None:
+            nest.prefetch(weights)
+
+
+def _roles(anchor: Stage, hardware: HardwareModel) -> Roles:
+    roles = roles_of(anchor, hardware)
+    assert roles is not None, "the rule matched before"
+    return roles
+
+
+def _block_sizes(total: int, steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes that divide the number of tiles for some tile of `steps`: up to 64, and all of them."""
+    sizes: set[int] = set()
+    for step in steps:
+        count = -(-total // step)
+        sizes |= {size for size in range(1, min(count, 64) + 1) if count % size == 0}
+        sizes.add(count)
+    return tuple(sorted(sizes))
+
+
+def _window(anchor: Stage, roles: Roles) -> int:
+    """Steps of the reduction axes that `window` unrolls: all short ones."""
+    extents = [anchor.axes[axis].extent for axis in roles.reduction]
+    return math.prod(extents if extents[-1] <= 16 else extents[:-1])
+
+
+def registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> int:
+    """Vector registers that the inner loop wants: accumulators, vectors of one operand, a broadcast."""
+    per_vector = max(1, roles.lanes // hardware.lanes)
+    accumulators = values["vectors"] * values["rows"] * values["rows2"] * per_vector
+    # LLVM loads the vectors of all unrolled steps before it uses them.
+    operands = min(values["vectors"], 4) * per_vector * values["unroll"] + 1
+    if values["window"] and any(access.strides[roles.vector] for access in anchor.reads[:1]):
+        # Both operands are vectors (depthwise, pooling): LLVM keeps the whole window in registers.
+        operands += _window(anchor, roles) * per_vector
+    return accumulators + operands
+
+
+def _code_in_bounds(anchor: Stage, roles: Roles, counts: Counts, values: Decisions) -> bool:
+    """Whether unrolled code stays small enough to compile in about a second."""
+    steps = values["unroll"]
+    if values["window"] or math.prod(anchor.axes[axis].extent for axis in roles.reduction) <= 32:
+        steps *= _window(anchor, roles)  # LLVM unrolls short windows by itself
+    code = values["vectors"] * values["rows"] * values["rows2"] * steps
+    if roles.ragged_vectors and code > _LARGEST_RAGGED:
+        return False
+    if not counts.peeled:
+        return code <= _LARGEST_CODE
+    # Only two loops may be peeled, so each block is one tile or everything.
+    whole = counts.tile_blocks in (1, counts.tiles) and counts.second_blocks in (1, counts.seconds)
+    return whole and not counts.ragged_rows and code <= _LARGEST_PEELED
+
+
+def _prologue(schedule: s_tir.Schedule, workload: Workload) -> list[str]:
+    """Inlines cheap producers; returns the padding stages that are left to decide on."""
+    kinds = {stage.name: stage.kind for stage in workload.stages}
+    names = prologue_names(workload)
+    for name in names:
+        if kinds[name] != "padding":
+            schedule.compute_inline(schedule.get_sblock(name))
+    return [name for name in names if kinds[name] == "padding"]
+
+
+def vectorise_tail(schedule: s_tir.Schedule, block: Any, depth: int, lanes: int) -> None:
+    """Unrolls the tile's rows of a stage after the reduction and vectorises its innermost loop."""
+    loops = schedule.get_loops(block)[-depth:]
+    extents = [int(schedule.get(loop).extent) for loop in loops]
+    outer, inner = schedule.split(loops[-1], [None, lanes])
+    schedule.vectorize(inner)
+    budget = 64
+    tiles = [*extents[:-1], -(-extents[-1] // lanes)]
+    for loop, extent in zip([*loops[:-1], outer][::-1], tiles[::-1], strict=True):
+        budget //= max(1, extent)
+        if budget < 1:
+            break
+        if schedule.get(loop).kind == 0:
+            schedule.unroll(loop)

@@ -1,0 +1,123 @@
+"""Bytes that a loop nest moves into a memory level, from footprints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host.schedules.workload import Access
+from targets import MemoryLevel
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop of a nest.
+
+    Attributes:
+        axis: the axis of the stage that it advances.
+        trips: iterations.
+    """
+
+    axis: int
+    trips: int
+
+
+def footprint_bytes(access: Access, tile: dict[int, int], line_bytes: int = 64) -> float:
+    """Bytes of the distinct cache lines touched by a tile.
+
+    Axes that move by steps which overlap (a window over a row) are united into one dimension; the
+    innermost dimension is rounded up to whole lines.
+
+    Args:
+        access: the buffer and its strides, elements.
+        tile: iterations of the tile by axis; axes left out count one.
+        line_bytes: length of a cache line.
+    """
+    steps: list[tuple[int, int]] = []
+    for axis, extent in tile.items():
+        group, block = access.block_strides[axis]
+        stride = abs(access.strides[axis])
+        if group and extent > group:
+            steps.append((stride, group))
+            steps.append((abs(block), -(-extent // group)))
+        elif stride and extent > 1:
+            steps.append((stride, extent))
+    dims: list[list[int]] = []
+    for stride, extent in sorted(step for step in steps if step[0] and step[1] > 1):
+        if dims and stride <= dims[-1][0] * dims[-1][1]:
+            dims[-1][1] += stride // dims[-1][0] * (extent - 1)
+        else:
+            dims.append([stride, extent])
+    run = 1
+    if dims and dims[0][0] * access.element_bytes < line_bytes:
+        run = dims[0][0] * (dims[0][1] - 1) + 1
+        dims = dims[1:]
+    lines = -(-run * access.element_bytes // line_bytes)
+    total = float(lines * line_bytes)
+    for _, extent in dims:
+        total *= extent
+    return min(total, float(max(line_bytes, access.elements * access.element_bytes)))
+
+
+def footprints(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> list[list[float]]:
+    """Bytes of each buffer that the loops from each depth inwards touch, outermost depth first.
+
+    Returns:
+        `len(nest) + 1` rows: row d is what one iteration of the loops outside of depth d uses.
+    """
+    tile: dict[int, int] = {}
+    rows = [[footprint_bytes(access, tile) for access in accesses]]
+    for loop in reversed(nest):
+        axis = loop.axis
+        tile[axis] = tile.get(axis, 1) * loop.trips
+        rows.append(
+            [
+                # A loop that does not move an access touches nothing more of it.
+                footprint_bytes(access, tile)
+                if access.strides[axis] or access.block_strides[axis][0]
+                else inner
+                for access, inner in zip(accesses, rows[-1], strict=True)
+            ]
+        )
+    return rows[::-1]
+
+
+def traffic_bytes(
+    accesses: tuple[Access, ...],
+    nest: tuple[Loop, ...],
+    sizes: list[list[float]],
+    capacity_bytes: float,
+    factors: tuple[float, ...] = (),
+) -> float:
+    """Bytes that a nest brings into a memory of the given capacity.
+
+    The working set of an inner part of the nest stays resident if it fits; every iteration of the loops
+    around it brings in what it uses, except for a buffer that the loops directly around do not move
+    (Roller's traffic, OSDI'22 section 4, read off an ordered nest instead of one tile per level).
+
+    Args:
+        accesses: buffers read and written.
+        nest: loops, outermost first.
+        sizes: their `footprints`.
+        capacity_bytes: of the memory.
+        factors: what a byte of each buffer counts if not all of them fit; one each if left out.
+    """
+    fitting = next((d for d, used in enumerate(sizes) if sum(used) <= capacity_bytes), len(nest))
+    total = 0.0
+    for position, access in enumerate(accesses):
+        moved = sizes[fitting][position]
+        resident = True
+        for loop in reversed(nest[:fitting]):
+            used = access.strides[loop.axis] != 0 or access.block_strides[loop.axis][0] != 0
+            resident = resident and not used
+            if not resident:
+                moved *= loop.trips
+        total += max(moved, sizes[0][position]) * (factors[position] if factors and fitting else 1.0)
+    return total
+
+
+def resident_level(levels: tuple[MemoryLevel, ...], size_bytes: float) -> MemoryLevel:
+    """The innermost level that holds a buffer of this size."""
+    for level in levels:
+        if level.size_bytes and size_bytes <= 0.75 * level.size_bytes:
+            return level
+    return levels[-1]

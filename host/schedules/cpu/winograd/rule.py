@@ -1,0 +1,108 @@
+"""Convolutions by Winograd's algorithm, all of it in one function.
+
+The result is made in blocks of `vectors` vectors of output channels and `tiles` rows of tiles. For each, the
+products of all tiles are collected in a buffer that stays in cache, `depth` input channels at a time, and are
+transformed to results when they are complete. Weights are transformed just before they are used: that costs
+less than fetching the transformed ones, which are 1.8 (2x2) or 4 (4x4 outputs) times as large, from memory.
+The input is transformed once: all of it in advance, or, for large images, `span` blocks at a time.
+"""
+
+from __future__ import annotations
+
+from host.schedules.cpu.winograd.nest import (
+    copy_padded,
+    place_input,
+    place_output,
+    place_product,
+    place_weights,
+    prefetch_weights,
+    result_nest,
+)
+from host.schedules.cpu.winograd.shape import WinogradShape, winograd_shape
+from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.workload import Workload
+from targets import HardwareModel
+
+# How a padded input is read: from a padded copy, or from the input itself where each element is tested.
+PAD_COPY, PAD_TEST = 0, 1
+# Steps of the reduction that are written out in the product's innermost loop.
+_STEPS = (1, 2, 4)
+
+
+class Winograd:
+    """The rule of this file."""
+
+    name = "winograd"
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """The stages that lowering writes for it are there."""
+        return winograd_shape(workload, hardware) is not None
+
+    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+        """Register tile, blocks of the result, parts of the reduction and of the image."""
+        shape = _shape(workload, hardware)
+        rows = {size for count in _divisors(shape.down) for size in _divisors(count * shape.across)}
+        depths = [
+            size for size in _divisors(shape.channels_in) if size % 16 == 0 or size == shape.channels_in
+        ]
+        return (
+            Decision("vectors", tuple(size for size in _divisors(shape.blocks) if size <= 8)),
+            Decision("rows", tuple(sorted(size for size in rows if size <= 28))),
+            Decision("tiles", _divisors(shape.down)),
+            Decision("unroll", tuple(size for size in _STEPS if shape.channels_in % size == 0)),
+            Decision("pad", _pad_choices(shape)),
+            Decision("depth", tuple(depths)),
+            Decision("span", _divisors(shape.down)),
+        )
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Blocks divide and accumulators fit the registers.
+
+        That bounds the code too: besides the transforms, which have a fixed size, only steps of the product
+        are unrolled, at most `_STEPS[-1]` of at most one multiply-add for each register.
+        """
+        shape = _shape(workload, hardware)
+        per_vector = max(1, shape.lanes // hardware.lanes)
+        accumulators = values["rows"] * values["vectors"] * per_vector
+        return (
+            values["tiles"] * shape.across % values["rows"] == 0
+            and shape.down % (values["tiles"] * values["span"]) == 0
+            and values["depth"] % values["unroll"] == 0
+            and accumulators + min(values["vectors"], 4) * per_vector + 1 <= hardware.vector_registers
+        )
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Tiles the result and moves every other stage to where it is needed."""
+        shape = _shape(workload, hardware)
+        schedule = sampler.schedule
+        for name in shape.tails:
+            schedule.compute_inline(schedule.get_sblock(name))
+        nest = result_nest(sampler, shape, threads)
+        place_output(schedule, nest)
+        product = place_product(sampler, shape, nest)
+        place_weights(sampler, shape, nest, product)
+        place_input(schedule, shape, nest, threads)
+        for stage in shape.pads:
+            if sampler.value("pad") == PAD_TEST:
+                schedule.compute_inline(schedule.get_sblock(stage.name))
+            else:
+                copy_padded(schedule, stage.name, shape.input_lanes, threads)
+        prefetch_weights(sampler, shape, nest, product)
+
+
+def _shape(workload: Workload, hardware: HardwareModel) -> WinogradShape:
+    shape = winograd_shape(workload, hardware)
+    assert shape is not None, "the rule matched before"
+    return shape
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(size for size in range(1, number + 1) if number % size == 0)
+
+
+def _pad_choices(shape: WinogradShape) -> tuple[int, ...]:
+    """Tests only where one stage pads and its input can be read in vectors."""
+    if len(shape.pads) != 1 or shape.pads[0].kind != "padding":
+        return (PAD_COPY,)
+    contiguous = all(access.strides[-1] == 1 for access in shape.pads[0].reads)
+    return (PAD_COPY, PAD_TEST) if contiguous else (PAD_COPY,)

@@ -1,0 +1,1 @@
+"""Families of programs for NVIDIA GPUs, a folder each, and what they share."""

@@ -1,0 +1,1 @@
+"""Stages without reductions, on a GPU."""

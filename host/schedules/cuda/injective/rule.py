@@ -1,0 +1,66 @@
+"""Stages without reductions on a GPU: every element a thread, neighbours in vectors where memory allows."""
+
+from __future__ import annotations
+
+from host.schedules.cpu.common import inline_chain
+from host.schedules.cuda.common import bind_flat
+from host.schedules.cuda.tiled.roles import gpu_of
+from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.workload import Stage, Workload
+from targets import HardwareModel
+
+
+class CudaInjective:
+    """The rule of this file."""
+
+    name = "cuda_injective"
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """No stage reduces."""
+        plain = all(stage.kind in ("injective", "padding") for stage in workload.stages)
+        return plain and hardware.gpu is not None
+
+    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+        """Threads of a block, and elements of one thread."""
+        width = _width(workload)
+        return (
+            Decision("threads", (32, 64, 128, 256, 512, 1024)),
+            Decision("vector", tuple(size for size in (1, 2, 4) if width % size == 0)),
+        )
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Blocks are within the GPU's."""
+        return values["threads"] <= gpu_of(hardware).threads_per_block
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Inlines producers; each output is one flat loop over blocks and threads."""
+        schedule = sampler.schedule
+        for name in inline_chain(schedule, [stage.name for stage in workload.stages]):
+            block = schedule.get_sblock(name)
+            loops = schedule.get_loops(block) or [schedule.add_unit_loop(block)]
+            bind_flat(schedule, list(loops), sampler.value("threads"), sampler.value("vector"))
+        for name in ("threads", "vector"):
+            sampler.sample(name)
+
+
+def _width(workload: Workload) -> int:
+    """Elements along the innermost axis that one thread may take together: what divides every output's."""
+    outputs = [stage for stage in workload.stages if stage.write.argument]
+    width = 4
+    for stage in outputs:
+        last = stage.axes[-1].extent if stage.axes else 1
+        while last % width:
+            width //= 2
+    straight = all(_straight(stage) and not _holds_bytes(stage) for stage in workload.stages)
+    return width if straight else 1
+
+
+def _holds_bytes(stage: Stage) -> bool:
+    """Whether it reads or writes bytes in memory: TVM takes two for each element of a vector of booleans."""
+    return any(a.argument and a.element_bytes == 1 for a in (*stage.reads, stage.write))
+
+
+def _straight(stage: Stage) -> bool:
+    """Whether neighbours along the last axis are neighbours in every buffer, or the same element."""
+    accesses = (*stage.reads, stage.write)
+    return bool(stage.axes) and all(a.strides[-1] in (0, 1) and len(a.moves) > 0 for a in accesses)

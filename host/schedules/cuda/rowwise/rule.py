@@ -1,0 +1,134 @@
+"""Reductions along rows on a GPU: softmax, layer normalisation, means, norms.
+
+`threads` threads share a row, `rows` rows share a block. A row is read from memory once for each stage that
+reads the input; what stages pass to each other stays in shared memory, or is computed again with `inline`.
+Sums within a warp are exchanged between registers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import s_tir
+
+from host.schedules.cuda.tiled.roles import gpu_of
+from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.workload import Stage, Workload
+from targets import HardwareModel
+
+
+class CudaRowwise:
+    """The rule of this file."""
+
+    name = "cuda_rowwise"
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """At least one reduction; every stage iterates over the same rows, in the same leading axes."""
+        return hardware.gpu is not None and row_axes(workload) is not None
+
+    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+        """Threads of a row, rows of a block, and whether elementwise stages are computed again."""
+        inner = workload.anchor_stage.axes[(row_axes(workload) or 1) - 1].extent
+        return (
+            Decision("threads", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)),
+            # Rows of a block lie along the innermost of the axes that count rows, and fill the last block.
+            Decision("rows", tuple(size for size in range(1, min(inner, 256) + 1) if inner % size == 0)),
+            Decision("inline", (0, 1)),
+        )
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Threads and shared memory of a block are within the GPU's; no more threads than elements."""
+        gpu = gpu_of(hardware)
+        block = values["threads"] * values["rows"]
+        if block > gpu.threads_per_block:
+            return False
+        if values["threads"] >= 2 * row_length(workload) and values["threads"] > gpu.warp:
+            return False
+        return row_shared_bytes(workload, values) <= gpu.shared_per_block
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Moves every stage under the rows of the last one and shares each row among threads."""
+        schedule = sampler.schedule
+        rows = row_axes(workload)
+        assert rows is not None, "the rule matched before"
+        kept = []
+        for stage in workload.stages:
+            block = schedule.get_sblock(stage.name)
+            plain = not stage.reduction and schedule.get_consumers(block)
+            if plain and (sampler.value("inline") or not stage.expensive):
+                schedule.compute_inline(block)
+            else:
+                kept.append(stage.name)
+        output = schedule.get_sblock(kept[-1])
+        *outer, inner = schedule.get_loops(output)[:rows]
+        inner, row = schedule.split(inner, [None, sampler.sample("rows")])
+        schedule.bind(schedule.fuse(*outer, inner) if outer else inner, "blockIdx.x")
+        schedule.bind(row, "threadIdx.y")
+        for name in reversed(kept[:-1]):
+            block = schedule.get_sblock(name)
+            # In this order: a stage in shared memory would be computed for all rows of the block at once.
+            schedule.compute_at(block, row)
+            schedule.set_scope(block, 0, "shared")
+        for name in kept:
+            _share_row(sampler, schedule.get_sblock(name))
+        sampler.sample("inline")
+
+
+def _share_row(sampler: Sampler, block: Any) -> None:
+    """Spreads the loops of a stage along the row over the threads of a row."""
+    schedule: s_tir.Schedule = sampler.schedule
+    loops = list(schedule.get_loops(block)[2:])
+    if not loops:
+        # One result a row: the first thread writes it.
+        loops = [schedule.add_unit_loop(block)]
+    along = schedule.fuse(*loops) if len(loops) > 1 else loops[0]
+    _, thread = schedule.split(along, [None, sampler.sample("threads")])
+    schedule.bind(thread, "threadIdx.x")
+
+
+def row_axes(workload: Workload) -> int | None:
+    """Leading axes that all stages share; None if there is none or a reduction keeps others."""
+    reductions = [stage for stage in workload.stages if stage.reduction]
+    if not reductions:
+        return None
+    rows = min(len(stage.spatial) for stage in reductions)
+    shapes = {tuple(axis.extent for axis in stage.axes[:rows]) for stage in workload.stages}
+    same = all(stage.spatial == tuple(range(rows)) for stage in reductions)
+    if rows == 0 or len(shapes) != 1 or not same or any(len(s.spatial) < rows for s in workload.stages):
+        return None
+    return rows
+
+
+def row_count(workload: Workload) -> int:
+    """Rows of the whole tensor."""
+    rows = row_axes(workload) or 0
+    return math.prod(axis.extent for axis in workload.anchor_stage.axes[:rows])
+
+
+def row_length(workload: Workload) -> int:
+    """Iterations of the longest stage along one row."""
+    return max(stage.points for stage in workload.stages) // max(1, row_count(workload))
+
+
+def row_shared_bytes(workload: Workload, values: Decisions) -> int:
+    """Shared memory of a block: what stages pass on, and the partial sums of more than one warp."""
+    total = 0
+    rows = row_count(workload)
+    for stage in workload.stages[:-1]:
+        if stage.reduction or (stage.expensive and not values["inline"]):
+            total += stage.write.elements // rows * stage.write.element_bytes * values["rows"]
+        if stage.reduction:
+            total += 4 * values["threads"] * values["rows"]
+    return total
+
+
+def row_passes(workload: Workload, values: Decisions) -> list[Stage]:
+    """Stages that run along the row: all but those that are computed where they are read."""
+    return [
+        stage
+        for position, stage in enumerate(workload.stages)
+        if stage.reduction
+        or position == len(workload.stages) - 1
+        or (stage.expensive and not values["inline"])
+    ]

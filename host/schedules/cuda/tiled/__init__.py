@@ -1,0 +1,1 @@
+"""Tiled reductions, on a GPU."""

@@ -1,0 +1,250 @@
+"""Estimated time of a program on a GPU.
+
+Roller's traffic (OSDI'22), one level of memory after the other: from DRAM to L2, from there to the shared
+memory of the multiprocessors, from there to registers; transfers count in whole transactions, accesses to
+shared memory in passes over its banks. A multiprocessor works on as many blocks as registers, threads and
+shared memory let it hold; what one block waits for, others hide. Blocks run in waves; the last one may leave
+multiprocessors idle. The terms for waiting are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from host.schedules.cuda.tiled.banks import passes
+from host.schedules.cuda.tiled.roles import (
+    Block,
+    CudaRoles,
+    block_of,
+    cuda_roles,
+    fetch_width,
+    gpu_of,
+    register_limit,
+    registers,
+    shared_bytes,
+    staged_tile,
+)
+from host.schedules.design import Decisions, DesignSpace
+from host.schedules.workload import Access, Stage
+from targets import GpuModel
+
+# Instructions of one thread around one copied element or vector: addresses, the load and the store.
+_COPY_INSTRUCTIONS = 6.0
+# Instructions around one written-out group of reduction steps: counter, branch, addresses.
+_LOOP_INSTRUCTIONS = 4.0
+# Cycles of a dependent multiply-add, and of a load from shared memory.
+_FMA_LATENCY, _SHARED_LATENCY, _BARRIER_CYCLES = 4.0, 25.0, 20.0
+# Shared memory that the system takes for each resident block from Ampere on (CUDA C++ Programming Guide).
+_SHARED_RESERVED = 1024
+# Share of the smaller terms that does not hide behind the largest.
+_EXPOSED = 0.1
+# Part of L2 that repeated reads can count on.
+_L2_SHARE = 0.75
+
+
+@dataclass(frozen=True)
+class Residence:
+    """How the blocks of a program lie on the GPU.
+
+    Attributes:
+        grid: blocks of the whole program.
+        per_multiprocessor: blocks that one multiprocessor holds at once.
+        warps: warps of one block.
+    """
+
+    grid: int
+    per_multiprocessor: int
+    warps: int
+
+
+def residence(gpu: GpuModel, grid: int, threads: int, thread_registers: int, shared: int) -> Residence:
+    """How many blocks a multiprocessor holds: the least of what threads, registers and shared memory allow.
+
+    Args:
+        gpu: the GPU.
+        grid: blocks of the whole program.
+        threads: threads of a block.
+        thread_registers: registers of a thread.
+        shared: bytes of shared memory of a block.
+    """
+    warps = -(-threads // gpu.warp)
+    wanted = min(thread_registers, register_limit(gpu, threads))
+    per_warp = -(-wanted * gpu.warp // gpu.register_unit) * gpu.register_unit
+    most = min(
+        gpu.blocks_per_multiprocessor,
+        gpu.threads_per_multiprocessor // (warps * gpu.warp),
+        gpu.registers_per_multiprocessor // (per_warp * warps),
+        gpu.shared_per_multiprocessor // (shared + _SHARED_RESERVED)
+        if shared
+        else gpu.blocks_per_multiprocessor,
+    )
+    return Residence(grid, max(1, most), warps)
+
+
+def cuda_tiled_seconds(space: DesignSpace, values: Decisions) -> float:
+    """Estimated seconds of one call of a program of the `cuda_tiled` rule."""
+    anchor, gpu = space.workload.anchor_stage, gpu_of(space.hardware)
+    roles = cuda_roles(anchor)
+    assert roles is not None
+    block = block_of(values)
+    shared = shared_bytes(anchor, roles, values)
+    lies = residence(gpu, _grid(anchor, roles, block), block.threads, registers(anchor, values), shared)
+    work = _block_cycles(anchor, roles, gpu, values, block)
+    compute = waves(gpu, lies, work) / gpu.frequency_hz
+    l2 = lies.grid * _block_bytes(anchor, roles, gpu, values, block)
+    l2_seconds = l2 / gpu.level("L2").bandwidth_bytes_per_s
+    dram = _dram_bytes(anchor, roles, gpu, block, lies)
+    dram_seconds = dram / gpu.level("DRAM").bandwidth_bytes_per_s
+    longest = max(compute, l2_seconds, dram_seconds)
+    total = compute + l2_seconds + dram_seconds
+    return longest + _EXPOSED * (total - longest) + gpu.launch_s
+
+
+def _grid(anchor: Stage, roles: CudaRoles, block: Block) -> int:
+    grid = math.prod(anchor.axes[axis].extent for axis in roles.outer)
+    for axis, tile in ((roles.column, block.columns), (roles.row, block.rows), (roles.second, block.seconds)):
+        grid *= -(-anchor.axes[axis].extent // tile) if axis is not None else 1
+    return grid
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cycles of one block.
+
+    Attributes:
+        busy: of the multiprocessor's units, if others hide every wait.
+        alone: from start to end with nothing else on the multiprocessor.
+    """
+
+    busy: float
+    alone: float
+
+
+def waves(gpu: GpuModel, lies: Residence, work: Work) -> float:
+    """Cycles of the whole grid: full waves, then what is left, spread over the multiprocessors."""
+    slots = gpu.multiprocessors * lies.per_multiprocessor
+    full, rest = divmod(lies.grid, slots)
+    cycles = full * max(lies.per_multiprocessor * work.busy, work.alone)
+    if rest:
+        cycles += max(-(-rest // gpu.multiprocessors) * work.busy, work.alone)
+    return cycles
+
+
+def _block_cycles(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisions, block: Block) -> Work:
+    """Cycles of a block: issue of instructions, multiply-adds, passes over shared memory, and waiting."""
+    warps = -(-block.threads // gpu.warp)
+    depth = math.prod(anchor.axes[axis].extent for axis in roles.window)
+    depth *= anchor.axes[roles.depth].extent
+    loads, shared_passes = _operand_loads(anchor, roles, gpu, values)
+    instructions = block.sums + loads + _LOOP_INSTRUCTIONS / values["steps"]
+    per_scheduler = warps / gpu.partitions
+    issue = instructions * max(1.0, per_scheduler)
+    arithmetic = warps * gpu.warp * block.sums / gpu.fp32_per_cycle
+    step = max(issue, arithmetic, warps * shared_passes)
+    # Alone, a warp waits for its own sums and loads unless it or its neighbours have others to go on with.
+    waiting = max(step, _FMA_LATENCY, (_SHARED_LATENCY + block.sums * max(1.0, per_scheduler)) / 2)
+    if not values["stage"]:
+        latency = gpu.level("L2").latency_s * gpu.frequency_hz / max(1, values["steps"])
+        return Work(step * depth, (waiting + latency / max(1.0, per_scheduler)) * depth)
+    tile = staged_tile(anchor, roles, values)
+    tiles = depth / math.prod(tile.get(axis, 1) for axis in anchor.reduction)
+    copied = sum(
+        math.ceil(math.prod(region) / fetch_width(access, region, values["fetch"]) / block.threads)
+        for access in anchor.reads
+        for region in [access.region(tile)]
+    )
+    copying = copied * _COPY_INSTRUCTIONS * max(1.0, per_scheduler)
+    latency = gpu.level("L2").latency_s * gpu.frequency_hz + 2 * _BARRIER_CYCLES
+    # Nothing else of the block runs while it meets; neighbours fill about half of that.
+    meeting = _BARRIER_CYCLES * tiles
+    return Work(step * depth + copying * tiles + meeting, waiting * depth + (copying + latency) * tiles)
+
+
+def _operand_loads(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisions) -> tuple[float, float]:
+    """Load instructions of a thread in one reduction step, and passes of its warp over the banks."""
+    loads = total = 0.0
+    for access in anchor.reads:
+        per_thread = 1
+        for axis, names in _thread_tile(roles).items():
+            if any(move.moved for move in access.moves[axis]):
+                per_thread *= math.prod(values[name] for name in names)
+        along_columns = access.strides[roles.column] == 1 and values["cols"] % 4 == 0
+        along_depth = access.strides[roles.depth] == 1 and values["steps"] % 4 == 0
+        # A vector along the reduction serves as many steps. Alignment is known of copies only.
+        width = 4 if values["stage"] and (along_columns or along_depth) else 1
+        count = per_thread / width
+        loads += count * (1.0 if values["stage"] else 2.0)
+        total += count * passes(anchor, roles, access, gpu, values, width)
+    return loads, total
+
+
+def _thread_tile(roles: CudaRoles) -> Mapping[int, tuple[str, ...]]:
+    """The decisions that make a thread's tile, by axis."""
+    tile: dict[int, tuple[str, ...]] = {roles.column: ("cols", "vx")}
+    if roles.row is not None:
+        tile[roles.row] = ("rows", "vy")
+    if roles.second is not None:
+        tile[roles.second] = ("rows2",)
+    return tile
+
+
+def _block_bytes(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisions, block: Block) -> float:
+    """Bytes between L2 and a multiprocessor for one block, in whole transactions."""
+    everything = {axis: anchor.axes[axis].extent for axis in anchor.reduction}
+    tile = (
+        staged_tile(anchor, roles, values)
+        if values["stage"]
+        else {**_space(anchor, roles, block), **everything}
+    )
+    times = math.prod(anchor.axes[axis].extent / tile.get(axis, 1) for axis in anchor.reduction)
+    total = 0.0
+    for access in anchor.reads:
+        moved = transaction_bytes(access, access.region(tile), gpu)
+        # Without a copy in shared memory, the first-level cache holds the tile only in part.
+        total += moved * times * (1.0 if values["stage"] else 1.5)
+    written = {**_space(anchor, roles, block)}
+    return total + transaction_bytes(anchor.write, anchor.write.region(written), gpu)
+
+
+def _space(anchor: Stage, roles: CudaRoles, block: Block) -> dict[int, int]:
+    tile = {roles.column: min(block.columns, anchor.axes[roles.column].extent)}
+    for axis, extent in ((roles.row, block.rows), (roles.second, block.seconds)):
+        if axis is not None:
+            tile[axis] = min(extent, anchor.axes[axis].extent)
+    return tile
+
+
+def transaction_bytes(access: Access, region: tuple[int, ...], gpu: GpuModel) -> float:
+    """Bytes of whole transactions that a box of a buffer takes."""
+    run = 1
+    position = len(region)
+    while position > 0:
+        position -= 1
+        run *= min(region[position], access.shape[position])
+        if region[position] < access.shape[position]:
+            break
+    elements = math.prod(min(extent, whole) for extent, whole in zip(region, access.shape, strict=True))
+    each = -(-run * access.element_bytes // gpu.transaction_bytes) * gpu.transaction_bytes
+    return elements / run * each
+
+
+def _dram_bytes(anchor: Stage, roles: CudaRoles, gpu: GpuModel, block: Block, lies: Residence) -> float:
+    """Bytes from DRAM: each buffer once, and again for every sweep of blocks where L2 does not hold it.
+
+    Blocks along the columns follow each other, so an operand that the columns move is swept once for every
+    row of blocks that does not run at the same time.
+    """
+    size = [float(access.elements * access.element_bytes) for access in (*anchor.reads, anchor.write)]
+    total = sum(size)
+    if total <= _L2_SHARE * gpu.level("L2").size_bytes:
+        return total
+    along = -(-anchor.axes[roles.column].extent // block.columns)
+    at_once = max(1.0, gpu.multiprocessors * lies.per_multiprocessor / along)
+    sweeps = max(1.0, lies.grid / along / at_once)
+    for access, bytes_ in zip(anchor.reads, size, strict=False):
+        moves_columns = any(move.moved for move in access.moves[roles.column])
+        if moves_columns and bytes_ > _L2_SHARE * gpu.level("L2").size_bytes:
+            total += bytes_ * (sweeps - 1.0)
+    return total

@@ -1,0 +1,156 @@
+"""A design space: the decisions that are open for one task, and how they become a program."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import tvm
+from tvm import s_tir, tirx
+
+from host.errors import ScheduleError
+from host.model import SPACE_VERSION, Candidate, Task
+from host.schedules.workload import Workload
+from targets import HardwareModel
+
+Decisions = Mapping[str, int]
+# The decision of every CPU rule where there are several threads: how many of them share a call.
+PARALLEL = "parallel"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One open choice.
+
+    Attributes:
+        name: what is chosen.
+        choices: legal values in increasing order; the trace holds the index of the one taken.
+    """
+
+    name: str
+    choices: tuple[int, ...]
+
+
+class Sampler:
+    """Enters values into a schedule as sampling instructions, so that the trace carries every decision."""
+
+    def __init__(self, schedule: s_tir.Schedule, decisions: tuple[Decision, ...], values: Decisions) -> None:
+        self.schedule = schedule
+        self._open = {decision.name: decision for decision in decisions}
+        self.values = values
+
+    def value(self, name: str) -> int:
+        """The value taken, for choices that change the structure of the program."""
+        return self.values[name]
+
+    def sample(self, name: str) -> object:
+        """The value taken as a sampled expression of the schedule, for tile factors."""
+        decision = self._open[name]
+        index = decision.choices.index(self.values[name])
+        share = [1.0 / len(decision.choices)] * len(decision.choices)
+        return self.schedule.sample_categorical(list(decision.choices), share, decision=index)
+
+
+class Rule(Protocol):
+    """A family of programs for the tasks of one structure."""
+
+    name: str
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """Whether this rule can schedule the workload."""
+
+    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+        """The open choices for the workload."""
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Whether the choices together respect the register budget and each other."""
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Carries the choices out on the sampler's schedule."""
+
+
+@dataclass(frozen=True, eq=False)
+class DesignSpace:
+    """The programs that one rule can make for one task on one processor."""
+
+    task: Task
+    workload: Workload
+    hardware: HardwareModel
+    threads: int
+    rule: Rule
+    decisions: tuple[Decision, ...] = field(default=())
+
+    def legal(self, values: Decisions) -> bool:
+        """Whether the values are among the choices and fit together."""
+        for decision in self.decisions:
+            if values.get(decision.name) not in decision.choices:
+                return False
+        return self.rule.legal(self.workload, self.hardware, values)
+
+    def threads_of(self, values: Decisions) -> int:
+        """Threads that the program with these values uses."""
+        return values.get(PARALLEL, self.threads)
+
+    def candidate(self, values: Decisions, proposer: str, estimate_s: float = math.nan) -> Candidate:
+        """The candidate with these values."""
+        ordered = tuple((d.name, values[d.name]) for d in self.decisions)
+        return Candidate(self.task.workload_hash, self.rule.name, ordered, proposer, estimate_s)
+
+    def apply(self, candidate: Candidate) -> s_tir.Schedule:
+        """The program of a candidate.
+
+        Raises:
+            ScheduleError: the candidate is of another task, rule or space version, or is not legal here.
+        """
+        if candidate.space_version != SPACE_VERSION:
+            raise ScheduleError(
+                f"candidate of space version {candidate.space_version} for {self.task.name}: "
+                f"this is version {SPACE_VERSION}; tune the task again"
+            )
+        if candidate.workload_hash != self.task.workload_hash or candidate.rule != self.rule.name:
+            raise ScheduleError(f"candidate made for another task or rule than {self.task.name}")
+        values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
+        if not self.legal(values):
+            raise ScheduleError(f"decisions {values} are not legal for {self.task.name}")
+        schedule = s_tir.Schedule(
+            tvm.IRModule({"main": self.task.function}), debug_mask="none", error_render_level="none"
+        )
+        sampler = Sampler(schedule, self.decisions, values)
+        try:
+            self.rule.apply(sampler, self.workload, self.hardware, self.threads_of(values))
+        except (RuntimeError, ValueError, TypeError) as error:
+            first = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+            raise ScheduleError(
+                f"rule {self.rule.name} does not apply to {self.task.name}: {first}"
+            ) from error
+        return schedule
+
+    def sample(self, generator: random.Random, attempts: int = 4000) -> dict[str, int]:
+        """Uniformly random legal values.
+
+        Raises:
+            ScheduleError: none was found in `attempts` draws.
+        """
+        for _ in range(attempts):
+            values = {d.name: generator.choice(d.choices) for d in self.decisions}
+            if self.rule.legal(self.workload, self.hardware, values):
+                return values
+        raise ScheduleError(f"no legal program of rule {self.rule.name} found for {self.task.name}")
+
+    def neighbours(self, values: Decisions) -> Iterator[dict[str, int]]:
+        """Legal values that differ in one decision by one step, either way."""
+        for decision in self.decisions:
+            position = decision.choices.index(values[decision.name])
+            for other in (position - 1, position + 1):
+                if 0 <= other < len(decision.choices):
+                    changed = {**values, decision.name: decision.choices[other]}
+                    if self.rule.legal(self.workload, self.hardware, changed):
+                        yield changed
+
+
+def scheduled_function(schedule: s_tir.Schedule) -> tirx.PrimFunc:
+    """The scheduled function of a candidate's schedule."""
+    return schedule.mod["main"]

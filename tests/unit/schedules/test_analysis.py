@@ -1,0 +1,61 @@
+"""What is read off a function: axes, steps in memory, kinds of stages."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import te, tirx
+
+from host.errors import ScheduleError
+from host.schedules.analysis import analyse
+from host.schedules.cpu.common import step_sizes, vector_lanes
+from tests.unit.schedules import functions as fn
+
+
+def test_convolution() -> None:
+    workload = analyse(fn.convolution(9, 5, 32, 3, 2))
+    assert [stage.kind for stage in workload.stages] == ["padding", "contraction", "injective"]
+    anchor = workload.anchor_stage
+    assert anchor.name == "conv2d"
+    assert [axis.extent for axis in anchor.axes] == [1, 5, 5, 32, 3, 3, 5]
+    assert [axis.reduce for axis in anchor.axes] == [False] * 4 + [True] * 3
+    data, weights = anchor.reads
+    # 11 x 11 x 5 padded input, stride 2: one output row is two input rows further.
+    assert data.strides == (0, 110, 10, 0, 55, 5, 1)
+    # Weights [2, 3, 3, 5, 16]: a step along the columns is one element inside a group of 16.
+    assert weights.strides == (0, 0, 0, 1, 240, 80, 16)
+    assert weights.block_strides[3] == (16, 720)
+    assert not data.argument
+    assert weights.argument
+    assert anchor.points * anchor.flops_per_point == 2 * 5 * 5 * 32 * 3 * 3 * 5
+
+
+def test_softmax() -> None:
+    workload = analyse(fn.softmax(2, 5, 64))
+    assert [stage.kind for stage in workload.stages] == ["reduction", "injective", "reduction", "injective"]
+    assert [stage.expensive for stage in workload.stages] == [False, True, False, False]
+
+
+def test_lanes_divide_or_leave_a_short_remainder() -> None:
+    board = fn.board()
+    for columns, expected in ((64, 16), (24, 8), (37, 16), (8, 8), (3, 2)):
+        stage = analyse(fn.batched(1, 4, columns, 8)).anchor_stage
+        assert vector_lanes(stage, 2, board.hardware) == expected, columns
+
+
+def test_steps_divide_unless_the_extent_is_prime() -> None:
+    assert step_sizes(28, 16, 4) == (1, 2, 4, 7, 14)
+    assert step_sizes(197, 16, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
+    assert step_sizes(3, 16, 4) == (1, 3)
+
+
+def test_functions_that_are_no_loop_nest_are_refused() -> None:
+    a = te.placeholder((4,), name="A")
+    b = te.extern(
+        (4,),
+        [a],
+        lambda ins, outs: tirx.call_packed("sort", ins[0].data, outs[0].data),
+        name="sort",
+        dtype="float32",
+    )
+    with pytest.raises(ScheduleError, match="sort"):
+        analyse(te.create_prim_func([a, b]))

@@ -1,0 +1,109 @@
+"""Products of bytes: whatever the decisions the sums are exact, and the instruction is in the code."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir
+
+from host.gensor import Gensor
+from host.gensor.benefit import estimate_seconds
+from host.model import DeviceProfile, Task
+from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.analysis import analyse
+from host.schedules.cpu.dot.rule import INSTRUCTION, PLAIN, Dot
+from targets import Board
+from tests.unit.schedules import dot_cases as cases
+from tests.unit.schedules import functions as fn
+
+TASKS = {
+    "dense": lambda lanes, dtype: cases.dense_task(23, 48, 40, lanes, dtype),
+    "prime rows": lambda lanes, dtype: cases.dense_task(197, 32, 16, lanes, dtype),
+    "one row": lambda lanes, dtype: cases.dense_task(1, 64, 128, lanes, dtype),
+    "convolution": lambda lanes, dtype: cases.convolution_task(9, 8, 32, lanes, dtype),
+}
+# Board, vector lanes, type of the activations and the instruction.
+PROCESSORS = {
+    "AVX-512": (cases.vnni_board, 16, "uint8", "vpdpbusd"),
+    "AVX-512, half vectors": (cases.vnni_board, 8, "uint8", "vpdpbusd"),
+    "AVX2": (lambda: cases.vnni_board(restrict="avx2"), 8, "uint8", "vpdpbusd"),
+    "Cortex-A76": (cases.arm_board, 4, "int8", "sdot"),
+}
+
+
+def chosen(space: DesignSpace, board: Board) -> dict[str, int]:
+    """The decisions of Gensor's first program."""
+    profile = DeviceProfile("device", board, board.hardware, space.threads)
+    (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    return {name: int(value) for name, value in candidate.decisions if isinstance(value, int)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", TASKS)
+def test_random_programs_compute_the_task(name: str, threads: int) -> None:
+    board = cases.vnni_board(threads)
+    task: Task = TASKS[name](16, "uint8")
+    space = space_for(task, board.hardware, threads)
+    assert space.rule.name == "dot"
+    given = cases.arguments(task)
+    wanted, generator = cases.expected(task, given), random.Random(threads)
+    assert np.ptp(wanted) > 50
+    kinds = [INSTRUCTION, INSTRUCTION, INSTRUCTION, PLAIN] if cases.machine_has_vnni() else [PLAIN]
+    for kind in kinds:
+        candidate = space.candidate({**space.sample(generator), "intrinsic": kind}, "random")
+        scheduled = scheduled_function(space.apply(candidate))
+        target = cases.executable_here(board).tvm_target
+        found = fn.run(scheduled, given[:-1], wanted.shape, target, wanted.dtype.name)
+        np.testing.assert_array_equal(found, wanted, err_msg=str(candidate.decisions))
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_the_instruction_is_a_decision_and_in_the_code(processor: str) -> None:
+    make, lanes, dtype, instruction = PROCESSORS[processor]
+    board = make()
+    space = space_for(TASKS["dense"](lanes, dtype), board.hardware)
+    values = chosen(space, board)
+    assert values["intrinsic"] == INSTRUCTION
+    for kind, wanted in ((INSTRUCTION, True), (PLAIN, False)):
+        candidate = space.candidate({**values, "intrinsic": kind}, "test")
+        assert ("intrinsic", kind) in candidate.decisions
+        code = cases.assembly(scheduled_function(space.apply(candidate)), board)
+        # Once for every register of the tile.
+        enough = values["rows"] * values["vectors"] if wanted else 0
+        assert code.count(f"\t{instruction}\t") >= enough
+        assert (f"\t{instruction}\t" in code) == wanted
+
+
+def test_the_trace_carries_the_instruction() -> None:
+    board = cases.vnni_board()
+    space = space_for(TASKS["convolution"](16, "uint8"), board.hardware)
+    schedule = space.apply(space.candidate(chosen(space, board), "test"))
+    assert any(instruction.kind.name == "Tensorize" for instruction in schedule.trace.insts)
+    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
+    schedule.trace.apply_to_schedule(again, remove_postproc=False)
+    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+
+
+def test_four_products_of_a_lane_cost_one_multiply_add() -> None:
+    """The estimate has 64 multiply-adds an instruction: a quarter of fp32's time."""
+    board = cases.vnni_board()
+    space = space_for(cases.dense_task(128, 768, 768, 16), board.hardware)
+    values = chosen(space, board)
+    seconds = estimate_seconds(space, values)
+    fastest = 128 * 768 * 768 / (64 * board.hardware.frequency_hz)
+    assert fastest < seconds < 1.3 * fastest
+    assert estimate_seconds(space, {**values, "intrinsic": PLAIN}) > 4 * seconds
+
+
+@pytest.mark.parametrize("kind", ["u8s8", "s8s8"])
+def test_a_processor_without_the_instruction_has_no_such_space(kind: str) -> None:
+    board = fn.board() if kind == "u8s8" else cases.arm_board("raspberry_pi_4")
+    assert board.hardware.dot_product == ""
+    workload = analyse(cases.dense_task(8, 32, 16, board.hardware.lanes).function)
+    assert not Dot().matches(workload, board.hardware)
+    assert Dot().matches(workload, replace(board.hardware, dot_product=kind))
