@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from host import bundle
-from host.deployment import CompileOptions, compile_bundle
-from host.deployment.ranged import inputs_at
-from host.deployment.verify import relative_error
-from host.measure.paired import PairedResult, compare
+from host.compare.runner import PairedResult, compare
+from host.compare.verification import relative_error
+from host.compile.ranged_model import inputs_at
+from host.deploy import CompileOptions, compile_bundle
 from host.transport import connect
 from sdk.cli.options import parse_lengths, parse_shapes
 from sdk.cli.printing import write_json

@@ -138,7 +138,7 @@ def _failed(reason: str, total: float) -> dict[str, Any]:
 
 def child(request: dict[str, Any]) -> None:
     """The process of one model."""
-    from host.deployment import DeployOptions, deploy
+    from host.deploy import DeployOptions, deploy
 
     options = DeployOptions(
         model=Path(request["model"]),
@@ -196,7 +196,7 @@ def _bounds(result: Any) -> dict[str, list[float]]:
 
 def machine() -> dict[str, Any]:
     """The machine that the figures hold for."""
-    from host.deployment import versions
+    from host.deploy import versions
     from host.transport import connect
 
     with connect("local") as device:

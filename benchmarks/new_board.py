@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e import machine
-from host.deployment.profiles import profile_of
+from host.compile.device_profile import profile_of
 from host.errors import EdgeError, UserError
 from host.evaluation.bench import open_bench, restricted
 from host.evaluation.evaluate import EvaluateOptions, evaluate, load_baselines

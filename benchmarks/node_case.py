@@ -20,13 +20,12 @@ from onnx.backend.test.case.test_case import TestCase
 from tvm import relax
 
 from device_agent.board.machine import Machine
-from host.deployment.clock import StageClock
-from host.deployment.compile import build, lower_model, propose
-from host.deployment.options import Silence
-from host.deployment.profiles import profile_for
+from host.compile.device_profile import profile_for
+from host.compile.static_model import build, lower_model, propose
 from host.errors import EdgeError, EngineError, ImportFailed, LoweringError
 from host.importers import load_here as load
 from host.model import ImportedModel
+from host.progress import Silence, StageClock
 from targets import MachineDescription
 
 Outputs = list[list[np.ndarray]]

@@ -18,10 +18,12 @@ from sdk.module_file import as_file
 if TYPE_CHECKING:
     import torch
 
-    from host.deployment import DeployResult, Progress, TunedModel
-    from host.deployment.explain import Explanation
-    from host.deployment.options import Size
+    from host.commands.explain import Explanation
+    from host.commands.tune import TunedModel
+    from host.compile.options import Size
+    from host.deploy import DeployResult
     from host.manifest import Manifest
+    from host.progress import Progress
 
 PathLike = str | Path
 
@@ -114,8 +116,8 @@ def deploy(
     from host.importers import start_ahead
 
     with as_file(model, example_inputs, name) as path, start_ahead(path, shapes) as reader:
-        from host.deployment import DeployOptions
-        from host.deployment import deploy as run_deployment
+        from host.deploy import DeployOptions
+        from host.deploy import deploy as run_deployment
         from sdk.report.html import render
         from sdk.report.page import StagedPage
 
@@ -194,7 +196,7 @@ def compile(
     from host.importers import start_ahead
 
     with as_file(model, example_inputs, name) as path, start_ahead(path, shapes) as reader:
-        from host.deployment import CompileOptions, compile_bundle
+        from host.deploy import CompileOptions, compile_bundle
 
         options = CompileOptions(
             model=path,
@@ -261,7 +263,8 @@ def tune(
     Raises:
         EdgeError: one of host.errors.
     """
-    from host.deployment import DeployOptions, tune_model
+    from host.commands.tune import tune_model
+    from host.deploy import DeployOptions
     from sdk.report.page import StagedPage
     from sdk.report.tuning import render_tuning
 
@@ -350,7 +353,7 @@ def profile(
     Raises:
         EdgeError: one of host.errors.
     """
-    from host.deployment.profile import profile as run_profile
+    from host.commands.profile import profile as run_profile
 
     return run_profile(
         Path(model), device, threads, dict(shapes or {}), seed, progress, tuple(lengths), trust
@@ -372,7 +375,7 @@ def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tupl
         UserError: there is no such kernel, or the bundle holds none of ours.
         BundleError: the bundle is damaged.
     """
-    from host.deployment.explain import explain as run_explain
+    from host.commands.explain import explain as run_explain
     from sdk.report.explain import write_explanation
 
     found = run_explain(Path(bundle), task)

@@ -53,7 +53,7 @@ def finetune_device(
         TlmError: nothing was measured there, or as `host.tlm.finetune.finetune`.
         EdgeError: the records cannot be read, or the device does not answer.
     """
-    from host.deployment.profiles import profile_of
+    from host.compile.device_profile import profile_of
     from host.records import profile_data
     from host.tlm import checkpoints
     from host.tlm.card import read_card

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from host.deployment import DeployResult, Progress
-    from host.deployment.fleet import Installed
+    from host.deploy import DeployResult
+    from host.deploy.fleet import Installed
+    from host.progress import Progress
     from sdk.model import Deployment
 
 
@@ -64,8 +65,8 @@ def deploy_fleet(
     Raises:
         UserError: the request cannot be: file, shape, devices.
     """
-    from host.deployment import DeployOptions
-    from host.deployment.fleet import deploy_fleet as run_fleet
+    from host.deploy import DeployOptions
+    from host.deploy.fleet import deploy_fleet as run_fleet
     from sdk.module_file import as_file
 
     name = str(how.get("name", ""))

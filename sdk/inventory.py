@@ -103,7 +103,7 @@ def _target_lines(board: Board) -> tuple[str, ...]:
 
 def environment() -> dict[str, dict[str, str]]:
     """Versions, engines, and what this machine's agent found, with reasons for what is missing."""
-    from host.deployment import versions
+    from host.deploy import versions
     from host.engines import ENGINES, unavailable
     from host.transport import connect
 

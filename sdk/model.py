@@ -15,7 +15,7 @@ from host.errors import BundleError, ShapeError
 if TYPE_CHECKING:
     import numpy as np
 
-    from host.deployment import DeployResult
+    from host.deploy import DeployResult
     from host.model import Signature, TensorSpec
     from host.transport import Device
 

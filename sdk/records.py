@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from host.errors import EdgeError, ImportFailed, ScheduleError, UserError
 
 if TYPE_CHECKING:
-    from host.deployment.options import CompileOptions, Progress
+    from host.compile.options import CompileOptions
+    from host.progress import Progress
     from host.records import Record, RecordStore
     from host.records.metaschedule import Exported
     from host.schedules import DesignSpace
@@ -64,7 +65,7 @@ def open_store(records: str, must_exist: bool = False) -> RecordStore:
         UserError: there is no such file.
         EdgeError: the database cannot be opened or is of another version.
     """
-    from host.deployment.tune import default_store
+    from host.compile.kernel_tuning import default_store
     from host.records import RecordStore
 
     if "://" in records:
@@ -84,7 +85,7 @@ def device_data(device: str) -> dict[str, Any]:
         UnknownDeviceError: no device has this name.
         DeviceError: it does not answer.
     """
-    from host.deployment.profiles import profile_of
+    from host.compile.device_profile import profile_of
     from host.records import profile_data
     from host.transport import connect
 
@@ -105,10 +106,10 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
         ImportFailed: the compiler cannot express the model.
         DeviceError: the device does not answer.
     """
-    from host.deployment.clock import StageClock
-    from host.deployment.compile import lower_model
-    from host.deployment.making import check_file, read_model
-    from host.deployment.profiles import profile_of
+    from host.compile.bundle_builder import check_file, read_model
+    from host.compile.device_profile import profile_of
+    from host.compile.static_model import lower_model
+    from host.progress import StageClock
     from host.records import profile_data
     from host.schedules import space_for
     from host.transport import connect

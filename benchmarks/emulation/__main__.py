@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.emulation.verify import Verdict, verify
 from benchmarks.operators.configurations import Operator, select
 from benchmarks.operators.contest import TOLERANCE
-from host.deployment.compile import defects_as
+from host.compile.static_model import defects_as
 from host.errors import EdgeError, ScheduleError
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import emulator

@@ -26,7 +26,7 @@ from benchmarks.instructions.shapes import MOST_FLOP, SMALL
 from benchmarks.operators.configurations import Operator
 from benchmarks.operators.subject import prepare
 from host.build import KernelCache
-from host.deployment.compile import defects_as
+from host.compile.static_model import defects_as
 from host.errors import EdgeError, ScheduleError
 from host.model import DeviceProfile
 from tests.emulation.boards import board_of

@@ -26,7 +26,7 @@ from benchmarks.operators.methods import LIBRARY, METHODS, NoProgramError, Propo
 from benchmarks.operators.others import OTHERS
 from benchmarks.operators.rank import Ranking, per_class, rank
 from benchmarks.operators.subject import Subject, prepare
-from host.deployment.compile import defects_as
+from host.compile.static_model import defects_as
 from host.errors import EdgeError, LoweringError
 from host.measure.metaschedule import register_intrinsics
 

@@ -15,7 +15,7 @@ import tvm
 
 from benchmarks.operators.subject import Subject
 from host.build import KernelCache, build_kernel_library, compile_kernel, target_for
-from host.deployment.profiles import profile_of
+from host.compile.device_profile import profile_of
 from host.errors import BuildError, MeasureError, SessionLost
 from host.measure.kernels import KernelRunner
 from host.model import DeviceProfile

@@ -42,8 +42,8 @@ def evaluate(
     verbose: Verbose = False,
 ) -> None:
     """Compare proposed programs with a search's, on networks that nothing was trained on."""
-    from host.deployment import versions
-    from host.deployment.profiles import profile_of
+    from host.compile.device_profile import profile_of
+    from host.deploy import versions
     from host.evaluation.bench import MeasurePlan, restricted
     from host.evaluation.evaluate import EvaluateOptions, load_baselines
     from host.evaluation.evaluate import evaluate as run

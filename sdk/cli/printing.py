@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host.bundle import writing
-from host.deployment import Contender, DeployResult, TunedModel
+from host.commands.tune import TunedModel
+from host.deploy import Contender, DeployResult
 from host.model import Energy, Measurement
 from sdk.cli.console import print_line
 from sdk.model import Deployment
@@ -17,9 +18,9 @@ from sdk.report.tuning import STOPPED
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
-    from host.deployment.explain import Explanation
-    from host.deployment.power import PowerResult
-    from host.measure.bounds import Estimate
+    from host.commands.explain import Explanation
+    from host.compare.operating_points import PowerResult
+    from host.compare.statistics import Estimate
     from host.tuning.result import TuneResult
     from targets import HardwareModel
 

@@ -134,7 +134,7 @@ def import_records(
 
 
 def _tasks(model: Path, device: str, threads: int, shape: list[str] | None) -> ModelTasks:
-    from host.deployment import CompileOptions
+    from host.deploy import CompileOptions
     from sdk.cli.console import ConsoleProgress
     from sdk.records import tasks_of
 

@@ -11,7 +11,7 @@ from host.errors import UserError
 from sdk.cli.options import JsonFile, Verbose
 
 if TYPE_CHECKING:
-    from host.measure.bounds import Estimate
+    from host.compare.statistics import Estimate
     from sdk.report.compare import Change, Comparison
 
 # Something got worse beyond noise and tolerance.

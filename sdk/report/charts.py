@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from host.deployment import DeployResult, TaskOutcome
+    from host.deploy import DeployResult, TaskOutcome
 
 # Colour of text and rules on a light page; scripts.html.j2 draws a dark page's in its place.
 INK = "#1c2733"

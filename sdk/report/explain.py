@@ -10,7 +10,7 @@ from sdk.report.explain_charts import benefit_chart, roofline_chart, shares_char
 from sdk.report.page import StagedPage, render_page
 
 if TYPE_CHECKING:
-    from host.deployment.explain import Explanation
+    from host.commands.explain import Explanation
 
 
 def write_explanation(found: Explanation, path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sdk.report.charts import COLOURS, INK, Chart, make_chart
 
 if TYPE_CHECKING:
-    from host.deployment.explain import Explanation
+    from host.commands.explain import Explanation
     from host.gensor.walk import Step
 
 # A kernel has more decisions than the palette has colours; Okabe and Ito's yellow and two greys follow.

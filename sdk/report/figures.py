@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from host.deployment import DeployResult, TunedModel, figures
+from host.commands.tune import TunedModel
+from host.deploy import DeployResult, figures
 
 DEPLOY_SCHEMA = "edgetlm.deploy/2"
 TUNE_SCHEMA = "edgetlm.tune/2"

@@ -12,7 +12,7 @@ from sdk.report.power import energy_charts, energy_rows, power_context, throttle
 from sdk.report.tuning import STOPPED, tuning_charts
 
 if TYPE_CHECKING:
-    from host.deployment import DeployResult
+    from host.deploy import DeployResult
     from host.model import TensorSpec
 
 

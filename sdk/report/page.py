@@ -14,7 +14,7 @@ import jinja2
 import markupsafe
 
 from host.bundle import writing
-from host.deployment.folders import make_folders, remove_empty
+from host.deploy.folders import make_folders, remove_empty
 from host.errors import EdgeError
 from sdk.report.charts import Chart
 from sdk.text import visible_line, visible_lines

@@ -15,9 +15,9 @@ from sdk.report.power_charts import (
 )
 
 if TYPE_CHECKING:
-    from host.deployment import Contender, DeployResult
-    from host.deployment.power import PowerPoint, PowerResult
-    from host.measure.bounds import Estimate
+    from host.compare.operating_points import PowerPoint, PowerResult
+    from host.compare.statistics import Estimate
+    from host.deploy import Contender, DeployResult
 
 
 def energy_charts(result: DeployResult) -> dict[str, Chart | None]:
@@ -35,8 +35,8 @@ def energy_charts(result: DeployResult) -> dict[str, Chart | None]:
 
 def joules_of(one: Contender) -> Estimate | None:
     """Joules of a run of an engine, with bounds where there are enough windows; None where unavailable."""
-    from host.deployment.power import spread_of
-    from host.measure.bounds import MIN_TRIALS, mean_of
+    from host.compare.operating_points import spread_of
+    from host.compare.statistics import MIN_TRIALS, mean_of
 
     joules = [window.energy.gross_j for window in one.windows]
     known = [value for value in joules if value]

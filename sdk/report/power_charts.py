@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sdk.report.charts import COLOURS, INK, Chart, make_chart
 
 if TYPE_CHECKING:
-    from host.deployment import DeployResult
-    from host.deployment.power import PowerPoint, PowerResult
-    from host.measure.bounds import Estimate
+    from host.compare.operating_points import PowerPoint, PowerResult
+    from host.compare.statistics import Estimate
+    from host.deploy import DeployResult
     from host.model import Measurement
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "pentagon")
@@ -237,7 +237,7 @@ def _line(name: str, x: Sequence[float], y: Sequence[float], line: Chart) -> Cha
 
 def contender_points(result: DeployResult) -> tuple[PowerPoint, ...]:
     """The engines of the comparison as points of the mode that the device was in, the installed one first."""
-    from host.deployment.power import PowerPoint
+    from host.compare.operating_points import PowerPoint
 
     home = result.power.home if result.power is not None else ""
     names = [result.choice.backend, *result.peers]

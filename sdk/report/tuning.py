@@ -14,7 +14,7 @@ from sdk.report.power_charts import power_charts
 _MOST_KERNELS = 25
 
 if TYPE_CHECKING:
-    from host.deployment import TunedModel
+    from host.commands.tune import TunedModel
     from host.tuning.result import TuneResult
 
 # Shown on a line: what a tuning ended with.

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from host.bundle import TASKS
-from host.deployment import tasks_file, tasks_work
+from host.compile import tasks_file, tasks_worker
 from host.errors import EdgeError
 from host.sandbox import forked, scratch_folder
 from tests.fuzz.case import Case, Outcome, canaries, complaint
@@ -22,7 +22,7 @@ from tests.fuzz.mutate import grown, mangled, number, written
 
 # One in so many is tried in a worker of its own, as the product does it, and not in a forked child.
 _WHOLE = 50
-_USE = f"{tasks_work.__name__}:{tasks_work.use.__name__}"
+_USE = f"{tasks_worker.__name__}:{tasks_worker.use.__name__}"
 
 
 class Tasks:

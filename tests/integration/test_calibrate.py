@@ -8,7 +8,7 @@ import pytest
 
 import host.calibration.procedure as procedure
 from host.calibration import Calibration, calibration_path, save
-from host.deployment.profiles import profile_of
+from host.compile.device_profile import profile_of
 from host.transport import connect
 from sdk.cli.main import main
 

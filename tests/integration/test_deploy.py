@@ -14,7 +14,8 @@ import pytest
 
 import sdk
 from host import bundle
-from host.deployment import DeployOptions, DeployResult, deploy, verify
+from host.compare import verification
+from host.deploy import DeployOptions, DeployResult, deploy
 from host.errors import VerifyError
 from host.manifest import Manifest
 from sdk.cli.main import main
@@ -112,7 +113,7 @@ def test_what_cannot_be_compiled_runs_in_its_own_runtime_and_says_why(tmp_path: 
 def test_a_wrong_kernel_is_named_and_never_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tvm
 
-    from host.deployment import compile as compiling
+    from host.compile import static_model as compiling
 
     right = compiling._scheduled
 
@@ -302,13 +303,13 @@ def test_verification_of_the_same_session_is_repeatable(tmp_path: Path) -> None:
     cases = bundle.golden_cases(tmp_path / "bundle", manifest)
     with sdk.connect("local") as device, device.open_session("tvm") as session:
         session.load(tmp_path / "bundle")
-        verdicts = [verify.verify(session, manifest.typed_signature(), cases)[0] for _ in range(2)]
+        verdicts = [verification.verify(session, manifest.typed_signature(), cases)[0] for _ in range(2)]
     assert verdicts[0] == verdicts[1]
     assert verdicts[0].passed
 
 
 def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -> None:
-    from host.deployment.tune import default_store
+    from host.compile.kernel_tuning import default_store
     from host.records import RecordStore
 
     model = small_models.convnet(tmp_path / "net.onnx")

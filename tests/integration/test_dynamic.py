@@ -13,8 +13,8 @@ import pytest
 import device_agent.runtime
 import sdk
 from host import bundle
-from host.deployment import DeployOptions, compile_bundle, deploy
-from host.deployment.options import CompileOptions
+from host.compile.options import CompileOptions
+from host.deploy import DeployOptions, compile_bundle, deploy
 from host.errors import DeviceError, ShapeError
 from sdk.cli.main import main
 from sdk.report.html import render
@@ -119,16 +119,16 @@ def test_wrong_outputs_are_never_installed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from host.deployment import making
+    from host.compile import bundle_builder
 
-    right = making.compile_ranged
+    right = bundle_builder.compile_ranged
 
     def wrong(*arguments: object) -> object:
         made = right(*arguments)  # type: ignore[arg-type]
         changed = tuple(value + 1 if value.shape == (16,) else value for value in made.parameters)
         return replace(made, parameters=changed)
 
-    monkeypatch.setattr(making, "compile_ranged", wrong)
+    monkeypatch.setattr(bundle_builder, "compile_ranged", wrong)
     command = ["deploy", str(served[0]), "--shape", "seq=1..40", "--threads", "1", "--backend", "tvm"]
     assert main([*command, "--bundle", str(tmp_path / "bundle")]) == 1
     assert "nothing was installed" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from tvm import te, tirx
 
 from host.build import target_for
-from host.deployment.profiles import profile_of
+from host.compile.device_profile import profile_of
 from host.errors import ScheduleError
 from host.evaluation import learning
 from host.evaluation.baseline import read_baseline, write_baseline

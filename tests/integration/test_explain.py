@@ -9,8 +9,8 @@ import pytest
 
 import sdk
 from host import bundle
-from host.deployment.explain import explain
-from host.deployment.tasks_file import read_task
+from host.commands.explain import explain
+from host.compile.tasks_file import read_task
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser
 from tests.integration import small_models

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from host.deployment.gpu import GPU
-from host.deployment.variants import Variant
+from host.compile.gpu_variant import GPU
+from host.compile.variants import Variant
 from sdk.cli.main import main
 from tests.integration.small_models import convnet
 from tests.signing import entry, reseal
@@ -30,7 +30,7 @@ def test_the_gpu_goes_to_the_finals(
         return Variant(GPU, "tvm", folder, 1)
 
     # By its name: the package has a function that is called like the module.
-    monkeypatch.setattr(importlib.import_module("host.deployment.deploy"), "compiled_for_gpu", compiled)
+    monkeypatch.setattr(importlib.import_module("host.deploy.deployment"), "compiled_for_gpu", compiled)
     model, figures = convnet(tmp_path / "net.onnx"), tmp_path / "figures.json"
     command = ["deploy", str(model), "--backend", "tvm", "--threads", "1", "--json", str(figures)]
     assert main([*command, "--bundle", str(tmp_path / "bundle")]) == 0

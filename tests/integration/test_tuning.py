@@ -10,8 +10,10 @@ import psutil
 import pytest
 from onnx import helper
 
-from host.deployment import DeployOptions, Silence, tune_model
-from host.deployment.tune import default_store
+from host.commands.tune import tune_model
+from host.compile.kernel_tuning import default_store
+from host.deploy import DeployOptions
+from host.progress import Silence
 from host.records import Record, RecordStore
 from sdk.cli.main import main
 from tests.integration.small_models import floats, save

@@ -153,9 +153,9 @@ def _writers() -> dict[str, Callable[[Path], Path]]:
 def load(path: Path, ranges: Ranges) -> Any:
     """Import a model file in this process; with a range, read it for all of its lengths."""
     if ranges:
-        from host.deployment.clock import StageClock
-        from host.deployment.options import CompileOptions, Silence
-        from host.deployment.ranged import read_ranged
+        from host.compile.options import CompileOptions
+        from host.compile.ranged_model import read_ranged
+        from host.progress import Silence, StageClock
 
         shapes = {name: (span,) for name, span in ranges.items()}
         return read_ranged(CompileOptions(path, shapes=shapes, seed=SEED), StageClock(Silence()))
@@ -177,7 +177,7 @@ def imported_text(model: Any) -> str:
 
 def target_names() -> tuple[str, ...]:
     """Everything that can be compiled for without having it: boards, and their GPUs as "BOARD/gpu"."""
-    from host.deployment.processor import why_no_gpu
+    from host.compile.processor import why_no_gpu
     from targets import declared
 
     names = tuple(declared())
@@ -186,8 +186,8 @@ def target_names() -> tuple[str, ...]:
 
 @functools.cache
 def _profile(target: str, threads: int = 0) -> Any:
-    from host.deployment.processor import gpu_profile
-    from host.deployment.profiles import profile_for
+    from host.compile.device_profile import profile_for
+    from host.compile.processor import gpu_profile
     from targets import declared
 
     name = target.removesuffix(GPU)
@@ -218,9 +218,8 @@ def lower(model: Any, target: str, dtype: str, ranges: Ranges, threads: int = 0,
         threads: that a program may use; 0 takes all cores.
         drawn: random programs to take of every design space beside the chosen one.
     """
-    from host.deployment.clock import StageClock
-    from host.deployment.compile import lower_model, propose
-    from host.deployment.options import Silence
+    from host.compile.static_model import lower_model, propose
+    from host.progress import Silence, StageClock
 
     profile = _profile(target, threads)
     if ranges:
@@ -233,7 +232,7 @@ def lower(model: Any, target: str, dtype: str, ranges: Ranges, threads: int = 0,
 
 
 def _kernel(task: Any, plan: Any, profile: Any, drawn: int) -> Kernel:
-    from host.deployment.compile import defects_as
+    from host.compile.static_model import defects_as
     from host.errors import ScheduleError
     from host.schedules import scheduled_function
 
@@ -309,7 +308,7 @@ def _lower_over(model: Any, profile: Any) -> Lowered:
     """A model over a range of lengths; what is unscheduled is over the length too."""
     from tvm import tirx
 
-    from host.deployment.compile import defects_as, one_line
+    from host.compile.static_model import defects_as, one_line
     from host.dynamic.kernels import default_over, kernel_over
     from host.dynamic.model import lower_over
     from host.errors import ScheduleError

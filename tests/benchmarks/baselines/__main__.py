@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.e2e import export_model, machine
 from host.build import target_for
-from host.deployment.profiles import profile_of
+from host.compile.device_profile import profile_of
 from host.errors import EdgeError, UserError
 from host.evaluation.baseline import Baseline, BaselineTask, write_baseline
 from host.evaluation.bench import MeasurePlan, open_bench, restricted

@@ -15,11 +15,11 @@ from onnx import TensorProto, helper
 
 import device_agent
 from host.build.nvrtc import package_folders
-from host.deployment.clock import StageClock
-from host.deployment.making import Maker, read_model
-from host.deployment.options import CompileOptions, Silence
+from host.compile.bundle_builder import Maker, read_model
+from host.compile.options import CompileOptions
 from host.model import DeviceProfile
 from host.payload.cuda import cuda_runtime
+from host.progress import Silence, StageClock
 from targets import board_for, declared
 from targets.nvidia import ORIN_NANO
 from tests.emulation.cuda import emulated

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import targets.x86_64
-from host.deployment import DeployOptions, deploy
-from host.deployment.gpu import GPU
-from host.deployment.options import Silence
-from host.deployment.variants import FASTEST
+from host.compile.gpu_variant import GPU
+from host.compile.variants import FASTEST
+from host.deploy import DeployOptions, deploy
+from host.progress import Silence
 from targets import Board, MachineDescription
 from targets.nvidia import ORIN_NANO
 from tests.emulation.cuda import emulated

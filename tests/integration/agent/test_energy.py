@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from host.compare.runner import MIN_ROUNDS, compare
 from host.errors import MeasureError
 from host.measure.kernels import measure_kernel
-from host.measure.paired import MIN_ROUNDS, compare
 from host.transport.local import connect_local
 
 RANGE_UJ = 1_000_000_000

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from host.compare.runner import compare
 from host.errors import BundleError, DeviceError, EngineError, MeasureError, SessionLost, UnknownDeviceError
 from host.measure.kernels import KernelRunner, measure_kernel
-from host.measure.paired import compare
 from host.transport import connect
 from host.transport.local import connect_local
 from host.transport.wire import Connection

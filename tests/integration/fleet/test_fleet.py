@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from host.deployment import DeployOptions, Silence, tune_model
-from host.deployment.tune import default_store
+from host.commands.tune import tune_model
+from host.compile.kernel_tuning import default_store
+from host.deploy import DeployOptions
 from host.errors import UserError
+from host.progress import Silence
 from host.records import Record, RecordStore
 from sdk.cli.main import main
 from tests.integration.fleet.conftest import LocalFleet

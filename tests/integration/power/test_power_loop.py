@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import sdk
-from host.deployment.modes import ModeSwitch, home_of, list_modes, settings_of
+from host.compare.power_modes import ModeSwitch, home_of, list_modes, settings_of
 from host.transport import connect
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser

@@ -8,9 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from host.deployment import DeployOptions, Silence, tune_model
-from host.deployment.tune import default_store
+from host.commands.tune import tune_model
+from host.compile.kernel_tuning import default_store
+from host.deploy import DeployOptions
 from host.devices import DeviceEntry, Registry
+from host.progress import Silence
 from host.records import Record, RecordStore
 from host.transport import connect
 from host.transport.installing import install_agent

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from host.deployment.explain import path_to
+from host.commands.explain import path_to
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
 from host.gensor.walk import Step

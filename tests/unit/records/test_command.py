@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from host.deployment import CompileOptions, Silence
+from host.deploy import CompileOptions
 from host.model import Energy, Measurement
+from host.progress import Silence
 from host.records import ForeignRecord, Record, RecordStore
 from host.records.metaschedule import RECORDS
 from sdk.cli.main import main

@@ -6,13 +6,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from host.deployment import DeployOptions, DeployResult
-from host.deployment.finals import decided
-from host.deployment.modes import PowerMode
-from host.deployment.power import PowerPoint, PowerResult
+from host.compare.operating_points import PowerPoint, PowerResult
+from host.compare.power_modes import PowerMode
+from host.compare.variant_comparison import decided
+from host.deploy import DeployOptions, DeployResult
 from host.model import Measurement
-from tests.unit.deployment.power_samples import point
-from tests.unit.deployment.samples import result
+from tests.unit.compare.power_samples import point
+from tests.unit.compare.samples import result
 
 MODES = (
     PowerMode("15W", "nvpmodel", True, True),

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.deployment import DeployResult
+from host.deploy import DeployResult
 from sdk.cli.main import main
 from sdk.report.compare import BETTER, SAME, UNJUDGED, WORSE, Change, Comparison, compare
 from sdk.report.figures import deploy_json
 from sdk.report.html import render
 from sdk.report.sides import EnergySide, EngineSide, Side
-from tests.unit.deployment.power_samples import window
-from tests.unit.deployment.samples import result
+from tests.unit.compare.power_samples import window
+from tests.unit.compare.samples import result
 
 
 def engine(

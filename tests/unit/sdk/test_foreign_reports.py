@@ -18,7 +18,7 @@ from sdk.report.html import render, write_report
 from sdk.report.page import figures_in
 from sdk.report.sides import read_side
 from tests.browser import page_in_browser
-from tests.unit.deployment.samples import result, task
+from tests.unit.compare.samples import result, task
 
 _RUN = "document.title='PWN'"
 NAMES = [

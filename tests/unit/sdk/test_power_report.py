@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from host.deployment.power import PowerResult
+from host.compare.operating_points import PowerResult
 from sdk.cli.printing import print_deployment
 from sdk.model import Deployment
 from sdk.report.figures import deploy_json
@@ -14,7 +14,7 @@ from sdk.report.html import render, write_report
 from sdk.report.page import figures_in
 from sdk.report.power_charts import front_chart, temperature_chart, thinned, trace_chart
 from tests.browser import drawn, page_in_browser
-from tests.unit.deployment.samples import result
+from tests.unit.compare.samples import result
 from tests.unit.sdk.power_result import deployment, sweep
 
 
@@ -90,7 +90,7 @@ def test_without_energy_there_is_no_front_and_the_reason_is_given() -> None:
 
 
 def _blind(power: PowerResult) -> list[object]:
-    from tests.unit.deployment.power_samples import point
+    from tests.unit.compare.power_samples import point
 
     return [point(8.0, None, one.variant, one.threads, one.mode) for one in power.points]
 

@@ -13,7 +13,7 @@ from sdk.report.charts import kernel_chart
 from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
 from tests.browser import drawn, page_in_browser
-from tests.unit.deployment.samples import result
+from tests.unit.compare.samples import result
 
 RAPL = Energy("measured", 0.25, 0.125, "rapl package-0", "package")
 
@@ -65,7 +65,7 @@ def test_every_figure_is_there_or_the_reason_why_not() -> None:
 def test_long_models_show_the_longest_kernels_and_the_rest_as_one() -> None:
     from dataclasses import replace
 
-    from tests.unit.deployment.samples import task
+    from tests.unit.compare.samples import task
 
     many = tuple(task(f"kernel{i}", "gensor", 1, float(i + 1)) for i in range(60))
     chart = kernel_chart(replace(result(), tasks=many))
@@ -81,7 +81,7 @@ import resource
 from pathlib import Path
 from host.errors import DeviceFull
 from sdk.report.html import write_report
-from tests.unit.deployment.samples import result
+from tests.unit.compare.samples import result
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:
     write_report(result(), Path({str(tmp_path / "report.html")!r}))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from host.deployment import TunedModel
+from host.commands.tune import TunedModel
 from host.model import Candidate
 from host.tuning.learning.trainer import Trained
 from host.tuning.result import ProposerFigures, TunedTask, TuneResult
@@ -16,7 +16,7 @@ from sdk.report.figures import deploy_json, tune_json
 from sdk.report.html import render
 from sdk.report.tuning import curve_chart, render_tuning, shares_chart
 from tests.browser import drawn, page_in_browser
-from tests.unit.deployment.samples import result
+from tests.unit.compare.samples import result
 
 
 def tuning() -> TuneResult:

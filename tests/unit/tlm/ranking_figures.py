@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import tvm
 
-from host.deployment.profiles import profile_of
+from host.compile.device_profile import profile_of
 from host.errors import EdgeError
 from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds

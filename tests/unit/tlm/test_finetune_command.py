@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from host.deployment.profiles import profile_of
+from host.compile.device_profile import profile_of
 from host.model import DeviceProfile
 from host.records import RecordStore, profile_data
 from host.tlm import checkpoints

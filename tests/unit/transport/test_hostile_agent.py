@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from host.deployment.modes import list_modes
+from host.compare.power_modes import list_modes
 from host.errors import DeviceError, EdgeError
 from host.keys import HostKey
 from host.transport.device import Device, OnThisMachine

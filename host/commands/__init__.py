@@ -1,0 +1,1 @@
+"""Commands that deploy nothing: `sdk tune`, `sdk profile` and `sdk explain`."""

@@ -1,0 +1,139 @@
+"""`sdk profile`: figures of a model or a bundle on a device, with nothing installed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from host import bundle
+from host.compare.engine_comparison import Entrant, Terms, hold
+from host.compare.selection import require_verified
+from host.compile.bundle_builder import versions
+from host.compile.device_profile import profile_of
+from host.compile.options import DeployOptions, Size
+from host.compile.ranged_model import inputs_to_measure
+from host.compile.result import Choice, DeployResult, TaskOutcome
+from host.deploy.deployment import deploy
+from host.errors import ModelFileError, UserError
+from host.manifest import Manifest
+from host.model import Signature
+from host.progress import Progress, Silence, StageClock
+
+
+def profile(
+    model: Path,
+    device: str = "local",
+    threads: int = 0,
+    shapes: Mapping[str, tuple[Size, ...]] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    lengths: tuple[int, ...] = (),
+    trust: str = "signed",
+) -> DeployResult:
+    """Measure a model file, ours and its peers, or a bundle.
+
+    Args:
+        model: model file, bundle directory or bundle zip.
+        device: name of the device.
+        threads: threads for the model; 0 takes the bundle's own, or all cores of the device.
+        shapes: shapes of inputs with open dimensions, by name.
+        seed: of every random choice.
+        progress: where stages are told.
+        lengths: lengths of a range to measure at; () takes a few, or those of the bundle.
+        trust: in the signer of a bundle: "signed" or "unsigned".
+
+    Raises:
+        EdgeError: as `deploy`.
+    """
+    if not model.exists():
+        raise ModelFileError(f"{model}: no such file")
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        if model.is_dir() or model.suffix == ".zip":
+            if shapes:
+                raise UserError("--shape goes with a model file; a bundle has its shapes: use --lengths")
+            return _profile_bundle(model, Path(folder), device, threads, progress, lengths, trust)
+        options = DeployOptions(
+            model=model,
+            device=device,
+            threads=threads,
+            shapes=dict(shapes or {}),
+            lengths=lengths,
+            seed=seed,
+            bundle=Path(folder) / "bundle",
+            install=False,
+        )
+        return deploy(options, progress)
+
+
+def _profile_bundle(
+    path: Path,
+    scratch: Path,
+    device_name: str,
+    threads: int,
+    progress: Progress | None,
+    lengths: tuple[int, ...],
+    trust: str,
+) -> DeployResult:
+    from host.transport import connect
+
+    clock = StageClock(progress or Silence())
+    directory = bundle.unpacked(path, scratch)
+    manifest = bundle.load(directory)
+    signature = _measured_at(path, manifest.typed_signature(), lengths)
+    with connect(device_name) as device:
+        used = profile_of(device, threads or manifest.threads)
+        entrant = Entrant(manifest.backend, directory, installable=True, trust=trust)
+        golden = bundle.golden_cases(directory, manifest)
+        inputs = inputs_to_measure(signature, golden)
+        rounds = DeployOptions(model=path).rounds
+        terms = Terms(device, signature, golden, inputs, used.threads, rounds, 1, clock)
+        contest = hold(terms, [entrant])
+        require_verified(contest, manifest.backend)
+        return DeployResult(
+            name=manifest.name,
+            bundle=path,
+            device=device_name,
+            machine=device.describe(),
+            threads=used.threads,
+            signature=signature,
+            choice=Choice(manifest.backend, "the bundle's backend"),
+            contenders=contest.contenders,
+            ratios=contest.ratios(),
+            tasks=contest.timed(_outcomes(manifest)),
+            fallback=manifest.reason,
+            seconds=clock.seconds(),
+            versions={**versions(), **used.software},
+            command=manifest.command,
+            installed=False,
+            lengths=contest.at_lengths(signature),
+        )
+
+
+def _measured_at(path: Path, signature: Signature, lengths: tuple[int, ...]) -> Signature:
+    """The signature with the lengths to measure at."""
+    if not lengths:
+        return signature
+    if signature.length is None:
+        raise UserError(f"--lengths: the bundle {path} is of one length: leave it out")
+    span = signature.length
+    for length in lengths:
+        if not span.low <= length <= span.high:
+            raise UserError(f"--lengths {length} is outside the range {span.name}={span.low}..{span.high}")
+    return replace(signature, length=replace(span, measured=lengths))
+
+
+def _outcomes(manifest: Manifest) -> tuple[TaskOutcome, ...]:
+    return tuple(
+        TaskOutcome(
+            name=kernel.name,
+            workload_hash=kernel.task,
+            weight=kernel.weight,
+            source=kernel.source,
+            rule=kernel.rule,
+            decisions=kernel.decisions,
+            from_database=kernel.from_database,
+        )
+        for kernel in manifest.kernels
+    )

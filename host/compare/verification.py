@@ -1,0 +1,148 @@
+"""Are a bundle's outputs on the device those of the original runtime?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from host.compile.result import Verification
+from host.model import GoldenCase, Signature
+
+if TYPE_CHECKING:
+    from host.transport import KernelOutputs
+
+# Per output: max|a-b| <= tolerance * max|golden|. Half precision has 11 bits of mantissa.
+_TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
+DEFAULT_TOLERANCE = 1e-3
+# A quantised model's golden output is one of several right ones within its spread: another may be as far to
+# the other side. More than the last number is never allowed.
+_SPREADS, _LARGEST = 2.0, 0.2
+
+
+class Runs(Protocol):
+    """Anything that runs a loaded model: a session on a device."""
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Outputs for one set of inputs."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far one output of one case is off.
+
+    Attributes:
+        case: index of the golden case.
+        output: index of the output.
+        relative: max|a-b| / max|golden|.
+        tolerance: what it may be.
+        detail: what is wrong where it is not a matter of amount, e.g. the shape.
+    """
+
+    case: int
+    output: int
+    relative: float
+    tolerance: float
+    detail: str = ""
+
+    @property
+    def excess(self) -> float:
+        """The deviation in units of what is allowed; above 1 it fails."""
+        return self.relative / self.tolerance
+
+
+def relative_error(value: np.ndarray, golden: np.ndarray) -> float:
+    """max|value-golden| / max|golden|; infinite where exactly one of them is not a number.
+
+    A golden output of zeros only is compared against 1.
+    """
+    if golden.size == 0:
+        return 0.0
+    a = value.astype(np.float64)
+    b = golden.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if bool(same.all()):
+        return 0.0
+    finite = np.isfinite(b)
+    scale = float(np.abs(b[finite]).max(initial=0.0)) or 1.0
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(a - b))
+    worst = float(difference.max())
+    return worst / scale if math.isfinite(worst) else math.inf
+
+
+def deviation(
+    case: int, output: int, value: np.ndarray, golden: np.ndarray, spread: float = 0.0
+) -> Deviation:
+    """Compare one output with its golden value; a wrong shape or type is infinitely far.
+
+    Args:
+        case: index of the golden case.
+        output: index of the output.
+        value: what the device gave.
+        golden: what it should be.
+        spread: of the golden case.
+    """
+    tolerance = _TOLERANCE.get(str(golden.dtype), DEFAULT_TOLERANCE)
+    tolerance = max(tolerance, min(_SPREADS * spread, _LARGEST))
+    if value.shape != golden.shape:
+        return Deviation(case, output, math.inf, tolerance, f"shape {value.shape} instead of {golden.shape}")
+    if value.dtype != golden.dtype:
+        return Deviation(case, output, math.inf, tolerance, f"type {value.dtype} instead of {golden.dtype}")
+    return Deviation(case, output, relative_error(value, golden), tolerance)
+
+
+def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) -> tuple[Verification, int]:
+    """Run every golden case on the device and compare every output.
+
+    Returns:
+        The verdict, and the index of the case that is furthest off.
+
+    Raises:
+        DeviceError: the device or its executor went away.
+        EngineError: the engine refused the model.
+    """
+    worst = Deviation(0, 0, 0.0, DEFAULT_TOLERANCE)
+    largest = 0.0
+    for index, case in enumerate(golden):
+        outputs = session.run(case.inputs)
+        if len(outputs) != len(case.outputs):
+            message = f"{len(outputs)} outputs instead of {len(case.outputs)}"
+            return Verification(math.inf, DEFAULT_TOLERANCE, False, message), index
+        for position, (value, reference) in enumerate(zip(outputs, case.outputs, strict=True)):
+            found = deviation(index, position, np.asarray(value), reference, case.spread)
+            largest = max(largest, found.relative)
+            if found.excess > worst.excess:
+                worst = found
+    if worst.excess <= 1.0:
+        return Verification(largest, worst.tolerance, True), worst.case
+    return Verification(largest, worst.tolerance, False, _describe(worst, signature)), worst.case
+
+
+def _describe(worst: Deviation, signature: Signature) -> str:
+    name = signature.outputs[worst.output].name
+    amount = worst.detail or (
+        f"differs by {worst.relative:.2g} of the largest golden value, allowed is {worst.tolerance:.0e}"
+    )
+    return f"output {name!r} {amount} (case {worst.case + 1})"
+
+
+def first_difference(ours: Iterable[KernelOutputs], reference: Iterable[KernelOutputs]) -> str:
+    """Names the first kernel at which two runs of the same module part.
+
+    Args:
+        ours: what each kernel call of the compiled model left in its outputs, in order.
+        reference: the same of the module with unscheduled kernels.
+    """
+    for mine, theirs in zip(ours, reference, strict=False):
+        if mine.kernel != theirs.kernel:
+            return f"call {mine.index + 1} is {mine.kernel}, unscheduled it is {theirs.kernel}"
+        for value, golden in zip(mine.values, theirs.values, strict=True):
+            found = deviation(0, 0, value, golden)
+            if found.excess > 1.0:
+                amount = found.detail or f"off by {found.relative:.2g}"
+                return f"the values part first at kernel {mine.kernel} (call {mine.index + 1}, {amount})"
+    return "unscheduled kernels give the same values: the lowering is at fault, not a kernel"

@@ -1,0 +1,1 @@
+"""From an imported model to a bundle: programs chosen, built, linked, written."""

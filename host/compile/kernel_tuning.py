@@ -1,0 +1,302 @@
+"""`--trials N`, `--budget T` and what they leave for later: records that are recalled, proposers that won."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from host.compile.options import CompileOptions
+from host.compile.static_model import Plan, one_line
+from host.errors import EdgeError, TlmError
+from host.model import SPACE_VERSION, DeviceProfile, LoweredModel, Task
+from host.places import data_root
+from host.progress import StageClock
+from host.records import RecordStore
+from host.records.store import profile_data
+
+if TYPE_CHECKING:
+    from host.schedules.proposer import Proposer
+    from host.transport import Device
+    from host.tuning.learning.finetuning import FinetuneTrainer
+    from host.tuning.options import Moment
+    from host.tuning.result import TuneResult
+    from host.tuning.runners.connection import Unit
+    from host.tuning.runners.device_runner import DeviceBench
+    from host.tuning.tasks import TuningTask
+
+GENSOR, TLM = "gensor", "tlm"
+
+
+def default_store() -> Path:
+    """The user's records: `$XDG_DATA_HOME/edgetlm/records.sqlite`, else below `~/.local/share`."""
+    return data_root() / "records.sqlite"
+
+
+def records_of(options: CompileOptions) -> str | Path:
+    """Where the records are: as asked for, else the user's."""
+    return options.records if "://" in options.records else Path(options.records or default_store())
+
+
+def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
+    """Take the program that earlier tunings chose by measuring, wherever there is one."""
+    if isinstance(records, Path) and not records.is_file():
+        return plan
+    chosen = dict(plan.chosen)
+    found: set[str] = set()
+    data = profile_data(profile)
+    with RecordStore(records) as store:
+        for key in plan.chosen:
+            best = store.best(key, data, plan.spaces[key].rule.name)
+            if best is not None:
+                chosen[key] = best.candidate
+                found.add(key)
+    return replace(plan, chosen=chosen, from_database=frozenset(found))
+
+
+def prefer_winner(
+    plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, clock: StageClock
+) -> Plan:
+    """Let the language model make the programs without a record, where it has been winning on this board.
+
+    What counts are the first programs of each proposer (`host.tuning.trials.first_choice`): those that
+    nobody has measured yet.
+    """
+    if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
+        return plan
+    from host.tuning.history import trial_of
+    from host.tuning.trials import first_choice
+
+    with RecordStore(records) as store:
+        known = store.select(profile_data(profile), SPACE_VERSION, failed=True)
+        trials = [trial_of(record) for record in known]
+    if first_choice(trials, (GENSOR, TLM)) != TLM:
+        return plan
+    note = clock.progress.note
+    model, _ = language_model(profile, note)
+    if model is None:
+        return plan
+    chosen = dict(plan.chosen)
+    with clock.stage("propose"):
+        for key in sorted(plan.chosen.keys() - plan.from_database):
+            try:
+                proposed = model.propose(plan.spaces[key], profile, (), 1, seed)
+            except EdgeError as error:
+                note(f"the language model proposes nothing, gensor's program is taken: {one_line(error)}")
+                continue
+            chosen[key] = proposed[0] if proposed else chosen[key]
+    return replace(plan, chosen=chosen)
+
+
+def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple[Proposer | None, str]:
+    """The language model for a device with the digest of its weights; None where there is none to use."""
+    from host.gensor.benefit import estimate_seconds
+    from host.tlm.card import read_card
+    from host.tlm.checkpoints import model_for
+    from host.tlm.proposer import Tlm
+
+    try:
+        checkpoint = model_for(profile, tell=note)
+        return Tlm(checkpoint, estimate=estimate_seconds), read_card(checkpoint).weights
+    except TlmError as error:
+        note(f"no language model proposes: {one_line(error)}")
+        return None, ""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Tunes the tasks of one lowered model on one device.
+
+    Attributes:
+        options: budget, seed, records, whether to train.
+        profile: of the device.
+        device: connected.
+        connect: connects to it again.
+        folder: scratch.
+        clock: counts the stage and shows progress.
+        content_hash: of the model file and its shapes.
+        versions: of the host's packages.
+        replaced: told of the connection that takes the place of a lost one.
+        others: further boards of the kind that measure beside the device.
+    """
+
+    options: CompileOptions
+    profile: DeviceProfile
+    device: Device
+    connect: Callable[[], Device]
+    folder: Path
+    clock: StageClock
+    content_hash: str
+    versions: Mapping[str, str]
+    replaced: Callable[[Device], None]
+    others: tuple[Unit, ...] = ()
+
+    def improve(self, lowered: LoweredModel, constructed: Plan, plan: Plan) -> tuple[Plan, TuneResult]:
+        """Spend the budget and take the best program of each task.
+
+        Args:
+            lowered: the model.
+            constructed: a program of Gensor's for each task, with its estimate.
+            plan: the programs to improve on.
+
+        Raises:
+            DeviceError: the device went away and does not come back; what was measured is kept.
+        """
+        from host.tuning.loop import tune
+        from host.tuning.runners.connection import DeviceUnit
+
+        tasks = _tuning_tasks(lowered.tasks, constructed)
+        lead = DeviceUnit(self.profile.device, self.profile, self.connect, self.device, keep=True)
+        with (
+            self.clock.stage("tune"),
+            RecordStore(records_of(self.options)) as store,
+            self._bench((lead, *self.others), tasks, constructed) as bench,
+            ExitStack() as ending,
+        ):
+            proposers, trainer, bases = self._proposers()
+            if trainer is not None:
+                ending.enter_context(trainer)
+            try:
+                result = tune(
+                    tasks,
+                    self.profile,
+                    proposers,
+                    bench,
+                    store,
+                    self._options(lowered.name, bases),
+                    trainer,
+                    _Shown(self.clock),
+                )
+            finally:
+                if lead.device is not None and lead.device is not self.device:
+                    self.replaced(lead.device)
+        skipped = {**_reasons(lowered.tasks, constructed), **result.skipped}
+        return _improved(plan, result), replace(result, skipped=skipped)
+
+    def _bench(self, units: tuple[Unit, ...], tasks: Sequence[TuningTask], constructed: Plan) -> DeviceBench:
+        """Where programs are measured; constructed ones of the longest tasks tell the boards' speeds."""
+        from host.tuning.runners.device_runner import DeviceBench
+        from host.tuning.runners.reconnect import Patience
+
+        longest = sorted(tasks, key=lambda one: -one.weight * one.estimate_s)
+        references = [(one, constructed.chosen[one.key]) for one in longest if one.key in constructed.chosen]
+        return DeviceBench(
+            units,
+            self.profile,
+            self.folder,
+            self.clock.progress.note,
+            references,
+            Patience(limit_s=self.options.reconnect_s),
+        )
+
+    def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
+        """Everybody who proposes, who trains, and the digests of language models by proposer."""
+        from host.gensor import Gensor
+        from host.tuning.learning.finetuning import FinetuneTrainer
+
+        model, digest = language_model(self.profile, self.clock.progress.note)
+        if model is None:
+            return [Gensor()], None, {}
+        trainer = None
+        if self.options.train:
+            beside, gentle = self._beside()
+            threads = 1 if beside and gentle else host_cores()
+            trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, gentle)
+        return [Gensor(), model], trainer, {TLM: digest}
+
+    def _options(self, model: str, bases: Mapping[str, str]) -> Any:
+        from host.tuning.budget import Budget
+        from host.tuning.history import tuning_key
+        from host.tuning.options import TuneOptions
+
+        beside, gentle = self._beside()
+        origin = {
+            "command": self.options.command,
+            "seed": self.options.seed,
+            "versions": {**self.versions, **self.profile.software},
+            "model": model,
+            "device": self.profile.device,
+            "host": platform.node(),
+        }
+        return TuneOptions(
+            tuning=tuning_key(self.content_hash, self.options.seed),
+            budget=Budget(self.options.trials, self.options.budget_s),
+            seed=self.options.seed,
+            beside=beside,
+            gentle=gentle,
+            workers=1 if gentle else host_cores(),
+            origin=origin,
+            bases=bases,
+        )
+
+    def _beside(self) -> tuple[bool, bool]:
+        """Whether work may run beside measurements, and whether it has to give way to them."""
+        local = self.device.shares_files
+        return not local or host_cores() > self.profile.threads, local
+
+
+def host_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _tuning_tasks(tasks: tuple[Task, ...], constructed: Plan) -> list[TuningTask]:
+    """Tasks that have a design space, with the constructor's estimates."""
+    from host.tuning.tasks import TuningTask
+
+    estimates = {key: one.estimate_s for key, one in constructed.chosen.items() if one.estimate_s > 0}
+    mean = math.fsum(estimates.values()) / len(estimates) if estimates else 1.0
+    return [
+        TuningTask(replace(constructed.spaces[key], task=task), estimates.get(key, mean))
+        for task in tasks
+        if (key := task.workload_hash) in constructed.spaces
+    ]
+
+
+def _reasons(tasks: tuple[Task, ...], constructed: Plan) -> dict[str, str]:
+    """Why tasks have no design space, by kernel name."""
+    return {
+        task.name: constructed.reasons.get(task.workload_hash, "no rule matches it")
+        for task in tasks
+        if task.workload_hash not in constructed.spaces
+    }
+
+
+def _improved(plan: Plan, result: TuneResult) -> Plan:
+    """The plan with the best program of each task."""
+    best = {task.workload_hash: task.best for task in result.tasks if task.best is not None}
+    earlier = {task.workload_hash for task in result.tasks if task.earlier}
+    reasons = {key: reason for key, reason in plan.reasons.items() if key not in best}
+    kept = plan.from_database - best.keys()
+    return replace(
+        plan, chosen={**plan.chosen, **best}, reasons=reasons, from_database=frozenset(kept | earlier)
+    )
+
+
+class _Shown:
+    """Shows a tuning as the progress of a stage."""
+
+    def __init__(self, clock: StageClock) -> None:
+        self._progress = clock.progress
+
+    def note(self, text: str) -> None:
+        self._progress.note(text)
+
+    def moment(self, moment: Moment) -> None:
+        budget = moment.budget
+        if budget.trials:
+            self._progress.advance(moment.trials, budget.trials)
+        else:
+            self._progress.advance(round(min(moment.elapsed_s, budget.seconds)), round(budget.seconds))
+        parts = [f"{moment.trials} trials", f"model {moment.model_s * 1e3:.3f} ms"]
+        if moment.unmeasured:
+            parts[-1] += f" ({moment.unmeasured} tasks as estimated)"
+        parts += [f"{name} {count}" for name, count in sorted(moment.won.items())]
+        if moment.loss is not None:
+            parts.append(f"withheld error {moment.loss:.3f}")
+        self._progress.status(", ".join(parts))

@@ -1,0 +1,198 @@
+"""From an imported model to a library: lower, propose, build."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from host.compile.result import TaskOutcome
+from host.errors import BuildError, EdgeError, LoweringError, ScheduleError
+from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Task
+from host.progress import StageClock
+
+if TYPE_CHECKING:
+    import tvm
+
+    from host.schedules import DesignSpace
+    from host.tuning.result import TuneResult
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A program for every task that has a design space.
+
+    Attributes:
+        spaces: design spaces by workload hash.
+        chosen: candidates by workload hash.
+        reasons: why a task has no candidate and gets a default schedule, by workload hash.
+        from_database: tasks whose candidate was found in the record store.
+    """
+
+    spaces: Mapping[str, DesignSpace]
+    chosen: Mapping[str, Candidate]
+    reasons: Mapping[str, str]
+    from_database: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A model as a library.
+
+    Attributes:
+        lowered: the module without its parameters.
+        parameters: what the library reads at run time, in order.
+        library: the shared library.
+        tasks: who made each kernel.
+        tuning: what measuring kernels found out; None where none was asked for.
+        plan: the programs that it was built of; None where the length is open.
+        untuned: those that were made without measuring; None where nothing was tuned.
+    """
+
+    lowered: LoweredModel
+    parameters: tuple[np.ndarray, ...]
+    library: Path
+    tasks: tuple[TaskOutcome, ...]
+    tuning: TuneResult | None = None
+    plan: Plan | None = None
+    untuned: Plan | None = None
+
+    def without_parameters(self) -> Compiled:
+        """The same with its parameters let go, once they are written to the bundle."""
+        return replace(self, parameters=())
+
+
+@contextmanager
+def defects_as(kind: type[EdgeError], what: str) -> Iterator[None]:
+    """Turn a defect of the compiler into an error that names it, so that another engine can take over.
+
+    The cause stays attached, and `--verbose` shows it.
+    """
+    try:
+        yield
+    except EdgeError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise kind(f"{what}: a defect of the compiler, {type(error).__name__}: {reason}") from error
+
+
+def lower_model(
+    model: ImportedModel, profile: DeviceProfile, clock: StageClock, half: bool = False
+) -> LoweredModel:
+    """Lower an imported model for one device; with `half`, tensors lie in memory in half precision.
+
+    Raises:
+        ImportFailed: the compiler cannot express the model.
+        LoweringError: it has no lowering on this target.
+    """
+    from host.lowering import lower
+
+    with clock.stage("lower"), defects_as(LoweringError, f"lowering {model.name}"):
+        return lower(model, profile.board, half=half)
+
+
+def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:
+    """One program per task, made without measuring."""
+    from host.gensor import Gensor
+    from host.schedules import space_for
+
+    proposer = Gensor()
+    spaces: dict[str, DesignSpace] = {}
+    chosen: dict[str, Candidate] = {}
+    reasons: dict[str, str] = {}
+    with clock.stage("propose"):
+        for index, task in enumerate(lowered.tasks):
+            key = task.workload_hash
+            try:
+                with defects_as(ScheduleError, task.name):
+                    spaces[key] = space_for(task, profile.hardware, profile.threads)
+                    candidates = proposer.propose(spaces[key], profile, (), 1, seed)
+                if candidates:
+                    chosen[key] = candidates[0]
+                else:
+                    reasons[key] = f"{proposer.name} found no program in the design space"
+            except ScheduleError as error:
+                reasons[key] = one_line(error)
+            clock.progress.advance(index + 1, len(lowered.tasks))
+    return Plan(spaces, chosen, reasons)
+
+
+def build(
+    lowered: LoweredModel, profile: DeviceProfile, plan: Plan, library: Path, clock: StageClock
+) -> Compiled:
+    """Compile every kernel and link the model.
+
+    Raises:
+        BuildError: a kernel does not compile or linking fails.
+    """
+    from host.build import KernelCache, build_model, cuda_major
+
+    with clock.stage("build"), defects_as(BuildError, f"building {lowered.name}"):
+        kernels, failed = _scheduled(lowered.tasks, plan)
+        stats = build_model(
+            lowered,
+            kernels,
+            library,
+            lambda done, total, _: clock.progress.advance(done, total),
+            lanes=profile.hardware.lanes,
+            cache=KernelCache(),
+            cuda_major=cuda_major(profile.software),
+        )
+    tasks = _outcomes(lowered.tasks, plan, failed, set(stats.defaulted))
+    return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, plan=plan)
+
+
+def _scheduled(tasks: Sequence[Task], plan: Plan) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
+    """Scheduled functions by name, and the reason for each candidate that did not apply."""
+    from host.schedules import scheduled_function
+
+    kernels: dict[str, tvm.tirx.PrimFunc] = {}
+    failed: dict[str, str] = {}
+    for task in tasks:
+        candidate = plan.chosen.get(task.workload_hash)
+        if candidate is None:
+            continue
+        try:
+            with defects_as(ScheduleError, task.name):
+                schedule = plan.spaces[task.workload_hash].apply(candidate)
+                kernels[task.name] = scheduled_function(schedule)
+        except ScheduleError as error:
+            failed[task.workload_hash] = one_line(error)
+    return kernels, failed
+
+
+def _outcomes(
+    tasks: Sequence[Task], plan: Plan, failed: Mapping[str, str], defaulted: set[str]
+) -> tuple[TaskOutcome, ...]:
+    """Who made each task's kernel."""
+    outcomes = []
+    for task in tasks:
+        key = task.workload_hash
+        candidate = plan.chosen.get(key)
+        if candidate is None or key in failed or task.name in defaulted:
+            candidate = Candidate(key, "default", (), "default", math.nan)
+        outcomes.append(
+            TaskOutcome(
+                name=task.name,
+                workload_hash=key,
+                weight=task.weight,
+                source=candidate.proposer,
+                rule=candidate.rule,
+                decisions=dict(candidate.decisions),
+                from_database=candidate.proposer != "default" and key in plan.from_database,
+                reason=failed.get(key) or plan.reasons.get(key, ""),
+                flops=task.flops,
+            )
+        )
+    return tuple(outcomes)
+
+
+def one_line(error: EdgeError) -> str:
+    """The message of an error without line breaks."""
+    return " ".join(str(error).split())

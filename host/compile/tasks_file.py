@@ -1,0 +1,189 @@
+"""tasks.json of a bundle: each kernel's unscheduled function and the profile it was made for.
+
+With it every decision can be explained later, without the model file and without the device.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from device_agent.contract import strict_json
+from device_agent.contract.text import printable
+from host.bundle import TASKS
+from host.errors import BundleError, UserError
+from host.model import SPACE_VERSION, DeviceProfile, Task
+from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
+from targets import Board, HardwareModel
+
+if TYPE_CHECKING:
+    import tvm
+
+    from host.compile.static_model import Plan
+
+SCHEMA = "edgetlm.tasks/1"
+
+_TASKS_BYTES, _FUNCTION_BYTES = 64 << 20, 64 << 20
+_LIMITS = Limits(memory_bytes=3_800_000_000, cpu_s=24.0, time_s=100.0, file_bytes=1 << 20)
+_DAMAGES = (
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    ValueError,
+    ValidationError,
+    RuntimeError,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTask:
+    """One task of a bundle.
+
+    Attributes:
+        task: its name is the one in the model that the bundle was made of.
+        profile: what it was made for; of the board only name, target and hardware are known.
+        seed: of the proposer.
+        estimate_s: the proposer's estimate of the program taken; None if it had none.
+        reason: why it has a default schedule; "" where it has not.
+        space_version: version of the design spaces.
+    """
+
+    task: Task
+    profile: DeviceProfile
+    seed: int
+    estimate_s: float | None
+    reason: str
+    space_version: int
+
+
+def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: int) -> str:
+    """The text of tasks.json."""
+    entries: dict[str, Any] = {}
+    for task in tasks:
+        candidate = plan.chosen.get(task.workload_hash)
+        known = candidate is not None and math.isfinite(candidate.estimate_s)
+        entries[task.workload_hash] = {
+            "name": task.name,
+            "weight": task.weight,
+            "flops": task.flops,
+            "estimate_s": candidate.estimate_s if candidate is not None and known else None,
+            "reason": plan.reasons.get(task.workload_hash, ""),
+            "function": _packed(task.function),
+        }
+    content = {
+        "schema": SCHEMA,
+        "space_version": SPACE_VERSION,
+        "seed": seed,
+        "device": profile.device,
+        "board": {"name": profile.board.name, "title": profile.board.title},
+        "architecture": profile.board.architecture,
+        "target": dict(profile.board.tvm_target),
+        "threads": profile.threads,
+        "hardware": asdict(profile.hardware),
+        "tasks": entries,
+    }
+    return json.dumps(content) + "\n"
+
+
+def read_task(directory: Path, workload_hash: str) -> StoredTask:
+    """One task of a bundle's directory.
+
+    A bundle is of unknown origin, and TVM crashes on a malformed function. So a worker reads and uses the
+    task first, and what is read here afterwards is the same text.
+
+    Raises:
+        UserError: the bundle carries no tasks.
+        BundleError: they are damaged or of another version.
+    """
+    path = directory / TASKS
+    if not path.is_file():
+        raise UserError(f"{directory} holds no {TASKS}: compile or deploy the model again with this version")
+    try:
+        if path.stat().st_size > _TASKS_BYTES:
+            raise ValueError(f"over {_TASKS_BYTES} bytes")
+        with path.open("rb") as stream:
+            content = strict_json.parse(stream.read(_TASKS_BYTES + 1), _TASKS_BYTES, "the text")
+        if content["schema"] != SCHEMA:
+            raise BundleError(
+                f"{path} has schema {printable(content['schema'], 60)!r}, this program reads {SCHEMA!r}: "
+                "make it again"
+            )
+        entry = content["tasks"][workload_hash]
+        alone = {**content, "tasks": {workload_hash: entry}}
+        _prove(alone, workload_hash)
+        return stored_task(alone, workload_hash)
+    except _DAMAGES as error:
+        reason = printable(error, 200) or type(error).__name__
+        raise BundleError(f"{path} is damaged ({reason}): make the bundle again") from error
+
+
+def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
+    """A task out of the content of a file; TVM crashes on some malformed ones, see `read_task`.
+
+    Raises:
+        KeyError, TypeError, ValueError, ValidationError, RuntimeError, zlib.error: it is malformed.
+    """
+    entry = content["tasks"][workload_hash]
+    hardware = TypeAdapter(HardwareModel).validate_python(content["hardware"])
+    board = Board(
+        **content["board"],
+        architecture=content["architecture"],
+        tvm_target=content["target"],
+        hardware=hardware,
+    )
+    function = _unpacked(entry["function"])
+    return StoredTask(
+        task=Task(entry["name"], function, entry["weight"], workload_hash, entry["flops"]),
+        profile=DeviceProfile(content["device"], board, hardware, content["threads"]),
+        seed=content["seed"],
+        estimate_s=entry["estimate_s"],
+        reason=entry["reason"],
+        space_version=content["space_version"],
+    )
+
+
+def _prove(content: dict[str, Any], workload_hash: str) -> None:
+    """Read and use a task in a worker.
+
+    Raises:
+        ValueError: the worker crashed on it, was over a limit, or met an error.
+    """
+    with Worker([], _LIMITS, ("host.compile.tasks_worker",)) as worker:
+        (worker.scratch / TASKS).write_text(json.dumps(content))
+        request = {"workload_hash": workload_hash}
+        try:
+            worker.call(
+                "host.compile.tasks_worker:use", request, lambda: importlib.import_module("host.schedules")
+            )
+        except (WorkerLost, Unforeseen) as error:
+            raise ValueError(str(error)) from error
+
+
+def _packed(function: tvm.tirx.PrimFunc) -> str:
+    import tvm
+
+    return base64.b64encode(zlib.compress(tvm.ir.save_json(function).encode(), 9)).decode()
+
+
+def _unpacked(text: str) -> tvm.tirx.PrimFunc:
+    import tvm
+
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(base64.b64decode(text, validate=True), _FUNCTION_BYTES)
+    if not inflater.eof:
+        raise ValueError(f"a function of over {_FUNCTION_BYTES} bytes, or a truncated one")
+    function = tvm.ir.load_json(data.decode())
+    if not isinstance(function, tvm.tirx.PrimFunc):
+        raise ValueError("what is no function")
+    return function

@@ -1,0 +1,201 @@
+"""Variants of a model that may need less energy than the fastest one, as bundles of their own.
+
+What makes a difference in joules at nearly the same latency is how many cores are awake and how many bytes
+come from far away. So beside the fastest programs there are those among the nearly as fast that move least,
+and the model made for fewer threads. See docs/decisions/0005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host import bundle
+from host.compile import static_model as compiling
+from host.compile.kernel_tuning import recall, records_of
+from host.compile.result import TaskOutcome
+from host.compile.static_model import Compiled, Plan
+from host.compile.tasks_file import tasks_json
+from host.model import SPACE_VERSION, DeviceProfile
+from host.records import RecordStore
+from host.records.store import profile_data
+
+if TYPE_CHECKING:
+    from host.compile.bundle_builder import Maker
+    from host.progress import StageClock
+    from host.records import Record
+    from host.schedules import DesignSpace
+    from targets import HardwareModel
+
+FASTEST, FRUGAL, UNTUNED = "fastest programs", "least traffic", "untuned"
+# A program within so much of its task's fastest may be taken for needing less energy.
+_NEARLY = 1.05
+# Less than this is no reason to take a slower program.
+_WORTH = 0.98
+# Picojoules of a byte out of a memory by its size: a cache of up to 32 KiB, of up to 1 MiB, a larger one,
+# and DRAM (M. Horowitz, "Computing's energy problem", ISSCC 2014: 20, 100 and about 2000 pJ for 8 bytes; a
+# larger cache lies between). Only their proportions matter here.
+_PICOJOULES_A_BYTE = ((32 << 10, 2.5), (1 << 20, 12.5), (1 << 62, 40.0))
+_DRAM_PICOJOULES_A_BYTE = 250.0
+_MOST_VARIANTS = 4
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One form of the model that can be measured and, if it is a candidate, deployed.
+
+    Attributes:
+        name: for people.
+        engine: that runs it.
+        path: bundle directory for "tvm", model file for others.
+        threads: that it uses.
+        tasks: who made its kernels; empty for other engines.
+        candidate: whether it may be deployed.
+    """
+
+    name: str
+    engine: str
+    path: Path
+    threads: int
+    tasks: tuple[TaskOutcome, ...] = ()
+    candidate: bool = True
+
+
+def variants_of(maker: Maker, made: Compiled, wider: bool) -> tuple[Variant, ...]:
+    """The compiled model, and what is to be measured beside it.
+
+    Args:
+        maker: that made it.
+        made: the compiled model, its bundle written.
+        wider: whether variants are wanted that may need less energy.
+
+    Raises:
+        BuildError: a kernel does not compile.
+        DeviceFull: no space left.
+    """
+    threads = maker.profile.threads
+    first = Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks)
+    found = [first]
+    if wider and made.plan is not None:
+        plan = frugal(made.plan, maker.profile, records_of(maker.options))
+        if plan is not None:
+            found.append(_built(maker, made, first, FRUGAL, plan))
+    # On a GPU the threads are those of the host, which waits.
+    if wider and maker.options.threads == 0 and maker.profile.hardware.gpu is None:
+        for fewer in fewer_threads(threads)[: _MOST_VARIANTS - len(found)]:
+            found.append(_narrower(maker, made, first, fewer))
+    if made.untuned is not None:
+        found.append(replace(_built(maker, made, first, UNTUNED, made.untuned), candidate=False))
+    return tuple(found)
+
+
+def engine_variants(engine: str, model: Path, threads: int, wider: bool) -> tuple[Variant, ...]:
+    """A model file in its own runtime, on all threads and on fewer."""
+    counts = (threads, *(fewer_threads(threads) if wider else ()))
+    return tuple(Variant(engine, engine, model, count) for count in counts)
+
+
+def fewer_threads(threads: int) -> tuple[int, ...]:
+    """Half as many, and one; each once."""
+    return tuple(dict.fromkeys(count for count in (threads // 2, 1) if 1 <= count < threads))
+
+
+def _narrower(maker: Maker, made: Compiled, first: Variant, threads: int) -> Variant:
+    """The model on fewer threads: with programs made for them, whose tiles are cut for as many panels.
+
+    Where more is known by measuring of the programs for all threads than of those, the library is shared:
+    what was tuned for more threads is the better guess then.
+    """
+    profile = replace(maker.profile, threads=threads)
+    narrow = replace(maker, profile=profile)
+    if made.plan is not None:
+        plan = compiling.propose(made.lowered, profile, maker.options.seed, maker.clock)
+        plan = recall(plan, profile, records_of(maker.options))
+        tuned = made.plan.chosen if made.tuning is not None else made.plan.from_database
+        if len(plan.from_database) >= len(tuned):
+            return _built(narrow, made, first, FASTEST, plan)
+    path = maker.directory(f"tvm-{threads}")
+    bundle.write_variant(path, first.path, threads)
+    return replace(first, path=path, threads=threads)
+
+
+def _built(maker: Maker, made: Compiled, first: Variant, name: str, plan: Plan) -> Variant:
+    threads = maker.profile.threads
+    folder = maker.directory(f"tvm-{name.replace(' ', '-')}-{threads}")
+    library = folder.with_name(f"{folder.name}.so")
+    clock: StageClock = maker.clock
+    built = compiling.build(made.lowered, maker.profile, plan, library, clock)
+    tasks = tasks_json(made.lowered.tasks, plan, maker.profile, maker.options.seed)
+    bundle.write_variant(folder, first.path, threads, library, tasks)
+    return Variant(name, "tvm", folder, threads, built.tasks)
+
+
+def frugal(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:
+    """The plan with, for each task, the program that moves least among those nearly as fast as the fastest.
+
+    Returns:
+        None where that changes nothing: no records, or no other program is worth it.
+    """
+    if isinstance(records, Path) and not records.is_file():
+        return None
+    data = profile_data(profile)
+    chosen = dict(plan.chosen)
+    with RecordStore(records) as store:
+        for key, space in plan.spaces.items():
+            if key in chosen:
+                record = least_traffic(store.history(key, data), space, dict(chosen[key].decisions))
+                chosen[key] = record.candidate if record is not None else chosen[key]
+    return replace(plan, chosen=chosen) if chosen != plan.chosen else None
+
+
+def least_traffic(
+    records: Sequence[Record], space: DesignSpace, present: Mapping[str, object]
+) -> Record | None:
+    """The measured program that moves least among those within 5% of the fastest.
+
+    None where none moves at least 2% less than the present one, or the rule does not tell.
+    """
+    rule = space.rule.name
+    times = [
+        (record.median_s, record)
+        for record in records
+        if record.median_s is not None
+        and record.candidate.rule == rule
+        and record.candidate.space_version == SPACE_VERSION
+        and record.measurement.trusted
+    ]
+    now = movement_joules(space, present)
+    if not times or now is None:
+        return None
+    limit = _NEARLY * min(seconds for seconds, _ in times)
+    best: tuple[float, Record] | None = None
+    for seconds, record in times:
+        joules = movement_joules(space, dict(record.candidate.decisions))
+        if seconds <= limit and joules is not None and (best is None or joules < best[0]):
+            best = (joules, record)
+    return best[1] if best is not None and best[0] < _WORTH * now else None
+
+
+def movement_joules(space: DesignSpace, decisions: Mapping[str, object]) -> float | None:
+    """Modelled joules of moving a program's data; None where its rule does not tell how much it moves."""
+    from host.schedules.cpu.tiled.cost import tiled_parts
+
+    if space.rule.name != "tiled" or space.hardware.gpu is not None:
+        return None
+    values = {name: int(value) for name, value in decisions.items() if isinstance(value, int)}
+    parts = tiled_parts(space, values)
+    total = 0.0
+    for level in space.hardware.levels[1:]:
+        moved = parts.get(level.name, 0.0) * level.bandwidth_bytes_per_s
+        total += moved * picojoules_a_byte(space.hardware, level.name) * 1e-12
+    return total
+
+
+def picojoules_a_byte(hardware: HardwareModel, level: str) -> float:
+    """Of reading from a memory level, by its size; the last level is DRAM."""
+    if level == hardware.levels[-1].name:
+        return _DRAM_PICOJOULES_A_BYTE
+    size = hardware.level(level).size_bytes or 0
+    return next(cost for limit, cost in _PICOJOULES_A_BYTE if size <= limit)

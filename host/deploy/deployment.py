@@ -1,0 +1,350 @@
+"""The way of a model, start to end: file, library, device, verdict, choice, installed bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from host import bundle
+from host.compare.engine_comparison import Contest, Entrant, Terms, hold
+from host.compare.selection import choose
+from host.compare.variant_comparison import Field, hold_finals, require_sensor, variant_of
+from host.compile.bundle_builder import Maker, check_file, kernels_part, let_go, read_model, versions
+from host.compile.device_profile import profile_for, profile_of
+from host.compile.gpu_variant import GPU, compiled_for_gpu
+from host.compile.options import CompileOptions, DeployOptions
+from host.compile.processor import gpu_profile
+from host.compile.ranged_model import inputs_to_measure
+from host.compile.result import Choice, DeployResult, LengthFigures, TaskOutcome
+from host.compile.static_model import Compiled, one_line
+from host.compile.variants import FASTEST, Variant, engine_variants, variants_of
+from host.deploy import figures
+from host.deploy.board_group import units_beside
+from host.deploy.instructions import with_instructions
+from host.deploy.staging import Staging
+from host.deploy.wrong_kernel import blame
+from host.engines import ENGINES, engine_for_format
+from host.engines.ncnn_files import ncnn_files
+from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
+from host.manifest import BACKENDS, Manifest
+from host.model import DeviceProfile, GoldenCase, ImportedModel
+from host.progress import Progress, Silence, StageClock
+from targets import declared
+
+if TYPE_CHECKING:
+    from host.compare.operating_points import PowerResult
+    from host.sandbox import Worker
+    from host.transport import Device, Session
+
+
+def default_bundle(options: CompileOptions) -> Path:
+    """Where a bundle lies if nobody says."""
+    return Path("edgetlm-out") / (options.name or options.model.stem) / "bundle"
+
+
+def deploy(
+    options: DeployOptions,
+    progress: Progress | None = None,
+    before_install: Callable[[DeployResult], None] | None = None,
+    reader: Worker | None = None,
+) -> DeployResult:
+    """Bring a model file to a device: the bundle is verified, measured, installed and active.
+
+    Nothing is installed and no bundle is left where any step fails.
+
+    Args:
+        options: what and how.
+        progress: where stages are told.
+        before_install: called with the result when all is measured; what it raises stops the installation.
+        reader: a worker of `host.importers.start_ahead` for the model file; one is started if None.
+
+    Raises:
+        UserError: the request cannot be: file, shape, device, backend, destination.
+        ImportFailed, LoweringError, BuildError: with `--backend tvm`, the compiler cannot do it.
+        EngineError: no engine of the device can run the model.
+        VerifyError: outputs differ from the golden ones.
+        DeviceError: the device went away or is full.
+    """
+    options.check()
+    check_file(options.model)
+    from host.transport import connect
+
+    clock = StageClock(progress or Silence())
+    with Staging(options.bundle or default_bundle(options)) as staging:
+        with clock.stage("connect"):
+            device = connect(options.device, options.wait_s)
+        deployment = _Deployment(options, clock, staging, device, reader)
+        try:
+            # Sessions come and go; another host that waits is not let in between.
+            device.hold()
+            result, directory = deployment.make()
+            if before_install is not None:
+                before_install(result)
+            deployment.install(directory, result.name)
+        finally:
+            # Not always the device of the start: one that was lost while kernels were measured came back.
+            deployment.device.close()
+        return replace(result, seconds=clock.seconds())
+
+
+def compile_bundle(
+    options: CompileOptions,
+    target: str,
+    output: Path,
+    progress: Progress | None = None,
+    reader: Worker | None = None,
+) -> Manifest:
+    """Compile a model for a target; nothing runs on a device, so nothing is verified.
+
+    Args:
+        options: how.
+        target: a name of `targets.declared()`, or "local" for this machine.
+        output: directory or `.zip` of the bundle.
+        progress: where stages are told.
+        reader: a worker of `host.importers.start_ahead` for the model file; one is started if None.
+
+    Raises:
+        UserError: the request cannot be.
+        ImportFailed, LoweringError, BuildError: with `--backend tvm`, the compiler cannot do it.
+        EngineError: nothing that a bundle can hold reads this format.
+    """
+    options.check()
+    check_file(options.model)
+    clock = StageClock(progress or Silence())
+    with Staging(output) as staging:
+        profile = _target_profile(target, options.threads, clock.progress.note)
+        if options.processor == "gpu":
+            profile = gpu_profile(profile, options.cuda)
+        maker = Maker(options, profile, staging.folder, clock)
+        model = read_model(options, clock, reader)
+        made, fallback = compile_or_fall_back(maker, model)
+        if made is None:
+            engine = engine_for_format(model.format).name
+            wanted = engine if options.backend == "auto" else options.backend
+            backend = next((name for name in BACKENDS if name == wanted), None)
+            if backend is None or model.format not in ENGINES[backend].formats:
+                raise EngineError(f"no bundle can hold a {model.format} model for {wanted}: {fallback}")
+            directory = maker.engine(model, backend, fallback)
+        else:
+            directory = maker.directory("tvm")
+        kernels = kernels_part(made.tasks) if made is not None else ()
+        manifest = bundle.update(directory, bundle.load(directory), kernels=kernels)
+        staging.commit(staging.prepare(directory))
+    return manifest
+
+
+def compile_or_fall_back(maker: Maker, model: ImportedModel) -> tuple[Compiled | None, str]:
+    """Write our bundle; returns what it was made of, or None and the reason.
+
+    Raises:
+        ImportFailed, LoweringError, BuildError: it cannot be compiled and only we were asked.
+    """
+    if maker.options.backend not in ("auto", "tvm"):
+        return None, f"--backend {maker.options.backend} was asked for"
+    try:
+        return maker.compiled(model), ""
+    except (ImportFailed, LoweringError, BuildError) as error:
+        if maker.options.backend == "tvm":
+            raise
+        reason = one_line(error)
+        maker.clock.progress.note(f"tvm cannot compile it, so its own runtime is tried: {reason}")
+        return None, reason
+
+
+def _target_profile(target: str, threads: int, note: Callable[[str], None]) -> DeviceProfile:
+    from host.transport import connect
+
+    if target == "local":
+        with connect(target) as device:
+            return profile_of(device, threads, note)
+    machines = declared()
+    if target not in machines:
+        raise UserError(f"no target {target!r}: use local, {', '.join(machines)}")
+    return profile_for(machines[target], target, threads)
+
+
+@dataclass
+class _Deployment:
+    """One deployment under way."""
+
+    options: DeployOptions
+    clock: StageClock
+    staging: Staging
+    device: Device
+    reader: Worker | None
+
+    def make(self) -> tuple[DeployResult, Path]:
+        """Everything up to the installation: the figures, and the chosen bundle's directory."""
+        maker = self._maker()
+        require_sensor(self.device, self.options)
+        model = read_model(self.options, self.clock, self.reader)
+        made, fallback = compile_or_fall_back(maker, model)
+        auto = made is not None and self.options.processor == "auto"
+        on_gpu = compiled_for_gpu(maker, model) if auto else None
+        model = let_go(model)
+        variants = self._variants(model, maker, made)
+        variant, power = self._finals(model, (*variants, on_gpu) if on_gpu is not None else variants)
+        maker = replace(maker, profile=replace(maker.profile, threads=variant.threads))
+        contest = hold(self._terms(model, maker, variant, made), self._entrants(model, variant))
+        if self.device.emulated:
+            architecture = maker.profile.board.architecture
+            contest = with_instructions(contest, made, architecture, self.clock.progress.note)
+        choice = choose(contest, self.options, fallback)
+        tasks = contest.timed(variant.tasks)
+        directory = variant.path
+        if choice.backend != "tvm":
+            directory = maker.engine(model, choice.backend, fallback)
+        lengths = contest.at_lengths(model.signature)
+        self._record(directory, choice, contest, tasks, variant.threads, lengths, power)
+        result = DeployResult(
+            name=model.name,
+            bundle=self.staging.destination,
+            device=self.options.device,
+            machine=self.device.describe(),
+            threads=variant.threads,
+            signature=model.signature,
+            choice=choice,
+            contenders=contest.contenders,
+            ratios=contest.ratios(),
+            tasks=tasks,
+            fallback=fallback,
+            seconds=self.clock.seconds(),
+            versions={**versions(), **maker.profile.software},
+            command=self.options.command,
+            installed=self.options.install,
+            lengths=lengths,
+            tuning=made.tuning if made is not None else None,
+            power=power,
+            bundle_bytes=bundle.runnable_bytes(directory),
+            emulated=self.device.emulated,
+        )
+        return result, directory
+
+    def _maker(self) -> Maker:
+        """Makes bundles for the device, or for its GPU."""
+        options = self.options
+        profile = profile_of(self.device, options.threads, self.clock.progress.note)
+        if options.processor == "gpu":
+            profile = gpu_profile(profile)
+        machine = self.device.describe()
+        others = units_beside(options.device, machine, options.beside, profile, options.wait_s)
+        folder = self.staging.folder
+        return Maker(options, profile, folder, self.clock, self.device, self._replace_device, others)
+
+    def _variants(self, model: ImportedModel, maker: Maker, made: Compiled | None) -> tuple[Variant, ...]:
+        """The forms of the model for the CPU that are to be measured beside each other."""
+        options, threads = self.options, maker.profile.threads
+        if made is None:
+            engine = engine_for_format(model.format).name
+            return engine_variants(engine, model.path, threads, options.needs_energy and not options.threads)
+        if options.has_finals and not self.device.emulated:
+            return variants_of(maker, made, wider=options.needs_energy)
+        return (Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks),)
+
+    def _finals(
+        self, model: ImportedModel, variants: tuple[Variant, ...]
+    ) -> tuple[Variant, PowerResult | None]:
+        """The variant of the model that meets its peers, and what was measured to choose it."""
+        options = self.options
+        nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
+        # An emulator's times say nothing of which variant is the better one.
+        if nothing or self.device.emulated:
+            return variants[0], None
+        inputs = inputs_to_measure(model.signature, model.golden)[-1]
+        field = Field(self.device, model.signature, model.golden, inputs, self.clock)
+        power = hold_finals(field, variants, options)
+        assert power.taken is not None
+        return variant_of(power.taken, variants), power
+
+    def _replace_device(self, device: Device) -> None:
+        self.device = device
+
+    def _terms(self, model: ImportedModel, maker: Maker, variant: Variant, made: Compiled | None) -> Terms:
+        from host.compare.runner import MIN_ROUNDS
+
+        def find(session: Session, case: GoldenCase) -> str:
+            assert made is not None
+            return blame(self.device, session, variant.path, made, maker.profile, case)
+
+        return Terms(
+            device=self.device,
+            signature=model.signature,
+            golden=model.golden,
+            inputs=inputs_to_measure(model.signature, model.golden),
+            threads=maker.profile.threads,
+            rounds=MIN_ROUNDS if self.device.emulated else self.options.rounds,
+            # A choice by energy needs a bound for it, and one window gives none.
+            energy_rounds=MIN_ROUNDS if self.options.objective != "latency" else 1,
+            clock=self.clock,
+            blame=find if made is not None and variant.name != GPU else None,
+        )
+
+    def _entrants(self, model: ImportedModel, variant: Variant) -> list[Entrant]:
+        """Ours, the original runtime, and the peers that can read the model or a file given for them."""
+        compiled = variant.engine == "tvm"
+        entrants = [Entrant("tvm", variant.path, installable=True)] if compiled else []
+        original = engine_for_format(model.format).name
+        # There is nothing to compare on an emulator, whose times say nothing.
+        usual = [] if self.device.emulated and compiled else [original]
+        if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
+            # JetPack's own engine is there to be beaten.
+            usual = [*usual, "tensorrt"]
+        asked = usual if self.options.peers is None else list(self.options.peers)
+        needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
+        if needed not in asked and (not compiled or needed != original):
+            asked.append(needed)
+        for engine in asked:
+            if engine not in ENGINES or engine == "tvm":
+                known = ", ".join(name for name in ENGINES if name != "tvm")
+                raise UserError(f"no peer {engine!r}: use {known}")
+            if model.format in ENGINES[engine].formats:
+                installable = engine in BACKENDS and engine == original
+                entrants.append(Entrant(engine, model.path, installable))
+            elif engine in self.options.peer_files:
+                entrants.append(Entrant(engine, self.options.peer_files[engine], installable=False))
+            elif engine == "ncnn" and model.format == "onnx":
+                try:
+                    files = ncnn_files(model.path, model.signature, self.staging.folder / "peer")
+                    entrants.append(Entrant(engine, files, installable=False))
+                except EngineError as error:
+                    self.clock.progress.note(f"{engine} is left out: {one_line(error)}")
+            else:
+                self.clock.progress.note(f"{engine} does not read {model.format} files and is left out")
+        return entrants
+
+    def _record(
+        self,
+        directory: Path,
+        choice: Choice,
+        contest: Contest,
+        tasks: Sequence[TaskOutcome],
+        threads: int,
+        lengths: Sequence[LengthFigures],
+        power: PowerResult | None,
+    ) -> None:
+        """Write the measured figures into the chosen bundle's manifest."""
+        measured: dict[str, Any] = {
+            "device": self.options.device,
+            "cpu": self.device.describe().cpu_name,
+            "threads": threads,
+            "choice": choice.why,
+            "contenders": {name: figures.contender(one) for name, one in contest.contenders.items()},
+        }
+        if lengths:
+            measured["lengths"] = [figures.at_length(one) for one in lengths]
+        if power is not None:
+            measured["power"] = figures.power(power)
+        measured["emulated"] = self.device.emulated
+        kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
+        bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
+
+    def install(self, directory: Path, name: str) -> None:
+        """Put the bundle on the device, then in its place on the host."""
+        prepared = self.staging.prepare(directory)
+        if self.options.install:
+            with self.clock.stage("install"):
+                self.device.install(directory, name)
+                self.device.activate(name)
+        self.staging.commit(prepared)

@@ -1,0 +1,228 @@
+"""Measured figures as plain data: what manifest, JSON and report show alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from host.compile.result import Contender, LengthFigures, TaskOutcome, Verification
+from host.model import Energy, Measurement
+
+if TYPE_CHECKING:
+    from host.compare.operating_points import ParetoFront, PowerPoint, PowerResult
+    from host.compare.statistics import Estimate
+    from host.tuning.result import TuneResult
+
+
+def latency_ms(measurement: Measurement) -> dict[str, float | int]:
+    """Median, 10th and 90th percentile in milliseconds, and the number of samples."""
+    return {
+        "median": measurement.median_s * 1e3,
+        "p10": measurement.p10_s * 1e3,
+        "p90": measurement.p90_s * 1e3,
+        "n": measurement.n,
+    }
+
+
+def energy_mj(energy: Energy) -> dict[str, Any]:
+    """Millijoules of one run, with how they were found; the value is None where there is none."""
+    return {
+        "value": _milli(energy.gross_j),
+        "above_idle": _milli(energy.above_idle_j),
+        "kind": energy.kind,
+        "source": energy.source,
+        "boundary": energy.boundary,
+        "rails": list(energy.rails),
+        "reason": energy.reason,
+        "std": _milli(energy.std_j),
+        "trials": energy.trials,
+        "watts": {
+            "mean": energy.mean_w,
+            "peak": energy.peak_w,
+            "idle": energy.idle_w,
+            "idle_std": energy.idle_std_w,
+        },
+        "n_inferences": energy.n_inferences,
+        "n_samples": energy.n_samples,
+        "n_dropped": energy.n_dropped,
+        "duration_s": energy.duration_s,
+        "accuracy": energy.accuracy,
+    }
+
+
+def samples(rounds_s: Sequence[float], windows: Sequence[Measurement]) -> dict[str, Any]:
+    """The repetitions that bounds are made of: medians of rounds, and joules of a run by window."""
+    joules = [window.energy.gross_j for window in windows]
+    known = [value * 1e3 for value in joules if value is not None]
+    return {
+        "rounds_ms": [seconds * 1e3 for seconds in rounds_s],
+        "windows_mj": known if len(known) == len(joules) else [],
+    }
+
+
+def _milli(value: float | None) -> float | None:
+    return None if value is None else value * 1e3
+
+
+def verify(verification: Verification) -> dict[str, Any]:
+    """The verdict; an infinite error is None, which JSON can say."""
+    error = verification.max_rel_err
+    return {
+        "max_rel_err": error if math.isfinite(error) else None,
+        "tolerance": verification.tolerance,
+        "passed": verification.passed,
+        "message": verification.message,
+    }
+
+
+def contender(one: Contender) -> dict[str, Any]:
+    """All that is known of one engine in the comparison."""
+    figures: dict[str, Any] = {"engine": one.engine}
+    if one.measurement is not None:
+        figures["latency_ms"] = latency_ms(one.measurement)
+        figures["energy_mj"] = energy_mj(one.measurement.energy)
+        figures["throttled"] = not one.measurement.trusted
+        figures["instructions"] = one.measurement.instructions
+        figures["samples"] = samples(one.rounds_s, one.windows)
+    if one.verification is not None:
+        figures["verify"] = verify(one.verification)
+    if one.reason:
+        figures["reason"] = one.reason
+    return figures
+
+
+def at_length(one: LengthFigures) -> dict[str, Any]:
+    """The comparison at one length of a range."""
+    return {
+        "length": one.length,
+        "latency_ms": {name: latency_ms(measurement) for name, measurement in one.measurements.items()},
+        "ratios": {
+            name: dict(zip(("value", "low", "high"), ratio, strict=True))
+            for name, ratio in one.ratios.items()
+        },
+    }
+
+
+def task(outcome: TaskOutcome) -> dict[str, Any]:
+    """One task, with who made its kernel."""
+    return {
+        "name": outcome.name,
+        "weight": outcome.weight,
+        "source": outcome.source,
+        "latency_us": outcome.latency_us,
+        "rule": outcome.rule,
+        "flops": outcome.flops,
+        "from_database": outcome.from_database,
+        "programs": outcome.programs,
+        "reason": outcome.reason,
+        "workload_hash": outcome.workload_hash,
+    }
+
+
+def estimate(one: Estimate | None, factor: float = 1.0) -> dict[str, Any] | None:
+    """A figure with its 95% bounds, which are None where there are too few repetitions."""
+    if one is None:
+        return None
+    scaled = one.scaled(factor)
+    return {"value": scaled.value, "low": scaled.low, "high": scaled.high, "n": scaled.n}
+
+
+def power_point(point: PowerPoint, front: ParetoFront) -> dict[str, Any]:
+    """One variant in one power mode."""
+    return {
+        "name": point.name,
+        "variant": point.variant,
+        "threads": point.threads,
+        "mode": point.mode,
+        "candidate": point.candidate,
+        "latency_ms": estimate(point.latency_s, 1e3),
+        "gross_mj": estimate(point.gross_j, 1e3),
+        "net_mj": estimate(point.net_j, 1e3),
+        "edp_uj_s": None if point.edp_js is None else point.edp_js * 1e6,
+        "mean_w": point.mean_w,
+        "kind": None if point.energy is None else point.energy.kind,
+        "source": None if point.energy is None else point.energy.source,
+        "boundary": None if point.energy is None else point.energy.boundary,
+        "throttled": point.measurement is not None and not point.trusted,
+        "samples": samples(point.rounds_s, point.windows),
+        "on_front": any(one is point for one in front.front),
+        "dominated_by": front.dominated.get(point.name),
+        "reason": point.reason,
+    }
+
+
+def power(result: PowerResult) -> dict[str, Any]:
+    """What was measured of the finalists: points, front, modes, and what was taken."""
+    front = result.front
+    return {
+        "objective": result.objective,
+        "cap_w": result.cap_w,
+        "home_mode": result.home,
+        "taken": None if result.taken is None else result.taken.name,
+        "why": result.why,
+        "points": [power_point(point, front) for point in result.points],
+        "front": [point.name for point in front.front],
+        "no_front": front.reason,
+        "gain": estimate(result.gain),
+        "energy_gain": estimate(result.energy_gain),
+        "modes": [
+            {
+                "name": mode.name,
+                "kind": mode.kind,
+                "current": mode.current,
+                "settable": mode.settable,
+                "reason": mode.reason,
+            }
+            for mode in result.modes
+        ],
+        "remarks": list(result.remarks),
+        "advice": result.advice,
+    }
+
+
+def tuning(result: TuneResult) -> dict[str, Any]:
+    """What measuring kernels found out: who won what, and the curve of the model's time."""
+    return {
+        "trials": result.trials,
+        "measured_now": result.measured_now,
+        "stopped": result.stopped,
+        "seconds": result.seconds,
+        "model_ms": {"first": result.first_model_s * 1e3, "best": result.model_s * 1e3},
+        "curve": [{"trials": trials, "model_ms": seconds * 1e3} for trials, seconds in result.curve],
+        "proposers": {
+            one.name: {
+                "tasks_won": one.tasks_won,
+                "time_won": one.time_won,
+                "trials": one.trials,
+                "wins": one.wins,
+                "failed": one.failed,
+            }
+            for one in result.proposers
+        },
+        "shares": [dict(batch) for batch in result.shares],
+        "tasks": [
+            {
+                "name": one.name,
+                "workload_hash": one.workload_hash,
+                "weight": one.weight,
+                "trials": one.trials,
+                "failed": one.failed,
+                "first_us": None if one.first_s is None else one.first_s * 1e6,
+                "best_us": None if one.best_s is None else one.best_s * 1e6,
+                "source": None if one.best is None else one.best.proposer,
+            }
+            for one in result.tasks
+        ],
+        "skipped": dict(result.skipped),
+        "trainings": [
+            {
+                "accepted": one.proposer is not None,
+                "before": one.before,
+                "after": one.after,
+                "seconds": one.seconds,
+                "digest": one.digest,
+            }
+            for one in result.trainings
+        ],
+    }

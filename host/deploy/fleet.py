@@ -1,0 +1,211 @@
+"""One model brought to several devices: made once for each kind of board, verified and installed on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from host import bundle
+from host.compare.verification import verify
+from host.compile.bundle_builder import check_file
+from host.compile.options import DeployOptions
+from host.compile.result import DeployResult
+from host.deploy.board_group import device_names, difference_of
+from host.deploy.deployment import default_bundle, deploy
+from host.errors import DeviceError, EdgeError, VerifyError
+from host.progress import Progress, Silence, StageClock
+from targets import MachineDescription, board_for
+
+# The figures beside the first device's are a look, not a comparison.
+_MEASURE = {"warmup_s": 0.2, "min_time_s": 0.5, "max_time_s": 5.0}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What became of one device.
+
+    Attributes:
+        device: its name.
+        board: its kind; "" where it did not answer.
+        version: of the bundle that is active there now; "" where none was installed.
+        median_s: seconds of one inference there; None where it was not measured.
+        reason: why nothing was installed; "" where it was.
+    """
+
+    device: str
+    board: str
+    version: str = ""
+    median_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class FleetResult:
+    """What became of a model on several devices.
+
+    Attributes:
+        results: the full figures of the first device of each kind of board.
+        devices: every device, in the order in which they were named.
+    """
+
+    results: tuple[DeployResult, ...]
+    devices: tuple[Installed, ...]
+
+    @property
+    def failed(self) -> tuple[Installed, ...]:
+        """The devices that nothing was installed on."""
+        return tuple(one for one in self.devices if one.reason)
+
+
+def deploy_fleet(
+    options: DeployOptions,
+    progress: Progress | None = None,
+    before_install: Callable[[DeployResult], None] | None = None,
+) -> FleetResult:
+    """Bring a model file to every device that `options.device` names.
+
+    For each kind of board the model is made, tuned, verified and measured as by `deploy` on the first that
+    can; the others get the same bundle, verified on each of them. A device that fails changes nothing for the
+    others.
+
+    Args:
+        options: what and how; each kind has a bundle of its own, named after its board.
+        progress: where stages are told.
+        before_install: see `deploy`; called once for each kind.
+
+    Raises:
+        UserError: the request cannot be: file, shape, devices.
+    """
+    options.check()
+    check_file(options.model)
+    names = device_names(options.device)
+    clock = StageClock(progress or Silence())
+    with clock.stage("connect"), ThreadPoolExecutor(len(names)) as pool:
+        answers = dict(
+            zip(names, pool.map(lambda name: _described(name, options.wait_s), names), strict=True)
+        )
+    outcomes = {
+        name: Installed(name, "", reason=str(answer))
+        for name, answer in answers.items()
+        if isinstance(answer, EdgeError)
+    }
+    machines = {name: answer for name, answer in answers.items() if isinstance(answer, MachineDescription)}
+    results = []
+    for kind in _kinds(machines):
+        own = replace(options, bundle=_bundle_of(options, machines[kind[0]]))
+        made, found = _one_kind(own, kind, machines, progress, before_install, clock)
+        outcomes.update(found)
+        if made is not None:
+            results.append(made)
+    return FleetResult(tuple(results), tuple(outcomes[name] for name in names))
+
+
+def _described(name: str, wait_s: float) -> MachineDescription | EdgeError:
+    from host.transport import connect
+
+    try:
+        with connect(name, wait_s) as device:
+            return device.describe()
+    except EdgeError as error:
+        return error
+
+
+def _kinds(machines: dict[str, MachineDescription]) -> list[list[str]]:
+    """The devices, those of one kind together."""
+    kinds: list[list[str]] = []
+    for name, machine in machines.items():
+        for kind in kinds:
+            try:
+                if not difference_of(kind[0], machines[kind[0]], name, machine):
+                    kind.append(name)
+                    break
+            except EdgeError:
+                # No board file describes it: it is a kind of its own, and its deployment says so.
+                continue
+        else:
+            kinds.append([name])
+    return kinds
+
+
+def _bundle_of(options: DeployOptions, machine: MachineDescription) -> Path:
+    path = options.bundle or default_bundle(options)
+    return path.with_name(f"{path.stem}-{_board_name(machine)}{path.suffix}")
+
+
+def _one_kind(
+    options: DeployOptions,
+    names: Sequence[str],
+    machines: dict[str, MachineDescription],
+    progress: Progress | None,
+    before_install: Callable[[DeployResult], None] | None,
+    clock: StageClock,
+) -> tuple[DeployResult | None, dict[str, Installed]]:
+    """Make the model on the first device that can, and install it on the others."""
+    outcomes: dict[str, Installed] = {}
+    for name in names:
+        left = tuple(one for one in names if one not in outcomes and one != name)
+        board = _board_name(machines[name])
+        try:
+            result = deploy(replace(options, device=name, beside=left), progress, before_install)
+        except DeviceError as error:
+            # The device's own fault: the next one may do better.
+            outcomes[name] = Installed(name, board, reason=str(error))
+            clock.progress.note(f"{name}: {error}")
+            continue
+        except EdgeError as error:
+            every = {one: Installed(one, board, reason=str(error)) for one in (name, *left)}
+            return None, outcomes | every
+        contender = result.contenders.get(result.choice.backend)
+        measured = contender.measurement if contender is not None else None
+        outcomes[name] = Installed(
+            name, board, _active(name, result.name), measured.median_s if measured else None
+        )
+        with clock.stage("install"), ThreadPoolExecutor(max(1, len(left))) as pool:
+            install = partial(_installed, board=board, path=result.bundle, wait_s=options.wait_s)
+            for found in pool.map(install, left):
+                outcomes[found.device] = found
+        return result, outcomes
+    return None, outcomes
+
+
+def _installed(name: str, board: str, path: Path, wait_s: float) -> Installed:
+    """Verify a bundle on a device and install it there."""
+    from host.transport import connect
+
+    try:
+        with TemporaryDirectory(prefix="edgetlm-") as scratch, connect(name, wait_s) as device:
+            directory = bundle.unpacked(path, Path(scratch))
+            manifest = bundle.load(directory)
+            with device.open_session(manifest.backend, threads=manifest.threads) as session:
+                session.load(directory)
+                golden = bundle.golden_cases(directory, manifest)
+                verdict, _ = verify(session, manifest.typed_signature(), golden)
+                if not verdict.passed:
+                    raise VerifyError(f"{name}: {verdict.message}; nothing was installed there")
+                median_s = session.measure(golden[0].inputs, **_MEASURE).median_s if golden else None
+            version = device.install(directory, manifest.name)
+            device.activate(manifest.name, version)
+    except EdgeError as error:
+        return Installed(name, board, reason=str(error))
+    return Installed(name, board, version, median_s)
+
+
+def _active(name: str, model: str) -> str:
+    """The active version of a model on a device; "unknown" where it does not answer any more."""
+    from host.transport import connect
+
+    try:
+        with connect(name) as device:
+            versions = [one for one in device.bundles() if one["name"] == model and one["active"]]
+    except DeviceError:
+        return "unknown"
+    return str(versions[0]["version"]) if versions else ""
+
+
+def _board_name(machine: MachineDescription) -> str:
+    board = board_for(machine)
+    return board.name if board is not None else machine.machine

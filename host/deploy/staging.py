@@ -1,0 +1,81 @@
+"""A place where a bundle grows, which becomes the bundle at once or leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+
+from host import bundle
+from host.deploy.folders import make_folders, remove_empty
+from host.errors import UserError
+
+
+class Staging:
+    """Scratch folder beside a bundle's destination, on the same disk so that a rename is enough.
+
+    Args:
+        destination: where the bundle is to lie: a directory, or a file if it ends in `.zip`.
+
+    Raises:
+        UserError: the destination holds something that is no bundle.
+        DeviceFull: no space left.
+    """
+
+    def __init__(self, destination: Path) -> None:
+        self.destination = destination.absolute()
+        self.folder = self.destination.with_name(f".{self.destination.name}.{os.getpid()}.part")
+        self._made: tuple[Path, ...] = ()
+        self._refuse_foreign()
+
+    def __enter__(self) -> Staging:
+        with bundle.writing(self.folder):
+            self._made = make_folders(self.folder)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_empty(self._made[1:])
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the destination is a zip."""
+        return self.destination.suffix == ".zip"
+
+    def path(self, name: str) -> Path:
+        """A path inside the scratch folder."""
+        return self.folder / name
+
+    def prepare(self, directory: Path) -> Path:
+        """Make the final form of a bundle directory inside the scratch folder.
+
+        Raises:
+            DeviceFull: no space left.
+        """
+        if not self.is_archive:
+            return directory
+        archive = self.path("bundle.zip")
+        bundle.pack(directory, archive)
+        return archive
+
+    def commit(self, prepared: Path) -> None:
+        """Put what `prepare` gave in the destination's place; an older bundle there goes."""
+        old = self.path("old")
+        if self.destination.exists() and not self.is_archive:
+            self.destination.rename(old)
+        prepared.replace(self.destination)
+
+    def _refuse_foreign(self) -> None:
+        place = self.destination
+        if not place.exists():
+            return
+        if self.is_archive and place.is_file():
+            return
+        if not self.is_archive and place.is_dir():
+            if (place / "manifest.json").is_file() or not any(place.iterdir()):
+                return
+            raise UserError(f"{place} holds something else than a bundle: choose another directory")
+        raise UserError(f"{place} exists and is no bundle: choose another place")

@@ -1,0 +1,58 @@
+"""Which kernel is to blame when a compiled model gives wrong outputs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.bundle import write_variant
+from host.compare.verification import first_difference
+from host.compile.static_model import Compiled
+from host.errors import BuildError, DeviceError, EngineError
+from host.model import DeviceProfile, GoldenCase
+
+if TYPE_CHECKING:
+    from host.transport import Device, Session
+
+# Unscheduled kernels may be a hundred times slower than ours.
+_TIME_LIMIT_S = 1800.0
+
+
+def blame(
+    device: Device, session: Session, bundle: Path, made: Compiled, profile: DeviceProfile, case: GoldenCase
+) -> str:
+    """Run the same module with unscheduled kernels and name the first kernel that differs.
+
+    Args:
+        device: where ours gave wrong outputs.
+        session: ours, loaded.
+        bundle: our bundle's directory.
+        made: the compiled model.
+        profile: the device's.
+        case: the golden case that is furthest off.
+
+    Returns:
+        Half a sentence for the message of the failed verification.
+    """
+    reference = bundle.with_name("unscheduled")
+    try:
+        _build_unscheduled(bundle, reference, made, profile)
+        with device.open_session("tvm", threads=1, time_limit_s=_TIME_LIMIT_S) as plain:
+            plain.load(reference)
+            return first_difference(session.intermediates(case.inputs), plain.intermediates(case.inputs))
+    except (BuildError, EngineError, DeviceError) as error:
+        # The verdict stands whatever becomes of the search for its reason.
+        return f"the kernel could not be found: {error}"
+    finally:
+        shutil.rmtree(reference, ignore_errors=True)
+        reference.with_name("unscheduled.so").unlink(missing_ok=True)
+
+
+def _build_unscheduled(bundle: Path, reference: Path, made: Compiled, profile: DeviceProfile) -> None:
+    from host.build import KernelCache, build_model
+
+    functions = {task.name: task.function for task in made.lowered.tasks}
+    library = reference.with_name("unscheduled.so")
+    build_model(made.lowered, functions, library, lanes=profile.hardware.lanes, cache=KernelCache())
+    write_variant(reference, bundle, threads=1, library=library)

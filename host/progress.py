@@ -1,0 +1,67 @@
+"""Progress of long work: what a stage reports, and seconds by stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Where long work tells what it is doing."""
+
+    def stage(self, name: str) -> None:
+        """A new stage begins."""
+
+    def advance(self, done: int, total: int) -> None:
+        """So much of the stage is done."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know: a fallback, a missing peer."""
+
+    def status(self, text: str) -> None:
+        """What the stage has come to so far; the next one takes its place."""
+
+
+class Silence:
+    """Progress that nobody listens to."""
+
+    def stage(self, name: str) -> None:
+        """Say nothing."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+    def status(self, text: str) -> None:
+        """Say nothing."""
+
+
+class StageClock:
+    """Counts the seconds of each stage and tells a `Progress` when one begins.
+
+    Args:
+        progress: where stages are told.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self._begin = time.perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count what is done inside as stage `name`; the same name adds up."""
+        self.progress.stage(name)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds by stage so far, and "total" since the start."""
+        return self._seconds | {"total": time.perf_counter() - self._begin}

@@ -1,0 +1,196 @@
+"""The sweep of power modes on a board whose latency and energy in each mode are known."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from host.compare.operating_points import PowerPoint, pareto
+from host.compare.power_mode_sweep import Effort, Idle, Sweep
+from host.compare.power_modes import ModeSwitch, home_of, list_modes, settings_of
+from host.compile.variants import Variant
+from host.errors import DeviceError, MeasureError, UserError
+from host.progress import Silence, StageClock
+from tests.unit.compare.power_samples import NO_SENSOR, Board, Session, window
+
+# Time and watts: twice the time at a third of the power, and a mode that gains nothing.
+TRUTH = {"schedutil": (1.0, 6.0), "performance": (0.8, 9.0), "powersave": (2.0, 2.0), "odd": (2.5, 3.0)}
+EFFORT = Effort(passes=3, rounds=2, windows=1)
+
+
+def board(**more: object) -> Board:
+    return Board(dict(TRUTH), **more)  # type: ignore[arg-type]
+
+
+class Notes(Silence):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def swept(device: Board, asked: tuple[str, ...] = ("all",)) -> tuple[list[PowerPoint], Sweep, Notes]:
+    notes = Notes()
+    modes = list_modes(device)
+    sessions = {"fast/2": Session(device, 0.010), "fast/1": Session(device, 0.015, watts=0.6)}
+    variants = {key: Variant("fast", "tvm", None, int(key[-1])) for key in sessions}  # type: ignore[arg-type]
+    settings = settings_of(modes, asked, "board")
+    sweep = Sweep(sessions, [], settings, EFFORT, lambda: nullcontext(Session(device, 0.01)))  # type: ignore[arg-type, return-value]
+    with ModeSwitch(device, modes, notes.note) as switch:
+        sweep.run(switch, StageClock(notes))
+    return sweep.points(variants), sweep, notes
+
+
+def test_every_mode_gives_the_truth() -> None:
+    device = board()
+    points, sweep, _ = swept(device)
+    assert not sweep.refused
+    assert len(points) == 2 * len(TRUTH)
+    for point in points:
+        slower, watts = TRUTH[point.mode]
+        milliseconds = (10.0 if point.threads == 2 else 15.0) * slower
+        assert point.latency_s is not None and point.gross_j is not None
+        assert point.latency_s.value * 1e3 == pytest.approx(milliseconds)
+        share = 1.0 if point.threads == 2 else 0.6
+        assert point.gross_j.value * 1e3 == pytest.approx(milliseconds * watts * share)
+        assert point.mean_w == pytest.approx(watts * share)
+        assert len(point.windows) == 3 and len(point.rounds_s) == 6
+
+
+def test_the_front_of_the_truth() -> None:
+    points, _, _ = swept(board())
+    found = pareto(points)
+    assert [(one.mode, one.threads) for one in found.front] == [
+        ("performance", 2),
+        ("schedutil", 2),
+        ("schedutil", 1),
+        ("powersave", 2),
+        ("powersave", 1),
+    ]
+    assert {name.rpartition(", ")[2] for name in found.dominated} == {"performance", "odd"}
+
+
+def test_modes_take_turns_and_the_board_ends_where_it_began() -> None:
+    device = board()
+    swept(device)
+    assert device.mode == "schedutil" == device.history[-1]
+    # There and back again, three times: no mode is measured only early or only late.
+    assert [mode for mode in device.history if mode != "schedutil"][:6] == [
+        "performance",
+        "powersave",
+        "odd",
+        "powersave",
+        "performance",
+        "performance",
+    ] or device.history[:3] == ["performance", "powersave", "odd"]
+
+
+def test_a_mode_that_is_refused_leaves_the_others() -> None:
+    device = board(fails={"powersave": "permission denied"})
+    points, sweep, _ = swept(device)
+    assert {point.mode for point in points} == set(TRUTH) - {"powersave"}
+    assert sweep.refused == {"powersave": "power mode powersave cannot be set: board: permission denied"}
+    assert device.mode == "schedutil"
+
+
+def test_the_board_is_restored_when_the_measurement_breaks_off() -> None:
+    device = board()
+    modes = list_modes(device)
+    [setting] = settings_of(modes, ("powersave",), "board")[1:]
+    with pytest.raises(KeyboardInterrupt), ModeSwitch(device, modes, lambda text: None) as switch:
+        switch.set(setting)
+        assert device.mode == "powersave"
+        raise KeyboardInterrupt
+    assert device.mode == "schedutil"
+
+
+def test_a_board_that_cannot_be_restored_is_told_of() -> None:
+    device = board()
+    modes = list_modes(device)
+    said: list[str] = []
+    [setting] = settings_of(modes, ("powersave",), "board")[1:]
+    with ModeSwitch(device, modes, said.append) as switch:
+        switch.set(setting)
+        device.gone = True
+    assert said == [
+        "board: the power mode is not back at schedutil (board: the device agent went away); set it there"
+    ]
+
+
+def test_a_mode_of_another_kind_is_undone_before_the_next() -> None:
+    class TwoKinds(Board):
+        def _listed(self, name: str) -> dict[str, object]:
+            kind = "nvpmodel" if name in ("MAXN", "15W") else "governor"
+            current = name in ("MAXN", "schedutil")
+            return {"name": name, "kind": kind, "current": current, "settable": True, "reason": None}
+
+    device = TwoKinds(dict.fromkeys(("MAXN", "15W", "schedutil", "powersave"), (1.0, 1.0)))
+    modes = list_modes(device)
+    assert home_of(modes) == "MAXN, schedutil"
+    settings = settings_of(modes, ("all",), "board")
+    assert [setting.name for setting in settings] == ["MAXN, schedutil", "15W", "powersave"]
+    with ModeSwitch(device, modes, lambda text: None) as switch:
+        for setting in settings:
+            switch.set(setting)
+        assert device.history == ["15W", "MAXN", "powersave"]
+    assert device.history == ["15W", "MAXN", "powersave", "schedutil"]
+
+
+def test_names_are_checked_before_anything_is_set() -> None:
+    device = board(locked={"performance": "needs root: install the agent with --system"})
+    modes = list_modes(device)
+    with pytest.raises(UserError, match="--power-modes fast: board has no such mode; it has schedutil"):
+        settings_of(modes, ("fast",), "board")
+    with pytest.raises(UserError, match="cannot be set to it"):
+        settings_of(modes, ("performance",), "board")
+    assert [one.name for one in settings_of(modes, ("all",), "board")] == ["schedutil", "powersave", "odd"]
+    assert [one.name for one in settings_of(modes, (), "board")] == ["schedutil"]
+    assert device.history == []
+
+
+def test_a_device_that_goes_away_ends_the_sweep() -> None:
+    device = board()
+    modes = list_modes(device)
+    device.gone = True
+    [setting] = settings_of(modes, ("powersave",), "board")[1:]
+    with pytest.raises(MeasureError, match="went away"):
+        ModeSwitch(device, modes, lambda text: None).set(setting)
+    with pytest.raises(DeviceError):
+        list_modes(device)
+
+
+def test_power_without_work_is_the_modes_own() -> None:
+    # The board's idle power in a mode is a quarter of its watts there; a session takes that of its first.
+    points, _, _ = swept(board())
+    for point in points:
+        assert point.gross_j is not None and point.net_j is not None and point.energy is not None
+        idle_w = TRUTH[point.mode][1] / 4
+        assert point.energy.idle_w == pytest.approx(idle_w)
+        assert point.latency_s is not None
+        expected = point.gross_j.value - idle_w * point.latency_s.value
+        assert point.net_j.value == pytest.approx(expected, rel=0.01)
+
+
+def test_net_energy_within_the_spread_of_idle_is_not_told_apart() -> None:
+    energy = window(10.0, 20.0).energy
+    assert Idle(1.0, 0.01).applied(energy).above_idle_j == pytest.approx(0.010)
+    lost = Idle(1.9, 0.05).applied(energy)
+    assert (lost.above_idle_j, lost.reason) == (None, "not distinguishable from idle")
+    none = Idle(None, None, "the sensor fails").applied(energy)
+    assert (none.above_idle_j, none.idle_w, none.reason) == (None, None, "the sensor fails")
+    assert Idle(1.0, 0.1).applied(NO_SENSOR) is NO_SENSOR
+
+
+def test_what_is_only_compared_is_measured_in_the_boards_own_mode_alone() -> None:
+    device = board()
+    modes = list_modes(device)
+    sessions = {"fast/1": Session(device, 0.01), "untuned/1": Session(device, 0.02)}
+    settings = settings_of(modes, ("all",), "board")
+    fresh = lambda: nullcontext(Session(device, 0.01))  # noqa: E731
+    sweep = Sweep(sessions, [], settings, EFFORT, fresh, home_only=["untuned/1"])  # type: ignore[arg-type, return-value]
+    with ModeSwitch(device, modes, lambda text: None) as switch:
+        sweep.run(switch, StageClock(Silence()))
+    assert {mode for mode, _ in sessions["untuned/1"].asked} == {"schedutil"}
+    assert {mode for mode, _ in sessions["fast/1"].asked} == set(TRUTH)

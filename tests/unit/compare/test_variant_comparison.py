@@ -1,0 +1,140 @@
+"""The finals on a board at the level of the device, from opening sessions to the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from host.compare.variant_comparison import Field, hold_finals, require_sensor, variant_of
+from host.compile.variants import Variant
+from host.deploy import DeployOptions
+from host.errors import EngineError, MeasureError, UserError
+from host.model import GoldenCase, Signature, TensorSpec
+from host.progress import Silence, StageClock
+from tests.unit.compare.power_samples import Board, Session
+
+SIGNATURE = Signature((TensorSpec("x", (2,), "float32"),), (TensorSpec("y", (2,), "float32"),))
+GOLDEN = (GoldenCase((np.ones(2, np.float32),), (np.ones(2, np.float32),)),)
+# By path: seconds of a run, and share of the board's watts.
+VARIANTS = {"fast": (0.010, 1.0), "slow": (0.0102, 0.8), "wrong": (0.005, 0.1), "gpu": (0.002, 2.0)}
+
+
+class Opened(Session):
+    """A session that learns by loading what it is."""
+
+    def load(self, path: Path) -> None:
+        if path.name == "broken":
+            raise EngineError("it does not load")
+        self.name = path.name
+        self.seconds, self.watts = VARIANTS[path.name]
+
+    def run(self, inputs: Any) -> list[np.ndarray]:
+        return [np.full(2, 2.0 if self.name == "wrong" else 1.0, np.float32)]
+
+
+class Device(Board):
+    """A board that opens sessions, with or without a sensor."""
+
+    sensed = True
+
+    def sensor(self) -> dict[str, Any]:
+        return {"unavailable": None if self.sensed else "no sensor here"}
+
+    def state(self) -> dict[str, Any]:
+        return {"temperatures_c": {"cpu": 40.0}}
+
+    @contextmanager
+    def open_session(self, engine: str, threads: int, time_limit_s: float) -> Iterator[Opened]:
+        yield Opened(self, 0.0, energy_known=self.sensed)
+
+
+class Notes(Silence):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def variants(*names: str) -> tuple[Variant, ...]:
+    return tuple(Variant(name, "tvm", Path(name), 1) for name in names)
+
+
+def held(device: Device, names: tuple[str, ...], **options: Any) -> tuple[Any, Notes]:
+    notes = Notes()
+    field = Field(device, SIGNATURE, GOLDEN, GOLDEN[0].inputs, StageClock(notes))  # type: ignore[arg-type]
+    return hold_finals(field, variants(*names), DeployOptions(Path("m"), **options)), notes
+
+
+def board(sensed: bool = True) -> Device:
+    device = Device({"schedutil": (1.0, 6.0), "powersave": (2.0, 2.0)}, locked={})
+    device.sensed = sensed
+    return device
+
+
+def test_less_energy_is_taken_where_it_was_asked_for() -> None:
+    result, _ = held(board(), ("fast", "slow"), objective="energy")
+    assert result.taken.variant == "slow"
+    assert variant_of(result.taken, variants("fast", "slow")).path == Path("slow")
+    assert held(board(), ("fast", "slow"))[0].taken.variant == "fast"
+    assert held(board(), ("fast", "slow"), power_cap_w=5.0)[0].taken.variant == "slow"
+
+
+def test_a_gpu_is_taken_where_it_is_faster_and_below_the_cap() -> None:
+    assert held(board(), ("fast", "gpu"))[0].taken.variant == "gpu"
+    assert held(board(), ("fast", "gpu"), power_cap_w=13.0)[0].taken.variant == "gpu"
+    capped = held(board(), ("fast", "gpu"), power_cap_w=10.0)[0]
+    assert capped.taken.variant == "fast"
+    # What it would have been is told all the same.
+    assert {point.variant for point in capped.points if point.measurement is not None} == {"fast", "gpu"}
+    result, _ = held(board(), ("fast", "gpu"), power_modes=("all",))
+    assert {(point.variant, point.mode) for point in result.points} == {
+        (name, mode) for name in ("fast", "gpu") for mode in ("schedutil", "powersave")
+    }
+
+
+def test_wrong_outputs_and_what_does_not_load_are_out_with_their_reason() -> None:
+    result, notes = held(board(), ("fast", "wrong", "broken"), objective="energy")
+    assert result.taken.variant == "fast"
+    reasons = {point.variant: point.reason for point in result.points}
+    assert reasons["broken"] == "it does not load"
+    assert reasons["wrong"].startswith("it gives wrong outputs: output 'y' differs")
+    assert any("variant wrong on 1 threads is out" in text for text in notes.said)
+    with pytest.raises(EngineError, match="no variant of the model runs: it does not load"):
+        held(board(), ("broken",))
+
+
+def test_without_a_sensor_modes_are_compared_by_latency_and_it_is_said() -> None:
+    result, notes = held(board(sensed=False), ("fast",), power_modes=("all",))
+    assert [point.mode for point in result.points] == ["schedutil", "powersave"]
+    assert result.front.reason == "no sensor here"
+    assert "energy is unavailable (no sensor here): modes are compared by latency alone" in notes.said
+    assert result.taken.mode == "schedutil"
+
+
+def test_what_needs_a_sensor_is_refused_at_once() -> None:
+    for options, asked in (
+        ({"objective": "energy"}, "--objective energy"),
+        ({"objective": "edp"}, "--objective edp"),
+        ({"power_cap_w": 5.0}, "--power-cap 5"),
+    ):
+        with pytest.raises(MeasureError, match=f"{asked}: board cannot measure it .no sensor here"):
+            require_sensor(board(sensed=False), DeployOptions(Path("m"), **options))  # type: ignore[arg-type]
+    require_sensor(board(sensed=False), DeployOptions(Path("m"), power_modes=("all",)))  # type: ignore[arg-type]
+
+
+def test_a_board_whose_modes_are_locked_says_why() -> None:
+    device = board()
+    device.locked = {"schedutil": "needs root", "powersave": "needs root"}
+    result, notes = held(device, ("fast",), power_modes=("all",))
+    assert [point.mode for point in result.points] == ["schedutil"]
+    assert "power mode powersave is not measured: needs root" in notes.said
+    assert "board has no power mode that its agent may set" in notes.said
+    device.gone = True
+    with pytest.raises(UserError, match="--power-modes: board lists none"):
+        held(device, ("fast",), power_modes=("all",))

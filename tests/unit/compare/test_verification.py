@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from host.compare.verification import first_difference, relative_error, verify
+from host.model import GoldenCase, Signature, TensorSpec
+from host.transport import KernelOutputs
+
+SIGNATURE = Signature(
+    (TensorSpec("x", (2,), "float32"),),
+    (TensorSpec("logits", (2,), "float32"), TensorSpec("label", (), "int64")),
+)
+
+
+def case(scale: float) -> GoldenCase:
+    outputs = (np.array([scale, -scale / 2], np.float32), np.array(3))
+    return GoldenCase((np.array([scale, 1], np.float32),), outputs)
+
+
+class Device:
+    """Gives the golden outputs, changed by a function of case and outputs."""
+
+    def __init__(self, change: object = None) -> None:
+        self.change = change
+        self.calls = 0
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs = [np.array(value) for value in case(float(inputs[0][0])).outputs]
+        self.calls += 1
+        return self.change(self.calls, outputs) if callable(self.change) else outputs
+
+
+def test_relative_error_is_measured_against_the_largest_golden_value() -> None:
+    golden = np.array([4.0, 0.001])
+    assert relative_error(np.array([4.0, 0.003]), golden) == pytest.approx(0.0005)
+    assert relative_error(golden, golden) == 0.0
+    assert relative_error(np.array([0.5]), np.array([0.0])) == 0.5
+    assert relative_error(np.zeros((0,)), np.zeros((0,))) == 0.0
+
+
+def test_values_that_are_no_numbers_must_be_the_same_ones() -> None:
+    golden = np.array([1.0, math.nan, math.inf])
+    assert relative_error(golden.copy(), golden) == 0.0
+    assert relative_error(np.array([1.0, math.nan, -math.inf]), golden) == math.inf
+    assert relative_error(np.array([math.nan, math.nan, math.inf]), golden) == math.inf
+    assert relative_error(np.array([1.0, 2.0, math.inf]), golden) == math.inf
+
+
+def test_right_outputs_pass() -> None:
+    device = Device()
+    verdict, _ = verify(device, SIGNATURE, [case(1), case(2), case(3)])
+    assert verdict.passed
+    assert verdict.max_rel_err == 0.0
+    assert device.calls == 3
+
+
+def test_the_message_names_output_amount_and_case() -> None:
+    def change(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.01), outputs[1]] if call == 2 else outputs
+
+    verdict, worst = verify(Device(change), SIGNATURE, [case(1), case(2), case(3)])
+    assert not verdict.passed
+    assert worst == 1
+    assert "'logits' differs by 0.01" in verdict.message
+    assert "case 2" in verdict.message
+
+
+def test_small_deviations_within_the_tolerance_pass() -> None:
+    verdict, _ = verify(Device(lambda _, o: [o[0] * np.float32(1.0005), o[1]]), SIGNATURE, [case(1)])
+    assert verdict.passed
+    assert verdict.max_rel_err == pytest.approx(5e-4, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _, o: [o[0][:1], o[1]], "shape (1,) instead of (2,)"),
+        (lambda _, o: [o[0].astype(np.float64), o[1]], "type float64 instead of float32"),
+        (lambda _, o: [o[0], o[1] + 1], "'label' differs by 0.33"),
+        (lambda _, o: o[:1], "1 outputs instead of 2"),
+        (lambda _, o: [o[0] * np.float32(math.nan), o[1]], "'logits' differs by inf"),
+    ],
+)
+def test_whatever_else_is_wrong_fails(change: object, words: str) -> None:
+    verdict, _ = verify(Device(change), SIGNATURE, [case(1)])
+    assert not verdict.passed
+    assert words in verdict.message
+
+
+def test_the_first_kernel_at_which_the_values_part_is_named() -> None:
+    good = np.ones(4, np.float32)
+    reference = [KernelOutputs(i, name, (good,)) for i, name in enumerate(("conv", "pool", "dense"))]
+    wrong = [KernelOutputs(1, "pool", (good * 1.5,)), KernelOutputs(2, "dense", (good * 9,))]
+    ours = [reference[0], *wrong]
+    assert "first at kernel pool (call 2, off by 0.5)" in first_difference(ours, reference)
+    assert "lowering" in first_difference(reference, reference)
+    assert "is pool, unscheduled it is conv" in first_difference([ours[1]], reference)
+
+
+def test_a_quantised_model_may_differ_as_its_original_runtime_does_from_itself() -> None:
+    def moved(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.03), outputs[1]]
+
+    strict, _ = verify(Device(moved), SIGNATURE, [case(1.0)])
+    assert not strict.passed
+    spread = [replace(case(1.0), spread=0.02)]
+    loose, _ = verify(Device(moved), SIGNATURE, spread)
+    assert loose.passed
+    assert loose.tolerance == pytest.approx(0.04)
+    narrow, _ = verify(Device(moved), SIGNATURE, [replace(case(1.0), spread=0.01)])
+    assert not narrow.passed
+
+    def wrong(call: int, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [outputs[0] * np.float32(1.5), outputs[1]]
+
+    never, _ = verify(Device(wrong), SIGNATURE, [replace(case(1.0), spread=1.0)])
+    assert not never.passed

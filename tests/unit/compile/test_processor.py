@@ -1,0 +1,95 @@
+"""CPU or GPU: what can be asked of which board, and which of two that both run is taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from host.build import cuda_major
+from host.compile.bundle_builder import Maker
+from host.compile.gpu_variant import compiled_for_gpu
+from host.compile.options import CompileOptions
+from host.compile.processor import gpu_profile, why_no_gpu
+from host.deploy.deployment import compile_bundle
+from host.errors import UserError
+from host.model import DeviceProfile
+from targets import board_for, declared
+from tests.integration.small_models import convnet
+
+
+def profile(target: str, **software: str) -> DeviceProfile:
+    board = board_for(declared()[target])
+    assert board is not None
+    return DeviceProfile(target, board, board.hardware, 1, software)
+
+
+@pytest.mark.parametrize(
+    ("target", "software", "cuda", "major"),
+    [
+        ("jetson_orin_nano", {}, "", 12),
+        ("jetson_orin_nano", {}, "11", 11),
+        ("jetson_orin_nano", {"cuda": "11.4.19", "l4t": "35.4.1"}, "", 11),
+        ("jetson_agx_orin", {"cuda": "13.0"}, "", 13),
+        ("jetson_xavier_nx", {}, "", 11),
+        ("jetson_agx_thor", {}, "", 13),
+    ],
+)
+def test_programs_for_the_cuda_of_the_board(
+    target: str, software: dict[str, str], cuda: str, major: int
+) -> None:
+    on_gpu = gpu_profile(profile(target, **software), cuda)
+    assert cuda_major(on_gpu.software) == major
+    assert on_gpu.hardware.gpu == on_gpu.board.gpu
+    assert on_gpu.board.tvm_target["kind"] == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("target", "software", "cuda", "reason"),
+    [
+        ("jetson_nano", {}, "", "ends with JetPack 4"),
+        ("raspberry_pi_5", {}, "", "no programs are made for a GPU of the Raspberry Pi 5"),
+        ("jetson_xavier_nx", {"cuda": "13.0"}, "", "CUDA 13 does not know"),
+        ("jetson_orin_nano", {"python": "3.10"}, "", "the agent finds no CUDA"),
+        ("jetson_orin_nano", {}, "10.2", "CUDA 11, 12, 13, not for 10.2"),
+    ],
+)
+def test_reasons_against_the_gpu(target: str, software: dict[str, str], cuda: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        gpu_profile(profile(target, **software), cuda)
+    assert reason in why_no_gpu(profile(target, **software), cuda)
+
+
+def test_a_bundle_for_a_jetson_holds_cubins_and_no_source(tmp_path: Path) -> None:
+    options = CompileOptions(model=convnet(tmp_path / "model.onnx"), processor="gpu", backend="tvm")
+    compile_bundle(options, "jetson_orin_nano", tmp_path / "bundle")
+    manifest = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
+    assert manifest["target"]["kind"] == "cuda"
+    assert manifest["versions"]["cuda"] == "12"
+    content = b"".join(path.read_bytes() for path in (tmp_path / "bundle").iterdir() if path.is_file())
+    # An ELF file of machine 190 (CUDA) for each kernel; neither CUDA C++ nor PTX in any form.
+    assert content.count(b"\x7fELF\x02\x01\x01") > len(manifest["kernels"])
+    for text in (b"__global__", b"__launch_bounds__", b".visible .entry", b".target sm_", b".address_size"):
+        assert text not in content, text
+
+
+def test_an_emulator_does_not_choose_between_processors(tmp_path: Path) -> None:
+    said: list[str] = []
+    clock: Any = SimpleNamespace(progress=SimpleNamespace(note=said.append))
+    emulated: Any = SimpleNamespace(emulated=True)
+    options = CompileOptions(model=convnet(tmp_path / "model.onnx"))
+    board = profile("jetson_orin_nano", cuda="12.6")
+    maker = Maker(options, board, tmp_path, clock, emulated)
+    assert compiled_for_gpu(maker, SimpleNamespace()) is None  # type: ignore[arg-type]
+    (reason,) = said
+    assert reason.startswith("the GPU is left out: an emulator's times")
+
+
+def test_unknown_processor_is_refused() -> None:
+    with pytest.raises(UserError, match="no processor 'npu'"):
+        CompileOptions(model=Path("m"), processor="npu").check()
+    with pytest.raises(UserError, match="--processor gpu does not go with a range of lengths"):
+        CompileOptions(model=Path("m"), processor="gpu", shapes={"n": ((1, 8),)}).check()

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from host.deploy.staging import Staging
+from host.errors import UserError
+
+
+def make_bundle(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(text)
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_bundle_appears_only_when_it_is_committed(tmp_path: Path) -> None:
+    with Staging(tmp_path / "out" / "net") as staging:
+        made = make_bundle(staging.path("tvm"), "{}")
+        assert names(tmp_path / "out") == [staging.folder.name]
+        staging.commit(staging.prepare(made))
+    assert names(tmp_path / "out") == ["net"]
+    assert (tmp_path / "out" / "net" / "manifest.json").read_text() == "{}"
+
+
+def test_a_failure_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "net", "old")
+    with pytest.raises(ZeroDivisionError), Staging(tmp_path / "net") as staging:
+        make_bundle(staging.path("tvm"), "new")
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["net"]
+    assert (tmp_path / "net" / "manifest.json").read_text() == "old"
+
+
+def test_folders_that_were_made_for_it_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ZeroDivisionError), Staging(tmp_path / "there" / "a" / "b"):
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["there"]
+    assert names(tmp_path / "there") == []
+
+
+def test_a_new_bundle_replaces_the_old(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "net", "old")
+    with Staging(tmp_path / "net") as staging:
+        staging.commit(staging.prepare(make_bundle(staging.path("tvm"), "new")))
+    assert names(tmp_path) == ["net"]
+    assert (tmp_path / "net" / "manifest.json").read_text() == "new"
+
+
+def test_a_zip_is_packed(tmp_path: Path) -> None:
+    with Staging(tmp_path / "net.zip") as staging:
+        staging.commit(staging.prepare(make_bundle(staging.path("tvm"), "{}")))
+    assert names(tmp_path) == ["net.zip"]
+
+
+def test_other_peoples_folders_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_text("meow")
+    for place in ("photos", "photos/cat.jpg"):
+        with pytest.raises(UserError, match="choose another"):
+            Staging(tmp_path / place)
