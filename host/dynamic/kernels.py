@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import Any
 
 from tvm import tirx
 
 from host.build.default_schedule import default_schedule
 from host.dynamic.dispatch import dispatched, runs_of
+from host.dynamic.parallel import CHUNKS, parallelised
 from host.dynamic.request import Dimension
 from host.dynamic.template import Template, unify
 from host.dynamic.tiles import Clamped, clamped, to_loops
@@ -18,6 +20,7 @@ from host.errors import EdgeError, LoweringError, ScheduleError
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
+from host.schedules.design import PARALLEL
 
 # Multiples of a program's tiles, and lengths that no tile divides, from which programs over the length are
 # made: primes, so that no number in a program is one of them by accident. The lengths leave different rests
@@ -132,19 +135,37 @@ def clamped_variant(
     """
     programs = {}
     for multiple in _MULTIPLES:
-        space = applied(variant, name, template, multiple, profile.threads)
-        candidate = space.candidate(
-            {key: int(value) for key, value in variant.candidate.decisions},  # type: ignore[arg-type]
-            "gensor",
-        )
-        programs[multiple] = to_loops(scheduled_function(space.apply(candidate)))
-    return clamped(programs, variant.whole, length, name)
+        space = applied(variant, name, template, multiple)
+        values = {decision.name: decision.choices[0] for decision in space.decisions}
+        programs[multiple] = to_loops(scheduled_function(space.apply(space.candidate(values, "gensor"))))
+    made = clamped(programs, variant.whole, length, name)
+    threads = int(dict(variant.candidate.decisions).get(PARALLEL, profile.threads))  # type: ignore[arg-type]
+    return replace(made, function=parallelised(made.function, length, made.least, threads))
+
+
+def _ragged_lengths(threads: int) -> tuple[int, ...]:
+    """Lengths that are all long enough, or all too short, to be shared among the threads alone.
+
+    A loop of fewer iterations than the threads want is fused with the next one, which is another structure.
+    """
+    enough = CHUNKS * threads if threads > 1 else 1
+    scale = -(-enough // _RAGGED[0])
+    return tuple(_prime_from(length * scale, length % 8) for length in _RAGGED)
+
+
+def _prime_from(least: int, rest: int) -> int:
+    """The first prime from `least` on that leaves a rest by 8."""
+    number = least
+    while number % 8 != rest or any(number % factor == 0 for factor in range(3, isqrt(number) + 1, 2)):
+        number += 1
+    return number
 
 
 def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, untiled: str) -> Kernel:
     """One program for lengths that no vector divides; it takes the others as well."""
-    spaces = {n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in _RAGGED}
-    middle = spaces[_RAGGED[-1]]
+    lengths = _ragged_lengths(profile.threads)
+    spaces = {n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in lengths}
+    middle = spaces[lengths[-1]]
     candidates = Gensor().propose(middle, profile, (), 4, seed)
     for candidate in candidates:
         values = {key: int(value) for key, value in candidate.decisions}  # type: ignore[arg-type]

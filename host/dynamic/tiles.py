@@ -18,6 +18,7 @@ from tvm import s_tir, tirx
 
 from host.dynamic.fetches import apart, joined
 from host.dynamic.formula import Formula
+from host.dynamic.parallel import dependent_buffer, uses
 from host.dynamic.template import unify
 from host.errors import ScheduleError
 from host.structural import mapped
@@ -81,7 +82,7 @@ def clamped(programs: Mapping[int, tirx.PrimFunc], whole: int, length: tirx.Var,
     writer = _Clamping(count, whole, length, what)
     body, own = apart(function.body)
     body = joined(writer.statement(body), own)
-    if _uses(body, count) or any(_uses(p.ty, count) for p in function.params):
+    if uses(body, count) or any(uses(p.ty, count) for p in function.params):
         raise ScheduleError(f"{what}: a size depends on the number of tiles")
     return Clamped(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs), writer.least)
 
@@ -114,17 +115,6 @@ class _Scaled:
         return scaled.expression(self.length)
 
 
-def _uses(node: Any, variable: tirx.Var) -> bool:
-    found = False
-
-    def visit(other: Any) -> None:
-        nonlocal found
-        found = found or other.same_as(variable)
-
-    tvm_ffi.structural_walk(node, (tirx.Var, visit))
-    return found
-
-
 @dataclass
 class _Clamping:
     """Rewrites the loops over tiles."""
@@ -140,13 +130,15 @@ class _Clamping:
         return mapped(statement, (tirx.For, self._loop))
 
     def _loop(self, loop: tirx.For) -> Any:
-        if not _uses(loop.extent, self.count):
+        if not uses(loop.extent, self.count):
             return loop
         tiles = self._tiles_in_multiple(loop.extent)
         if tiles is None or self.whole % tiles or int(loop.min) != 0:
             raise ScheduleError(f"{self.what}: loop {loop.loop_var.name} is no loop over tiles")
         step = self.whole // tiles
-        self._check_independent(loop)
+        shared = dependent_buffer(loop)
+        if shared is not None:
+            raise ScheduleError(f"{self.what}: tiles of {shared} depend on one another")
         inner = _partner(loop, step)
         return self._blocked(loop, step, *inner) if inner is not None else self._single(loop, step)
 
@@ -191,23 +183,6 @@ class _Clamping:
         body = mapped(loop.body, (tirx.For, within))
         each = (tiles + (blocks - 1)) // blocks
         return _with(loop, blocks, tirx.SeqStmt([tirx.Bind(number, each), body]))
-
-    def _check_independent(self, loop: tirx.For) -> None:
-        """Every buffer of outside that is written is indexed by the loop, and not added to."""
-        inside: list[Any] = []
-        tvm_ffi.structural_walk(loop.body, (tirx.AllocBuffer, lambda node: inside.append(node.buffer)))
-        faults: list[str] = []
-
-        def visit(store: tirx.BufferStore) -> None:
-            if any(store.buffer.same_as(buffer) for buffer in inside):
-                return
-            indexed = any(_uses(index, loop.loop_var) for index in store.indices)
-            if not indexed or _uses(store.value, store.buffer):
-                faults.append(store.buffer.name)
-
-        tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, visit))
-        if faults:
-            raise ScheduleError(f"{self.what}: tiles of {faults[0]} depend on one another")
 
 
 def _with(loop: tirx.For, extent: Any, body: Any, kind: Any = None) -> tirx.For:
@@ -289,7 +264,7 @@ def _moved(body: Any, variable: tirx.Var, step: int, start: tirx.Var, what: str)
     moved = mapped(body, (tirx.Mul, product))
     if step == 1:
         return mapped(moved, (tirx.Var, lambda v: start if v.same_as(variable) else v))
-    if _uses(moved, variable):
+    if uses(moved, variable):
         raise ScheduleError(f"{what}: {variable.name} is used other than as the start of a tile")
     return moved
 

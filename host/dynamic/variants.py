@@ -16,6 +16,7 @@ from host.model import Candidate, DeviceProfile, Task
 from host.schedules import Decision, DesignSpace, space_for
 from host.schedules.cpu.tiled.cost import FETCHING_ROWS
 from host.schedules.cpu.tiled.roles import Roles, roles_of
+from host.schedules.design import PARALLEL
 from targets import HardwareModel
 
 # Rows of a register tile that are tried, and vectors where these run along the length.
@@ -294,11 +295,15 @@ def _units(
     return found
 
 
-def applied(variant: Variant, name: str, template: Template, multiple: int, threads: int) -> DesignSpace:
-    """The design space of a variant at a multiple of its whole length, with its decisions only."""
+def applied(variant: Variant, name: str, template: Template, multiple: int) -> DesignSpace:
+    """The design space of a variant at a multiple of its whole length, its decisions only, one thread."""
     length = variant.whole * multiple
-    space = space_for(task_at(name, template, length), variant.hardware, threads)
-    fixed = tuple(Decision(key, (int(value),)) for key, value in variant.candidate.decisions)  # type: ignore[arg-type]
+    space = space_for(task_at(name, template, length), variant.hardware)
+    fixed = tuple(
+        Decision(key, (int(value),))  # type: ignore[arg-type]
+        for key, value in variant.candidate.decisions
+        if key != PARALLEL
+    )
     return replace(space, decisions=fixed)
 
 

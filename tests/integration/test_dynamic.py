@@ -56,6 +56,19 @@ def test_every_length_of_the_range_is_served(served: tuple[Path, Path]) -> None:
                 np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_every_length_is_served_by_several_threads(tmp_path: Path) -> None:
+    model = small_models.encoder(tmp_path / "encoder.onnx", hidden=64)
+    options = CompileOptions(model, backend="tvm", shapes=SHAPES, threads=2)
+    result = compile_bundle(options, "local", tmp_path / "bundle")
+    assert result.bundle is not None
+    peer = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    with sdk.load(tmp_path / "bundle") as loaded:
+        for length in [*range(LOW, HIGH + 1), HIGH, LOW, 17]:
+            given = inputs_of(length)
+            for value, expected in zip(loaded.run(given).values(), peer.run(None, given), strict=True):
+                np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-4)
+
+
 def test_the_manifest_states_the_range(served: tuple[Path, Path]) -> None:
     manifest = bundle.load(served[1])
     length = manifest.signature.length

@@ -94,6 +94,7 @@ def _small() -> Iterator[Unit]:
         yield Unit("small/convnet", target, CODE, bundle=target in ("x86_64-v3", gpu))
     yield Unit("small/convnet", "raspberry_pi_4", dtype="fp16")
     yield Unit("small/encoder", "x86_64-v3", CODE, bundle=True, ranges=(("seq", (1, 64)),), threads=1)
+    yield Unit("small/encoder", "raspberry_pi_5", CODE, ranges=(("seq", (1, 64)),))
     yield Unit("small/embedding", "rv64gc")
     yield from (Unit(model, target) for model in _QUANTISED for target in _WITH_DOTS[:2])
     for operator in _SMALL_OPERATORS:
@@ -141,9 +142,9 @@ def _others(targets: tuple[str, ...]) -> Iterator[Unit]:
     yield from _small()
     processors = [target for target in targets if not target.endswith(adapter.GPU)]
     for target in processors:
-        # Of one thread: with several, no tiles overlap, and the compiler may end the process.
         span = (("seq", (1, 512)),)
         yield Unit("small/encoder", target, CODE, bundle=target in KINDS, ranges=span, threads=1)
+        yield Unit("small/encoder", target, CODE, ranges=span)
     for model in adapter.model_names():
         if model.startswith(("quantised/", "product/")):
             yield from (Unit(model, target, bundle=target == "raspberry_pi_5") for target in _WITH_DOTS)

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te, tirx
 
 from host.dynamic.kernels import Kernel, clamped_variant, kernel_over
@@ -23,10 +24,10 @@ WITNESSES = (37, 59, 97, 151)
 
 
 @cache
-def kernel(make: Callable[[int], tirx.PrimFunc], name: str) -> Kernel:
+def kernel(make: Callable[[int], tirx.PrimFunc], name: str, threads: int = 1) -> Kernel:
     """The kernel of a function over 1 to 64."""
     board = functions.board("avx2")
-    profile = DeviceProfile("test", board, board.hardware, 1)
+    profile = DeviceProfile("test", board, board.hardware, threads)
     template = unify({n: make(n) for n in WITNESSES}, name)
     return kernel_over(name, template, DIMENSION, profile, 0)
 
@@ -135,3 +136,38 @@ def test_tiles_overlap_and_not_blocks_of_tiles_where_weights_are_fetched_ahead()
     np.testing.assert_allclose(
         run(function, [a, w], (n, 768)), functions.dense_numpy(a, w), rtol=1e-3, atol=1e-3
     )
+
+
+def rows(n: int) -> tirx.PrimFunc:
+    return functions.softmax(n, 40)
+
+
+def blocks_of_rows(n: int) -> tirx.PrimFunc:
+    return functions.softmax(n, 8, 40)
+
+
+@pytest.mark.parametrize("threads", [4, 9])
+@pytest.mark.parametrize("make", [dense, scores, weighted, doubled, rows, blocks_of_rows])
+def test_several_threads_share_a_program_of_the_design_space(
+    make: Callable[[int], tirx.PrimFunc], threads: int
+) -> None:
+    made = kernel(make, make.__name__, threads)
+    assert made.source == "gensor", made.reason
+
+
+def large(n: int) -> tirx.PrimFunc:
+    return functions.dense(n, 768, 640, 8)
+
+
+def test_the_loops_over_tiles_run_in_parallel_at_every_length() -> None:
+    made = kernel(large, "large", 4)
+    assert made.source == "gensor" and dict(made.decisions or {})["parallel"] == 4
+    kinds: list[int] = []
+    tvm_ffi.structural_walk(made.function.body, (tirx.For, lambda loop: kinds.append(loop.kind)))
+    assert tirx.ForKind.PARALLEL in kinds
+    function, draw = compiled(made), np.random.default_rng(0)
+    weights = draw.standard_normal((768 // 8, 640, 8), dtype="float32")
+    for n in (*range(1, 20), 31, 37, 63, 64):
+        a = draw.standard_normal((n, 640), dtype="float32")
+        got = run(function, [a, weights], (n, 768))
+        np.testing.assert_allclose(got, functions.dense_numpy(a, weights), rtol=1e-3, atol=1e-3)
