@@ -1,7 +1,7 @@
 r"""The language model on a board that it has learned a little of.
 
     python -m benchmarks.new_board --networks bert-base,mobilenetv2 --restrict avx2 \
-        --baselines tests/benchmarks/baselines/avx2 --measurements 18 --json F
+        --baselines research/baselines/avx2 --measurements 18 --json F
 
 First each task of the networks gets so many measurements of the shipped model's programs, and the model is
 fine-tuned once on all of them, as `sdk tlm finetune` does. Then what came of it is evaluated as by
@@ -24,17 +24,17 @@ from typing import Any
 from benchmarks.e2e import machine
 from host.compile.device_profile import profile_of
 from host.errors import EdgeError, UserError
-from host.evaluation.bench import open_bench, restricted
-from host.evaluation.evaluate import EvaluateOptions, evaluate, load_baselines
-from host.evaluation.learning import Learner, LearnOptions
-from host.evaluation.proposals import Subject
 from host.model import DeviceProfile
 from host.records import Record, RecordStore
 from host.schedules import DesignSpace
-from host.tlm.checkpoints import SHIPPED
-from host.tlm.finetune import CANDIDATE, FinetuneOptions, examples_of, finetune
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.checkpoints import SHIPPED
+from host.tlm.training.finetune import CANDIDATE, FinetuneOptions, examples_of, finetune
 from host.transport import Device, connect
+from research.evaluation.bench import open_bench, restricted
+from research.evaluation.evaluate import EvaluateOptions, evaluate, load_baselines
+from research.evaluation.learning import Learner, LearnOptions
+from research.evaluation.proposals import Subject
 
 
 def measured(
@@ -88,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.new_board", description=__doc__)
     parser.add_argument("--networks", default="bert-base,mobilenetv2", help="names, comma-separated")
     parser.add_argument("--restrict", default="avx2", help="part of the processor that is used")
-    parser.add_argument("--baselines", type=Path, default=Path("tests/benchmarks/baselines/avx2"))
+    parser.add_argument("--baselines", type=Path, default=Path("research") / "baselines" / "avx2")
     parser.add_argument("--measurements", type=int, default=18, help="of each task, to learn from")
     parser.add_argument("--steps", type=int, default=100, help="batches of the training")
     parser.add_argument("--budget", default="0,1,10,32", help="measurements a task, afterwards")

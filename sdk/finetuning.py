@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from host.errors import TlmError
 
 if TYPE_CHECKING:
-    from host.tlm.finetune import FinetuneResult, Progress
+    from host.tlm.training.finetune import FinetuneResult, Progress
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ def finetune_device(
         note: told of records that are of no use, and of models that do not apply any more, a line each.
 
     Raises:
-        TlmError: nothing was measured there, or as `host.tlm.finetune.finetune`.
+        TlmError: nothing was measured there, or as `host.tlm.training.finetune.finetune`.
         EdgeError: the records cannot be read, or the device does not answer.
     """
     from host.compile.device_profile import profile_of
     from host.records import profile_data
-    from host.tlm import checkpoints
-    from host.tlm.card import read_card
-    from host.tlm.finetune import METHOD, FinetuneOptions, examples_of_records, finetune
-    from host.tlm.vocabulary import Vocabulary
+    from host.tlm.language.vocabulary import Vocabulary
+    from host.tlm.model import checkpoints
+    from host.tlm.model.card import read_card
+    from host.tlm.training.finetune import METHOD, FinetuneOptions, examples_of_records, finetune
     from host.transport import connect
     from sdk.records import open_store
 

@@ -28,7 +28,7 @@ from benchmarks.operators.rank import Ranking, per_class, rank
 from benchmarks.operators.subject import Subject, prepare
 from host.compile.static_model import defects_as
 from host.errors import EdgeError, LoweringError
-from host.measure.metaschedule import register_intrinsics
+from research.metaschedule import register_intrinsics
 
 
 def run_operator(bench: Bench, subject: Subject, methods: Sequence[str]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import tvm
 from tvm import relax
 
 from benchmarks.operators.bench import Bench, Built, Program
+from benchmarks.operators.library import layout_share
 from benchmarks.operators.methods import LIBRARY
 from benchmarks.operators.subject import Subject
 from host.build import build_model
 from host.errors import BuildError, EdgeError, EngineError, MeasureError, SessionLost
-from tests.benchmarks.baselines.library import layout_share
 
 # Relative to the largest expected value, as a bundle is verified: Winograd's algorithm is less exact.
 TOLERANCE = 1e-3

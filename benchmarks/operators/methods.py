@@ -14,10 +14,10 @@ from benchmarks.operators.subject import Subject
 from host.build import default_schedule
 from host.errors import ScheduleError
 from host.gensor import Gensor
-from host.measure.metaschedule import SearchOptions, SearchResult, search
 from host.model import Candidate
 from host.schedules import DesignSpace, scheduled_function, space_for
-from tests.benchmarks.baselines.own_space import OwnSpace, decisions_of
+from research.baselines.own_space import OwnSpace, decisions_of
+from research.metaschedule import SearchOptions, SearchResult, search
 
 LIBRARY = "library"
 _TOP = 10

@@ -96,8 +96,8 @@ def prefer_winner(
 def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple[Proposer | None, str]:
     """The language model for a device with the digest of its weights; None where there is none to use."""
     from host.gensor.benefit import estimate_seconds
-    from host.tlm.card import read_card
-    from host.tlm.checkpoints import model_for
+    from host.tlm.model.card import read_card
+    from host.tlm.model.checkpoints import model_for
     from host.tlm.proposer import Tlm
 
     try:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
+from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.ranking import Estimate, Ranking, Written, ranked
-from host.tlm.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
@@ -48,7 +48,7 @@ class Tlm:
     def _loaded(self) -> GPT2LMHeadModel:
         if self._model is None:
             # Not at the top: torch and transformers take seconds, and whoever only names this class waits.
-            from host.tlm.model import load_model
+            from host.tlm.model.network import load_model
 
             self._model, _ = load_model(self._checkpoint, self._vocabulary)
         return self._model
@@ -81,7 +81,7 @@ class Tlm:
         self, space: DesignSpace, measured: set[tuple[int, ...]], k: int, seed: int
     ) -> list[Written]:
         """Different programs that were not measured, at least `k` where there are so many."""
-        from host.tlm.decoding import generate
+        from host.tlm.model.decoding import generate
 
         names = [decision.name for decision in space.decisions]
         found: dict[tuple[int, ...], Written] = {}

@@ -166,8 +166,8 @@ class Preparer:
     def _sentence(self, task: TuningTask) -> list[str]:
         """The task in words of the tensor language, so that records alone are enough to learn from."""
         if task.key not in self._sentences:
-            from host.tlm.description import describe_board, describe_task
-            from host.tlm.language import encode_prompt
+            from host.tlm.language.description import describe_board, describe_task
+            from host.tlm.language.sentence import encode_prompt
 
             space = task.space
             try:

@@ -12,7 +12,7 @@ import typer
 from sdk.cli.options import Verbose
 
 # Where a working copy of this project keeps the baselines that it was measured against.
-_BASELINES = Path("tests") / "benchmarks" / "baselines"
+_BASELINES = Path("research") / "baselines"
 
 
 def evaluate(
@@ -44,10 +44,10 @@ def evaluate(
     """Compare proposed programs with a search's, on networks that nothing was trained on."""
     from host.compile.device_profile import profile_of
     from host.deploy import versions
-    from host.evaluation.bench import MeasurePlan, restricted
-    from host.evaluation.evaluate import EvaluateOptions, load_baselines
-    from host.evaluation.evaluate import evaluate as run
     from host.transport import connect
+    from research.evaluation.bench import MeasurePlan, restricted
+    from research.evaluation.evaluate import EvaluateOptions, load_baselines
+    from research.evaluation.evaluate import evaluate as run
     from sdk.cli.console import print_line
 
     options = EvaluateOptions(
@@ -87,7 +87,7 @@ def _tell(text: str) -> None:
 def _checkpoint(given: Path | None, methods: str) -> Path:
     if given is not None or "tlm" not in methods.split(","):
         return given or Path()
-    from host.tlm.checkpoints import shipped
+    from host.tlm.model.checkpoints import shipped
 
     return shipped()
 
@@ -103,7 +103,7 @@ def _budgets(text: str) -> tuple[int, ...]:
 
 def _methods(text: str) -> tuple[str, ...]:
     from host.errors import UserError
-    from host.evaluation.evaluate import METHODS
+    from research.evaluation.evaluate import METHODS
 
     names = tuple(dict.fromkeys(text.split(",")))
     unknown = [name for name in names if name not in METHODS]

@@ -13,8 +13,8 @@ from sdk.cli.evaluate import evaluate
 from sdk.cli.options import DeviceName, Records, Seed, Threads, Verbose
 
 if TYPE_CHECKING:
-    from host.tlm import finetune as finetuning
-    from host.tlm.pretrain import Progress
+    from host.tlm.training import finetune as finetuning
+    from research.pretraining.pretrain import Progress
 
 # Steps or tasks between two lines of progress.
 _LINE_EACH = 50
@@ -45,9 +45,9 @@ def pretrain(
     """Train on programs that nobody measured, with the constructor as the teacher."""
     from host.errors import UserError
     from host.gensor import Gensor
-    from host.tlm.card import Size
-    from host.tlm.pretrain import PretrainOptions
-    from host.tlm.pretrain import pretrain as run
+    from host.tlm.model.card import Size
+    from research.pretraining.pretrain import PretrainOptions
+    from research.pretraining.pretrain import pretrain as run
     from sdk.cli.console import print_line
 
     if width % 32:
@@ -103,8 +103,8 @@ def package(
     verbose: Verbose = False,
 ) -> None:
     """Make a pre-trained model the one that is shipped: weights, card, and a sample of its data."""
-    from host.tlm.checkpoints import SHIPPED
-    from host.tlm.package import package as run
+    from host.tlm.model.checkpoints import SHIPPED
+    from research.pretraining.package import package as run
     from sdk.cli.console import print_line
 
     target = out or SHIPPED

@@ -14,30 +14,30 @@ from tvm import te, tirx
 from host.build import target_for
 from host.compile.device_profile import profile_of
 from host.errors import ScheduleError
-from host.evaluation import learning
-from host.evaluation.baseline import read_baseline, write_baseline
-from host.evaluation.bench import Bench, MeasurePlan, open_bench, restricted
-from host.evaluation.contest import baseline_program, hold, rebuilt
-from host.evaluation.learning import Learner, LearnOptions
-from host.evaluation.proposals import RandomSampling, Subject
-from host.evaluation.validity import Validity, Writer
 from host.model import Candidate, DeviceProfile
 from host.records import Record
 from host.records.store import profile_data
 from host.schedules import DesignSpace, space_for
-from host.tlm.card import Size
-from host.tlm.example import Example
-from host.tlm.finetune import FinetuneOptions, FinetuneResult, examples_of
-from host.tlm.model import new_model, save_model
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import Size
+from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
-from host.tlm.replay import REPLAY, write_replay
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.training.example import Example
+from host.tlm.training.finetune import FinetuneOptions, FinetuneResult, examples_of
+from host.tlm.training.replay import REPLAY, write_replay
 from host.transport import Device, connect
+from research.baselines.__main__ import Place, packed
+from research.baselines.course import LoggedRunner, search_task
+from research.baselines.tasks import Network
+from research.evaluation import learning
+from research.evaluation.baseline import read_baseline, write_baseline
+from research.evaluation.bench import Bench, MeasurePlan, open_bench, restricted
+from research.evaluation.contest import baseline_program, hold, rebuilt
+from research.evaluation.learning import Learner, LearnOptions
+from research.evaluation.proposals import RandomSampling, Subject
+from research.evaluation.validity import Validity, Writer
 from sdk.cli.main import main
-from tests.benchmarks.baselines.__main__ import Place, packed
-from tests.benchmarks.baselines.course import LoggedRunner, search_task
-from tests.benchmarks.baselines.tasks import Network
-from tests.unit.evaluation.cases import dense_task
+from tests.unit.research.evaluation.cases import dense_task
 from tests.unit.schedules import functions as fn
 
 QUICK = MeasurePlan(samples=2, sample_ms=0.1, rounds=2)
@@ -209,7 +209,7 @@ def test_the_model_learns_between_its_measurements(
             super().__init__(checkpoint, **options)
             asked.append(checkpoint)
 
-    monkeypatch.setattr("host.tlm.finetune.finetune", finetune)
+    monkeypatch.setattr("host.tlm.training.finetune.finetune", finetune)
     monkeypatch.setattr(learning, "Tlm", Watched)
     told: list[str] = []
     options = LearnOptions(first, tmp_path / "learning", steps=2)
@@ -246,7 +246,7 @@ def test_the_model_learns_from_what_it_measured(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--networks", "absent"], "tests.benchmarks.baselines --networks absent"),
+        (["--networks", "absent"], "research.baselines --networks absent"),
         (["--budget", "0,-1"], "--budget"),
         (["--methods", "gensor,guess"], "guess"),
         (["--restrict", "sse"], "--restrict sse"),

@@ -21,7 +21,7 @@ from host.keys import host_key
 from tests.integration import small_models
 
 ROOT = Path(sdk.__file__).parents[1]
-PACKAGES = ("sdk", "host", "targets", "device_agent")
+PACKAGES = ("sdk", "research", "host", "targets", "device_agent")
 WEIGHTS = [
     f"host/tlm/weights/{name}"
     for name in ("weights.safetensors", "model.json", "README.md", "replay.jsonl.gz")
@@ -41,9 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).stdout
     for name in tracked.decode().split("\0"):
         top = name.split("/")[0]
-        if name and (
-            top in ("sdk", "host", "targets", "device_agent") or name in ("pyproject.toml", "README.md")
-        ):
+        if name and (top in PACKAGES or name in ("pyproject.toml", "README.md")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     # The weights are made apart from the sources; that the wheel takes them is seen with any files.
@@ -103,15 +101,20 @@ def run(board: Path, arguments: Sequence[str], folder: Path) -> subprocess.Compl
     )
 
 
-def test_the_wheel_holds_the_four_packages_and_their_data(wheel: Path) -> None:
+def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         entry_points = next(
             archive.read(name).decode() for name in names if name.endswith("entry_points.txt")
         )
     packages = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
-    assert packages == {"sdk", "host", "targets", "device_agent"}
-    data_files = ("sdk/py.typed", "host/py.typed", "sdk/report/report.html.j2", "host/tlm/weights_card.md.j2")
+    assert packages == set(PACKAGES)
+    data_files = (
+        "sdk/py.typed",
+        "host/py.typed",
+        "sdk/report/report.html.j2",
+        "research/pretraining/weights_card.md.j2",
+    )
     for data in (*data_files, *WEIGHTS):
         assert data in names
     # An installed host builds the native executor out of these.

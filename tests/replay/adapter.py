@@ -20,7 +20,7 @@ import tvm
 
 INTERFACE = 1
 
-PACKAGES = ("sdk", "host", "targets", "device_agent", "tests")
+PACKAGES = ("sdk", "research", "host", "targets", "device_agent", "tests")
 GPU = "/gpu"
 SEED = 0
 
@@ -281,7 +281,7 @@ def _says(candidate: Any) -> dict[str, Any]:
 
 def _sentence(space: Any, values: dict[str, Any]) -> str:
     from host.errors import TlmError
-    from host.tlm.language import encode, sentence_of
+    from host.tlm.language.sentence import encode, sentence_of
 
     try:
         return " ".join(encode(sentence_of(space, values)))

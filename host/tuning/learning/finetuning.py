@@ -40,7 +40,7 @@ class FinetuneTrainer:
     """Fine-tunes the shipped model on everything that was measured on a board; a context manager.
 
     A new checkpoint is used, here and by later deployments, only if it beats the one in use on withheld
-    records (`host.tlm.gate`).
+    records (`host.tlm.training.gate`).
 
     Args:
         profile: of the board.
@@ -80,11 +80,11 @@ class FinetuneTrainer:
         Raises:
             TlmError: the package has no weights, or those in use are damaged.
         """
-        from host.tlm.card import read_card
-        from host.tlm.checkpoints import model_for, prepare, shipped
-        from host.tlm.finetune import FinetuneOptions, examples_of_records, write_job
-        from host.tlm.replay import REPLAY
-        from host.tlm.vocabulary import Vocabulary
+        from host.tlm.language.vocabulary import Vocabulary
+        from host.tlm.model.card import read_card
+        from host.tlm.model.checkpoints import model_for, prepare, shipped
+        from host.tlm.training.finetune import FinetuneOptions, examples_of_records, write_job
+        from host.tlm.training.replay import REPLAY
 
         examples = examples_of_records(records, Vocabulary())
         if sum(len(example.programs) for example in examples) < _FEWEST:
@@ -112,8 +112,8 @@ class FinetuneTrainer:
 
     def learned_from(self) -> int:
         """How many records of the board there were at the last training that ended, of any run."""
-        from host.tlm.card import read_card
-        from host.tlm.checkpoints import shipped, tuned_folder
+        from host.tlm.model.card import read_card
+        from host.tlm.model.checkpoints import shipped, tuned_folder
 
         try:
             home = tuned_folder(self._profile, read_card(shipped()).weights, self._root)
@@ -140,7 +140,7 @@ class FinetuneJob:
     """A fine-tuning under way.
 
     Args:
-        job: what to do; see `host.tlm.finetune.write_job`.
+        job: what to do; see `host.tlm.training.finetune.write_job`.
         worker: who does it.
         learned: file that holds, when it is done, how many records there were.
         records: so many.
@@ -160,9 +160,9 @@ class FinetuneJob:
             TlmError: it failed or was cancelled.
         """
         from host.gensor.benefit import estimate_seconds
-        from host.tlm.card import read_card, write_whole
-        from host.tlm.finetune import read_result
+        from host.tlm.model.card import read_card, write_whole
         from host.tlm.proposer import Tlm
+        from host.tlm.training.finetune import read_result
 
         self._worker.await_answer()
         found = read_result(self._job)
@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.dup2(2, 1)
     jobs: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
-    from host.tlm.finetune import run_job
+    from host.tlm.training.finetune import run_job
 
     while True:
         reason = ""

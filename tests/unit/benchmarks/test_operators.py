@@ -15,12 +15,12 @@ import tvm_ffi
 from benchmarks.operators.configurations import CLASSES, OPERATORS, Operator, select
 from benchmarks.operators.contest import relative_error
 from benchmarks.operators.figures import geomean, ratios, summary
+from benchmarks.operators.library import layout_share
 from benchmarks.operators.others import OTHERS
 from benchmarks.operators.rank import Ranking, per_class, spearman
 from benchmarks.operators.subject import make_model
 from host.schedules import space_for
-from tests.benchmarks.baselines.library import layout_share
-from tests.benchmarks.baselines.own_space import decisions_of, mutated, program_of
+from research.baselines.own_space import decisions_of, mutated, program_of
 from tests.unit.schedules import functions as fn
 
 
@@ -81,7 +81,7 @@ def test_mutation_changes_one_decision_and_stays_legal() -> None:
 
 
 def test_programs_carry_their_decisions_and_leave_the_task_alone() -> None:
-    from host.measure.metaschedule import workload_module
+    from research.metaschedule import workload_module
 
     task = fn.task(fn.dense(24, 64, 32))
     before = tvm_ffi.structural_hash(task.function)

@@ -139,7 +139,7 @@ def test_the_winner_of_first_programs_makes_those_without_a_record(
 
 
 def test_without_weights_gensor_alone_proposes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("host.tlm.checkpoints.SHIPPED", tmp_path / "nothing")
+    monkeypatch.setattr("host.tlm.model.checkpoints.SHIPPED", tmp_path / "nothing")
     notes: list[str] = []
     assert language_model(profile(), notes.append) == (None, "")
     assert len(notes) == 1 and notes[0].startswith("no language model proposes: ")

@@ -8,8 +8,8 @@ import pytest
 
 from host.lowering.graph import Graph
 from host.schedules import space_for
-from host.tlm.dataset import lowered_tasks
-from host.tlm.drawing import Draw
+from research.pretraining.dataset import lowered_tasks
+from research.pretraining.drawing import Draw
 from targets import Board, board_for, declared
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from host.measure.metaschedule import register_intrinsics, workload_module
 from host.schedules import DesignSpace, space_for
+from research.metaschedule import register_intrinsics, workload_module
 from tests.unit.schedules import functions as fn
 
 BOARD = fn.board()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from host.errors import ScheduleError
 from host.schedules import DesignSpace, space_for
-from host.tlm.dataset import lowered_tasks
-from host.tlm.operators import draw_operator
+from research.pretraining.dataset import lowered_tasks
+from research.pretraining.operators import draw_operator
 from targets import Board, board_for, declared
 
 TARGETS = {

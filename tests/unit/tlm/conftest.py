@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from host.tlm.model import new_model, save_model
-from host.tlm.packing import Lesson
-from host.tlm.replay import REPLAY, write_replay
-from host.tlm.training import Schedule, Training
-from host.tlm.vocabulary import quality_token
+from host.tlm.language.vocabulary import quality_token
+from host.tlm.model.network import new_model, save_model
+from host.tlm.training.packing import Lesson
+from host.tlm.training.replay import REPLAY, write_replay
+from host.tlm.training.trainer import Schedule, Training
 from tests.unit.tlm.learning import SIZE, VOCABULARY, example_of
 
 

@@ -23,11 +23,11 @@ from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, space_for
-from host.tlm.decoding import generate
-from host.tlm.language import encode, sentence_of
-from host.tlm.model import load_model
+from host.tlm.language.sentence import encode, sentence_of
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.decoding import generate
+from host.tlm.model.network import load_model
 from host.tlm.ranking import Ranking, Written, ranked
-from host.tlm.vocabulary import Vocabulary
 from targets import Board
 from tests.unit.tlm.cases import board_of
 from tests.unit.tlm.list_held_out import NETWORKS

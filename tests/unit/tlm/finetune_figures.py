@@ -28,15 +28,21 @@ from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records import Record
 from host.schedules import DesignSpace, space_for
-from host.tlm.dataset import lowered_tasks
-from host.tlm.decoding import generate
-from host.tlm.description import describe_board, describe_task
-from host.tlm.example import Example
-from host.tlm.finetune import CANDIDATE, FinetuneOptions, FinetuneResult, examples_of_records, finetune
-from host.tlm.language import encode_prompt
-from host.tlm.model import load_model
-from host.tlm.operators import draw_operator
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.language.description import describe_board, describe_task
+from host.tlm.language.sentence import encode_prompt
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.decoding import generate
+from host.tlm.model.network import load_model
+from host.tlm.training.example import Example
+from host.tlm.training.finetune import (
+    CANDIDATE,
+    FinetuneOptions,
+    FinetuneResult,
+    examples_of_records,
+    finetune,
+)
+from research.pretraining.dataset import lowered_tasks
+from research.pretraining.operators import draw_operator
 from tests.unit.tlm.cases import board_of
 
 BOARD, OTHER = "x86_64-v3", "raspberry_pi_4"

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from host.model import Candidate, Energy, Measurement
 from host.records import Record
-from host.tlm.card import Size
-from host.tlm.example import Example
-from host.tlm.vocabulary import Vocabulary, spell_decisions
+from host.tlm.language.vocabulary import Vocabulary, spell_decisions
+from host.tlm.model.card import Size
+from host.tlm.training.example import Example
 
 VOCABULARY = Vocabulary()
 SIZE = Size(layers=1, heads=1, width=32, positions=64)

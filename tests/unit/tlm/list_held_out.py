@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import host.tlm
+import research.pretraining
 from host.errors import ScheduleError
 from host.importers import load_here as load
 from host.lowering import lower
 from host.model import ImportedModel
 from host.schedules.analysis import analyse
-from host.tlm.held_out import FILE, anchor_key
+from research.pretraining.held_out import FILE, anchor_key
 from targets import Board, board_for, declared
 
 NETWORKS = {
@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
     for name, stem in NETWORKS.items():
         listed[name] = anchors_of(load(folder / f"{stem}.onnx", golden_cases=1))
         print(f"{name}: {len(listed[name])} anchors")
-    path = Path(host.tlm.__file__).with_name(FILE)
+    path = Path(research.pretraining.__file__).with_name(FILE)
     path.write_text(json.dumps(listed, indent=1) + "\n")
 
 

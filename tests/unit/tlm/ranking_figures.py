@@ -32,10 +32,10 @@ from host.gensor import Gensor
 from host.gensor.benefit import estimate_seconds
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function
-from host.tlm.decoding import generate
-from host.tlm.model import load_model
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.decoding import generate
+from host.tlm.model.network import load_model
 from host.tlm.ranking import Ranking, Written, ranked
-from host.tlm.vocabulary import Vocabulary
 from host.transport import connect
 from tests.unit.tlm.figures import spaces_of
 from tests.unit.tlm.list_held_out import NETWORKS

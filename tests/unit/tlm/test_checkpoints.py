@@ -10,10 +10,10 @@ import pytest
 
 from host.errors import TlmError
 from host.model import DeviceProfile
-from host.tlm import checkpoints
-from host.tlm.card import CARD, WEIGHTS, Size, read_card
-from host.tlm.model import new_model, save_model
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model import checkpoints
+from host.tlm.model.card import CARD, WEIGHTS, Size, read_card
+from host.tlm.model.network import new_model, save_model
 from tests.unit.tlm.cases import board_of
 
 SIZE = Size(layers=1, heads=1, width=32)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from host.tlm.model import load_model
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.network import load_model
 from sdk.cli.main import main
 
 SMALL = ["--examples", "22", "--layers", "1", "--width", "32"]

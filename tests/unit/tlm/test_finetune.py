@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from host.errors import TlmError
-from host.tlm import checkpoints, gate
-from host.tlm.card import WEIGHTS, read_card
-from host.tlm.finetune import (
+from host.tlm.model import checkpoints
+from host.tlm.model.card import WEIGHTS, read_card
+from host.tlm.model.network import load_model
+from host.tlm.training import gate
+from host.tlm.training.finetune import (
     STATE,
     Example,
     FinetuneOptions,
@@ -23,8 +25,7 @@ from host.tlm.finetune import (
     read_result,
     write_job,
 )
-from host.tlm.model import load_model
-from host.tlm.replay import REPLAY, read_replay, write_replay
+from host.tlm.training.replay import REPLAY, read_replay, write_replay
 from tests.unit.tlm.learning import VOCABULARY, example_of, measured
 
 
@@ -139,7 +140,7 @@ def test_a_job_runs_in_a_process_of_its_own(base: Path, tmp_path: Path) -> None:
     write_job(job, _options(base, tmp_path / "tuned"), measured(30))
     with pytest.raises(TlmError, match="no result"):
         read_result(job)
-    command = [sys.executable, "-m", "host.tlm.finetune", "--job", str(job)]
+    command = [sys.executable, "-m", "host.tlm.training.finetune", "--job", str(job)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     result = read_result(job)

@@ -11,8 +11,8 @@ import pytest
 from host.compile.device_profile import profile_of
 from host.model import DeviceProfile
 from host.records import RecordStore, profile_data
-from host.tlm import checkpoints
-from host.tlm.card import WEIGHTS
+from host.tlm.model import checkpoints
+from host.tlm.model.card import WEIGHTS
 from host.transport import connect
 from sdk.cli.main import main
 from tests.unit.tlm.learning import CHOICES, prompt, record_of, seconds_of

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from host.tlm import gate
-from host.tlm.example import Example
-from host.tlm.model import load_model
+from host.tlm.model.network import load_model
+from host.tlm.training import gate
+from host.tlm.training.example import Example
 from tests.unit.tlm.learning import VOCABULARY, example_of, measured, tokens_of
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from host.errors import TlmError
 from host.schedules import space_for
 from host.schedules.families import CUDA_RULES, RULES
-from host.tlm import numbers
-from host.tlm.description import describe_board, level_of
-from host.tlm.example import quality_of
-from host.tlm.language import decode, encode, sentence_of
-from host.tlm.vocabulary import DECISION_NAMES, LEVELS, QUALITIES, RULE_NAMES, Vocabulary
+from host.tlm.language import numbers
+from host.tlm.language.description import describe_board, level_of
+from host.tlm.language.sentence import decode, encode, sentence_of
+from host.tlm.language.vocabulary import DECISION_NAMES, LEVELS, QUALITIES, RULE_NAMES, Vocabulary
+from host.tlm.training.example import quality_of
 from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import TARGETS, board_of, spaces
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from host.errors import TlmError
-from host.tlm.card import CARD, WEIGHTS, Size
-from host.tlm.model import load_model, new_model, save_model
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import CARD, WEIGHTS, Size
+from host.tlm.model.network import load_model, new_model, save_model
 
 VOCABULARY = Vocabulary()
 SIZE = Size(layers=1, heads=2, width=32)

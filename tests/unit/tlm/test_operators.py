@@ -10,10 +10,10 @@ import pytest
 from host.errors import ScheduleError
 from host.lowering.graph import Graph
 from host.schedules.families import space_for
-from host.tlm import boards, dataset, operators
-from host.tlm.boards import draw_board, training_boards
-from host.tlm.drawing import Draw
-from host.tlm.vocabulary import RULE_NAMES
+from host.tlm.language.vocabulary import RULE_NAMES
+from research.pretraining import boards, dataset, operators
+from research.pretraining.boards import draw_board, training_boards
+from research.pretraining.drawing import Draw
 from targets import declared
 
 KINDS = [kind for kind, _ in operators.KINDS]

@@ -9,17 +9,17 @@ import pytest
 
 from host.errors import TlmError
 from host.gensor import Gensor
-from host.tlm import package as packaging
-from host.tlm.card import CARD, WEIGHTS, Size
-from host.tlm.checkpoints import SHIPPED
-from host.tlm.dataset import Dataset
-from host.tlm.held_out import key_of_axes
-from host.tlm.language import decode
-from host.tlm.model import load_model, new_model, save_model
-from host.tlm.package import package
-from host.tlm.pretrain import SENTENCES
-from host.tlm.replay import REPLAY, read_replay
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.language.sentence import decode
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import CARD, WEIGHTS, Size
+from host.tlm.model.checkpoints import SHIPPED
+from host.tlm.model.network import load_model, new_model, save_model
+from host.tlm.training.replay import REPLAY, read_replay
+from research.pretraining import package as packaging
+from research.pretraining.dataset import Dataset
+from research.pretraining.held_out import key_of_axes
+from research.pretraining.package import package
+from research.pretraining.pretrain import SENTENCES
 from sdk.cli.main import main
 
 VOCABULARY = Vocabulary()

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel
 
-from host.tlm.model import Size, new_model
-from host.tlm.packing import Lesson, pack
-from host.tlm.training import Schedule, Training, log_probabilities
-from host.tlm.vocabulary import PAD, Vocabulary
+from host.tlm.language.vocabulary import PAD, Vocabulary
+from host.tlm.model.network import Size, new_model
+from host.tlm.training.packing import Lesson, pack
+from host.tlm.training.trainer import Schedule, Training, log_probabilities
 
 VOCABULARY = Vocabulary()
 SIZE = Size(layers=2, heads=2, width=32)

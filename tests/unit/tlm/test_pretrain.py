@@ -10,12 +10,13 @@ import pytest
 
 from host.errors import TlmError
 from host.gensor import Gensor
-from host.tlm import dataset
-from host.tlm.card import WEIGHTS, Size
-from host.tlm.dataset import Dataset
-from host.tlm.held_out import anchor_key, is_held_out
-from host.tlm.model import load_model
-from host.tlm.pretrain import (
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import WEIGHTS, Size
+from host.tlm.model.network import load_model
+from research.pretraining import dataset
+from research.pretraining.dataset import Dataset
+from research.pretraining.held_out import anchor_key, is_held_out
+from research.pretraining.pretrain import (
     SENTENCES,
     STATE,
     PretrainOptions,
@@ -25,7 +26,6 @@ from host.tlm.pretrain import (
     split,
     trainer_for,
 )
-from host.tlm.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary()
 EXAMPLES = 24

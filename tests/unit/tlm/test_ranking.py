@@ -10,10 +10,10 @@ import pytest
 from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.schedules import DesignSpace, space_for
-from host.tlm.model import Size, new_model, save_model
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.network import Size, new_model, save_model
 from host.tlm.proposer import Tlm
 from host.tlm.ranking import Ranking, Written, ranked
-from host.tlm.vocabulary import Vocabulary
 from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import board_of
 

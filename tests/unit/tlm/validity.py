@@ -3,7 +3,8 @@
     python -m tests.unit.tlm.validity [--tasks 50] [--programs 32] [--built 2] [--checkpoint FOLDER]
                                       [--targets x86,aarch64,riscv64,cuda] [--seed 9] [--json FILE]
 
-Tasks are those of `host.tlm.operators` on the boards of a target; a task counts whenever a rule matches it.
+Tasks are those of `research.pretraining.operators` on the boards of a target; a task counts whenever a rule
+matches it.
 "parsed": the sentence is read back as what was decided; "applied": legal, and the schedule is made; "built":
 so many programs of each task go through what comes after, on a CPU all passes before machine code, on a GPU
 its compiler, within the shared memory and registers that there are ("spilled": where a thread's registers
@@ -31,13 +32,13 @@ from host.errors import EdgeError
 from host.gensor.benefit import estimate_seconds
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function
-from host.tlm.boards import training_boards
-from host.tlm.dataset import draw_space
-from host.tlm.decoding import generate
-from host.tlm.language import decode, encode, sentence_of
-from host.tlm.model import Size, load_model, new_model
+from host.tlm.language.sentence import decode, encode, sentence_of
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.decoding import generate
+from host.tlm.model.network import Size, load_model, new_model
 from host.tlm.proposer import Tlm
-from host.tlm.vocabulary import Vocabulary
+from research.pretraining.boards import training_boards
+from research.pretraining.dataset import draw_space
 from targets import Board
 
 TARGETS = ("x86", "aarch64", "riscv64", "cuda")

@@ -10,13 +10,13 @@ import pytest
 from host.errors import TlmError
 from host.gensor import Gensor
 from host.records import RecordStore
-from host.tlm.card import WEIGHTS, Size, read_card
-from host.tlm.checkpoints import model_for
-from host.tlm.measured import examples_of_records
-from host.tlm.model import new_model, save_model
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import WEIGHTS, Size, read_card
+from host.tlm.model.checkpoints import model_for
+from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
-from host.tlm.replay import REPLAY, write_replay
-from host.tlm.vocabulary import Vocabulary
+from host.tlm.training.measured import examples_of_records
+from host.tlm.training.replay import REPLAY, write_replay
 from host.tuning.learning.finetuning import FinetuneTrainer
 from tests.unit.tuning.simulated import Skilled, profile
 from tests.unit.tuning.test_loop import Listening, options, records, run
@@ -37,7 +37,7 @@ def base(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     save_model(new_model(vocabulary, size, 0), folder, vocabulary, size, "", {})
     examples = examples_of_records(records(measured), vocabulary)
     write_replay(folder / REPLAY, examples, 8, 0, vocabulary.version)
-    monkeypatch.setattr("host.tlm.checkpoints.SHIPPED", folder)
+    monkeypatch.setattr("host.tlm.model.checkpoints.SHIPPED", folder)
     return folder
 
 

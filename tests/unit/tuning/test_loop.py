@@ -98,8 +98,8 @@ def test_the_budget_is_spent_on_different_programs_and_all_of_it_is_kept(
 
 
 def test_a_record_holds_the_sentence_of_its_task(tmp_path: Path) -> None:
-    from host.tlm.description import describe_board, describe_task
-    from host.tlm.language import encode_prompt
+    from host.tlm.language.description import describe_board, describe_task
+    from host.tlm.language.sentence import encode_prompt
 
     run(tmp_path, options(trials=6))
     for one in records(tmp_path):

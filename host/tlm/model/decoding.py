@@ -1,0 +1,169 @@
+"""Decoding: the model writes the decisions of many programs at once, and can write nothing but legal ones.
+
+At each step only those tokens have probability that some allowed value of the decision goes on with (see
+`completions`): what is drawn always parses and is always legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from transformers import DynamicCache, GPT2LMHeadModel
+
+from host.schedules.design import DesignSpace
+from host.tlm.language import numbers
+from host.tlm.language.description import describe_board, describe_task
+from host.tlm.language.sentence import encode_prompt
+from host.tlm.language.vocabulary import END, PAD, Vocabulary, decision_token
+from host.tlm.model.completions import Completions
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A program that the model wrote.
+
+    Attributes:
+        values: of all decisions, in the order of the space.
+        log_probability: of the program under the masked model, natural logarithm.
+    """
+
+    values: tuple[int, ...]
+    log_probability: float
+
+
+class _Writer:
+    """One program being written: which tokens may come next.
+
+    The sentence goes through names and values in turn; `_spelled` is what is written of the current value.
+    """
+
+    def __init__(self, completions: Completions, names: Sequence[str]) -> None:
+        self._completions = completions
+        self._names = names
+        self.values: tuple[int, ...] = ()
+        self._spelled: tuple[str, ...] | None = None
+        self._open: tuple[tuple[int, tuple[str, ...]], ...] = ()
+        self.log_probability = 0.0
+        self.finished = False
+
+    def allowed(self) -> tuple[str, ...]:
+        """Tokens that can come next."""
+        if self._spelled is None:
+            return (self._following(),)
+        length = len(self._spelled)
+        return tuple(
+            dict.fromkeys(
+                spelling[length] if len(spelling) > length else self._following(1)
+                for _, spelling in self._open
+            )
+        )
+
+    def take(self, token: str) -> None:
+        """Writes a token."""
+        if self._spelled is None or token in (self._following(1), END):
+            if self._spelled is not None:
+                done = next(value for value, spelling in self._open if spelling == self._spelled)
+                self.values = (*self.values, done)
+            self.finished = token == END
+            if not self.finished:
+                allowed = self._completions.allowed(self.values)
+                self._open = tuple((value, numbers.spell(value)) for value in allowed)
+                self._spelled = ()
+            return
+        length = len(self._spelled)
+        self._spelled = (*self._spelled, token)
+        self._open = tuple(
+            (value, spelling) for value, spelling in self._open if spelling[length : length + 1] == (token,)
+        )
+
+    def _following(self, ahead: int = 0) -> str:
+        """The name of the next decision, or the end."""
+        position = len(self.values) + ahead
+        return decision_token(self._names[position]) if position < len(self._names) else END
+
+
+def generate(
+    model: GPT2LMHeadModel,
+    vocabulary: Vocabulary,
+    space: DesignSpace,
+    count: int,
+    seed: int,
+    temperature: float = 1.0,
+) -> list[Generated]:
+    """Programs that the model writes for a space: the likeliest at each step, then drawn ones.
+
+    Args:
+        model: the language model.
+        vocabulary: its vocabulary.
+        space: the space of the task on the board.
+        count: number of programs, the same one perhaps more than once.
+        seed: of the draws.
+        temperature: of the draws, from this one on evenly to twice as much: some keep to what is likely, some
+            go far from it.
+
+    Raises:
+        ScheduleError: the space has no decisions or no legal program.
+        TlmError: the language has no word for something of the task or the board.
+    """
+    completions = Completions(space)
+    names = [decision.name for decision in space.decisions]
+    prompt = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
+    writers = [_Writer(completions, names) for _ in range(count)]
+    padding = vocabulary.number(PAD)
+    temperatures = temperature * torch.linspace(1.0, 2.0, count).unsqueeze(1)
+    generator = torch.Generator().manual_seed(seed)
+    cache = DynamicCache()
+    fed = torch.tensor([vocabulary.encode(prompt)])
+    with torch.inference_mode(), _one_thread():
+        logits = model(fed, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+        cache.batch_repeat_interleave(count)
+        logits = logits.expand(count, -1)
+        while True:
+            taken = _draw(writers, logits, vocabulary, generator, temperatures)
+            if all(writer.finished for writer in writers):
+                break
+            fed = torch.tensor([[padding if token < 0 else token] for token in taken])
+            logits = model(fed, past_key_values=cache, use_cache=True).logits[:, -1]
+    return [Generated(writer.values, writer.log_probability) for writer in writers]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums in one order however many cores there are, and no core taken from a measurement beside it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _draw(
+    writers: Sequence[_Writer],
+    logits: torch.Tensor,
+    vocabulary: Vocabulary,
+    generator: torch.Generator,
+    temperatures: torch.Tensor,
+) -> list[int]:
+    """The next token of every program, -1 for finished ones; the first program takes the likeliest."""
+    mask = torch.full(logits.shape, -torch.inf)
+    options = []
+    for row, writer in enumerate(writers):
+        tokens = [] if writer.finished else vocabulary.encode(writer.allowed())
+        options.append(tokens)
+        mask[row, tokens or [0]] = 0.0
+    scores = torch.log_softmax(logits + mask, dim=-1)
+    drawn = torch.multinomial(torch.softmax((logits + mask) / temperatures, dim=-1), 1, generator=generator)
+    taken = []
+    for row, writer in enumerate(writers):
+        if not options[row]:
+            taken.append(-1)
+            continue
+        token = int(scores[row].argmax()) if row == 0 else int(drawn[row, 0])
+        writer.log_probability += float(scores[row, token])
+        writer.take(vocabulary.tokens[token])
+        taken.append(token)
+    return taken

@@ -1,0 +1,1 @@
+"""Fine-tuning on measured records, and what all training shares."""

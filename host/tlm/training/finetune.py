@@ -1,0 +1,342 @@
+"""Fine-tuning on what was measured: the model of a board gets better at the board's own programs.
+
+A new checkpoint is used only if it beats the one in use on withheld records (`gate`). Half of each batch
+repeats sentences of pre-training, so that other boards and tasks are not forgotten.
+
+    python -m host.tlm.training.finetune --job FILE.json       in a process of its own; see `write_job`
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from host.errors import EdgeError, TlmError
+from host.tlm.language.vocabulary import Vocabulary, quality_token
+from host.tlm.model import checkpoints
+from host.tlm.model.card import read_card, write_whole
+from host.tlm.model.network import load_model, save_model
+from host.tlm.training import gate
+from host.tlm.training.example import Example, content_of, example_from
+from host.tlm.training.lora import add_updates, merge_updates
+from host.tlm.training.measured import examples_of, examples_of_records
+from host.tlm.training.packing import Lesson
+from host.tlm.training.replay import REPLAY, read_replay
+from host.tlm.training.trainer import Schedule, Training
+
+__all__ = [
+    "Example",
+    "FinetuneOptions",
+    "FinetuneResult",
+    "Progress",
+    "examples_of",
+    "examples_of_records",
+    "finetune",
+    "read_result",
+    "write_job",
+]
+
+METHODS = ("full", "lora")
+# The one that measures better; see docs/tlm.md.
+METHOD = "full"
+STATE, CANDIDATE = "training.pt", ".candidate"
+_LEARNING_RATE = {"full": 1e-3, "lora": 1e-2}
+_RANK = 8
+_WARM_UP = 5
+# How much less a program counts that takes twice as long: 2^-4.
+_EMPHASIS = 4
+
+
+@dataclass(frozen=True)
+class FinetuneOptions:
+    """How to fine-tune.
+
+    Attributes:
+        start: checkpoint that training starts from.
+        out: folder of the device's checkpoints (`checkpoints.tuned_folder`) and of the state.
+        present: checkpoint in use, to be beaten; None for `start`.
+        replay: sentences of pre-training; None for those beside `start`, else the shipped ones.
+        steps: batches in all.
+        seconds: stop training after so long; 0 for no limit.
+        method: "full" trains all weights, "lora" an update of low rank.
+        seed: of the batches.
+        resume: go on with an interrupted training of the same records.
+        batch: tasks of one step.
+        learning_rate: largest; 0 for the method's own.
+        replay_share: share of a batch that repeats pre-training.
+        keep: programs of a task to learn, the fastest.
+        save_every: steps between two states on disk.
+        threads: of a process of its own; a caller's threads are left as they are.
+    """
+
+    start: Path
+    out: Path
+    present: Path | None = None
+    replay: Path | None = None
+    steps: int = 100
+    seconds: float = 0.0
+    method: str = METHOD
+    seed: int = 0
+    resume: bool = False
+    batch: int = 8
+    learning_rate: float = 0.0
+    replay_share: float = 0.5
+    keep: int = 8
+    save_every: int = 20
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far it is.
+
+    Attributes:
+        done, total: steps.
+        loss: running mean, natural logarithm.
+    """
+
+    done: int
+    total: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """What came out.
+
+    Attributes:
+        accepted: whether the new checkpoint is in use from now on.
+        before, after: error on withheld records of the model in use and of the new one; see `gate`.
+        checkpoint: the one to use: the new one, or the one in use before.
+        steps: done.
+        learned, withheld: tasks.
+        forgotten: how much the loss on sentences of pre-training rose.
+    """
+
+    accepted: bool
+    before: float
+    after: float
+    checkpoint: Path
+    steps: int
+    learned: int
+    withheld: int
+    forgotten: float
+
+
+def finetune(
+    options: FinetuneOptions, examples: Sequence[Example], tell: Callable[[Progress], None]
+) -> FinetuneResult:
+    """Trains on measured programs, and puts the new checkpoint in use if it is better.
+
+    Args:
+        options: how.
+        examples: measured tasks (`examples_of`, `examples_of_records`).
+        tell: told after each step.
+
+    Raises:
+        TlmError: too little was measured, a checkpoint, the replay or the state is damaged or of another
+            version, or the state is of another training.
+    """
+    if options.method not in METHODS:
+        raise TlmError(f"method {options.method!r}: one of {', '.join(METHODS)}")
+    vocabulary = Vocabulary()
+    learned, withheld = gate.split(examples)
+    training = _training_for(options, examples, vocabulary)
+    replay = read_replay(_replay_of(options), vocabulary)
+    state = options.out / STATE
+    if options.resume and state.exists():
+        training.restore(state)
+    batches = _Batches(options, learned, replay, vocabulary)
+    begin = time.monotonic()
+    while training.step < options.steps:
+        training.train(batches.of(training.step))
+        tell(Progress(training.step, options.steps, training.recent_loss))
+        if options.seconds and time.monotonic() - begin >= options.seconds:
+            break
+        if training.step % options.save_every == 0:
+            options.out.mkdir(parents=True, exist_ok=True)
+            write_whole(state, training.state())
+    if options.method == "lora":
+        merge_updates(training.model)
+    result = _judged(options, training, vocabulary, (learned, withheld), batches.repeated)
+    state.unlink(missing_ok=True)
+    return result
+
+
+def _replay_of(options: FinetuneOptions) -> Path:
+    if options.replay is not None:
+        return options.replay
+    beside = options.start / REPLAY
+    return beside if beside.exists() else checkpoints.shipped() / REPLAY
+
+
+def _training_for(options: FinetuneOptions, examples: Sequence[Example], vocabulary: Vocabulary) -> Training:
+    model, card = load_model(options.start, vocabulary)
+    rate = options.learning_rate or _LEARNING_RATE[options.method]
+    text = json.dumps([content_of(example) for example in examples])
+    key = {
+        "start": card.weights,
+        "records": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "method": options.method,
+        "seed": options.seed,
+        "batch": options.batch,
+        "learning_rate": rate,
+        "steps": options.steps,
+    }
+    updates = add_updates(model, _RANK, options.seed) if options.method == "lora" else None
+    return Training(model, vocabulary, Schedule(options.steps, rate, _WARM_UP), key, updates)
+
+
+class _Batches:
+    """Batches of measured programs and of sentences of pre-training; number n depends on the seed and n."""
+
+    def __init__(
+        self,
+        options: FinetuneOptions,
+        learned: Sequence[Example],
+        replay: Sequence[Example],
+        vocabulary: Vocabulary,
+    ) -> None:
+        self._options = options
+        self._measured = [_lessons(one, vocabulary, options.keep) for one in learned]
+        self._replay = [_lessons(one, vocabulary, len(one.programs)) for one in replay]
+        # The best program of each, to see what is forgotten.
+        self.repeated = [lessons[0] for lessons in self._replay[:64]]
+
+    def of(self, step: int) -> list[Lesson]:
+        """The lessons of a step."""
+        generator = random.Random(f"{self._options.seed}/finetune/{step}")
+        repeated = round(self._options.batch * self._options.replay_share) if self._replay else 0
+        chosen = generator.choices(self._measured, k=self._options.batch - repeated)
+        if repeated:
+            chosen += generator.choices(self._replay, k=repeated)
+        return [lesson for lessons in chosen for lesson in lessons]
+
+
+def _lessons(example: Example, vocabulary: Vocabulary, keep: int) -> list[Lesson]:
+    """The fastest programs of a task, each with how good it is; the faster, the more it counts."""
+    return [
+        Lesson((*example.prompt, vocabulary.number(quality_token(quality))), decided, slower**-_EMPHASIS)
+        for (decided, slower), quality in list(zip(example.programs, example.qualities, strict=True))[:keep]
+    ]
+
+
+def _judged(
+    options: FinetuneOptions,
+    training: Training,
+    vocabulary: Vocabulary,
+    parts: tuple[list[Example], list[Example]],
+    repeated: Sequence[Lesson],
+) -> FinetuneResult:
+    """Saves the new checkpoint, compares it as it was saved, and puts it in use if it is better."""
+    learned, withheld = parts
+    present = options.present or options.start
+    start = read_card(options.start)
+    history = {
+        "method": options.method,
+        "steps": training.step,
+        "seed": options.seed,
+        "start": start.weights,
+        "tasks": len(learned),
+        "programs": sum(len(example.programs) for example in learned),
+        "loss": round(training.recent_loss, 4),
+    }
+    candidate = options.out / CANDIDATE
+    save_model(training.model, candidate, vocabulary, start.size, start.root, history)
+    old, new = load_model(present, vocabulary)[0], load_model(candidate, vocabulary)[0]
+    verdict = gate.compare(
+        gate.task_errors(old, vocabulary, withheld), gate.task_errors(new, vocabulary, withheld)
+    )
+    used = checkpoints.accept(candidate, options.out) if verdict.accepted else present
+    return FinetuneResult(
+        accepted=verdict.accepted,
+        before=verdict.before,
+        after=verdict.after,
+        checkpoint=used,
+        steps=training.step,
+        learned=len(learned),
+        withheld=len(withheld),
+        forgotten=gate.mean_loss(new, vocabulary, repeated) - gate.mean_loss(old, vocabulary, repeated),
+    )
+
+
+def write_job(path: Path, options: FinetuneOptions, examples: Sequence[Example]) -> None:
+    """Writes a job for `python -m host.tlm.training.finetune --job PATH`; `read_result` reads its result."""
+    plain = {
+        name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()
+    }
+    content = {"options": plain, "examples": [content_of(example) for example in examples]}
+    write_whole(path, json.dumps(content).encode())
+
+
+def run_job(path: Path, tell: Callable[[Progress], None]) -> FinetuneResult:
+    """Does a job and writes its result beside it.
+
+    Raises:
+        TlmError: the job is damaged, or as `finetune`.
+    """
+    options, examples = _read_job(path)
+    torch.set_num_threads(options.threads)
+    result = finetune(options, examples, tell)
+    content = {**asdict(result), "checkpoint": str(result.checkpoint)}
+    write_whole(_result_of(path), json.dumps(content).encode())
+    return result
+
+
+def read_result(path: Path) -> FinetuneResult:
+    """The result of a job.
+
+    Raises:
+        TlmError: it has none, or a damaged one.
+    """
+    try:
+        content = json.loads(_result_of(path).read_text())
+        return FinetuneResult(**{**content, "checkpoint": Path(content["checkpoint"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TlmError(
+            f"{_result_of(path)}: no result of fine-tuning ({error}); run the job again"
+        ) from error
+
+
+def _read_job(path: Path) -> tuple[FinetuneOptions, list[Example]]:
+    try:
+        content = json.loads(path.read_text())
+        plain: dict[str, Any] = dict(content["options"])
+        for name in ("start", "out", "present", "replay"):
+            plain[name] = None if plain[name] is None else Path(plain[name])
+        options = FinetuneOptions(**plain)
+        lines = list(content["examples"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TlmError(f"{path}: no job of fine-tuning ({error}); write it again") from error
+    return options, [example_from(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def _result_of(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.result.json")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a job; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m host.tlm.training.finetune")
+    parser.add_argument("--job", type=Path, required=True)
+    job: Path = parser.parse_args(arguments).job
+    try:
+        run_job(job, lambda progress: None)
+    except EdgeError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Sentences of pre-training that are shipped with the weights: fine-tuning on one board repeats them.
+
+The file is a sample of what the model was pre-trained on, in the same lines, compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from host.errors import TlmError
+from host.model import SPACE_VERSION
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.training.example import Example, content_of, example_from
+
+REPLAY = "replay.jsonl.gz"
+SCHEMA = "edgetlm.replay/1"
+
+
+def write_replay(path: Path, examples: Sequence[Example], count: int, seed: int, version: str) -> int:
+    """Writes a sample of examples; the same arguments give the same bytes.
+
+    Args:
+        path: of the file.
+        examples: to draw from; those left out of training are not drawn.
+        count: examples at most.
+        seed: of the sample.
+        version: of the vocabulary.
+
+    Returns:
+        How many were written.
+    """
+    usable = [example for example in examples if example.programs]
+    chosen = sorted(
+        random.Random(f"{seed}/replay").sample(usable, min(count, len(usable))), key=lambda one: one.index
+    )
+    header = {"schema": SCHEMA, "vocabulary": version, "space_version": SPACE_VERSION}
+    lines = [header, *map(content_of, chosen)]
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return len(chosen)
+
+
+def read_replay(path: Path, vocabulary: Vocabulary) -> list[Example]:
+    """The examples of a file.
+
+    Raises:
+        TlmError: it is missing, damaged, or of another vocabulary or space version.
+    """
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+        header, *contents = map(json.loads, lines)
+        found = (header["schema"], header["vocabulary"], header["space_version"])
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise TlmError(
+            f"{path} cannot be read ({type(error).__name__}: {error}); install the package again"
+        ) from error
+    if found != (SCHEMA, vocabulary.version, SPACE_VERSION):
+        raise TlmError(
+            f"{path}: sentences of vocabulary {found[1]} and space version {found[2]}, this is "
+            f"{vocabulary.version} and {SPACE_VERSION}; install the package again"
+        )
+    return [example_from(path, number, content) for number, content in enumerate(contents, start=2)]

@@ -1,0 +1,173 @@
+"""What pre-training and fine-tuning share: one step, and a state that training goes on from."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GPT2LMHeadModel
+
+from host.errors import TlmError
+from host.tlm.language.vocabulary import PAD, Vocabulary
+from host.tlm.training.packing import Lesson, pack
+
+_LARGEST_GRADIENT = 1.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How large the steps are.
+
+    Attributes:
+        steps: in all.
+        learning_rate: largest; it rises over `warm_up` steps and falls to zero as a cosine.
+        warm_up: steps.
+    """
+
+    steps: int
+    learning_rate: float
+    warm_up: int
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step."""
+        if step < self.warm_up:
+            return self.learning_rate * ((step + 1) / self.warm_up)
+        rest = max(1, self.steps - self.warm_up)
+        return self.learning_rate * (0.5 * (1.0 + math.cos(math.pi * min(1.0, (step - self.warm_up) / rest))))
+
+
+def device_of_training() -> torch.device:
+    """A GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Training:
+    """A network with its optimiser.
+
+    Args:
+        model: the network; it is moved to the GPU where there is one.
+        vocabulary: of the sentences.
+        schedule: how large the steps are.
+        key: what a state has to have in common with this training to go on from it.
+        parameters: those to train; None for all.
+
+    Attributes:
+        step: batches trained on.
+        recent_loss: running mean of the loss.
+        withheld_loss: of the last state on disk.
+    """
+
+    def __init__(
+        self,
+        model: GPT2LMHeadModel,
+        vocabulary: Vocabulary,
+        schedule: Schedule,
+        key: Mapping[str, Any],
+        parameters: Iterable[torch.nn.Parameter] | None = None,
+    ) -> None:
+        self._device = device_of_training()
+        self._schedule = schedule
+        self._key = dict(key)
+        self._padding = vocabulary.number(PAD)
+        self.model = model.to(self._device)
+        self._optimiser = torch.optim.AdamW(
+            list(self.model.parameters() if parameters is None else parameters),
+            lr=schedule.learning_rate,
+            weight_decay=0.01,
+        )
+        self.step = 0
+        self.recent_loss = math.nan
+        self.withheld_loss = math.nan
+
+    def train(self, lessons: Sequence[Lesson]) -> None:
+        """One step."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._schedule.rate(self.step)
+        self.model.train()
+        loss = self.loss(lessons)
+        self._optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
+        self._optimiser.step()
+        value = float(loss.detach())
+        self.recent_loss = value if math.isnan(self.recent_loss) else 0.98 * self.recent_loss + 0.02 * value
+        self.step += 1
+
+    def loss(self, lessons: Sequence[Lesson]) -> torch.Tensor:
+        """Mean over the tokens of the decisions by their lessons' weights; what is known is not learned."""
+        packed = pack(lessons, self._padding, self._device)
+        weights = torch.tensor([lesson.weight for lesson in lessons], device=self._device)[packed.lessons]
+        return -(weights * packed.log_probabilities(self.model)).sum() / weights.sum()
+
+    def loss_of(self, lessons: Sequence[Lesson], batch: int) -> float:
+        """Mean loss over lessons, without learning.
+
+        Args:
+            lessons: any number.
+            batch: how many at once; the mean is of the batches' means by their sizes.
+        """
+        self.model.eval()
+        total = 0.0
+        with torch.inference_mode():
+            for start in range(0, len(lessons), batch):
+                part = lessons[start : start + batch]
+                total += float(self.loss(part)) * len(part)
+        return total / len(lessons)
+
+    def state(self) -> bytes:
+        """Everything that the training goes on from."""
+        buffer = io.BytesIO()
+        torch.save(
+            {
+                "key": self._key,
+                "step": self.step,
+                "recent_loss": self.recent_loss,
+                "withheld_loss": self.withheld_loss,
+                "model": self.model.state_dict(),
+                "optimiser": self._optimiser.state_dict(),
+            },
+            buffer,
+        )
+        return buffer.getvalue()
+
+    def restore(self, path: Path) -> None:
+        """Goes on from a state on disk.
+
+        Raises:
+            TlmError: it is damaged, or of another training.
+        """
+        try:
+            state = torch.load(path, map_location=self._device, weights_only=True)
+            key = state["key"]
+            if key == self._key:
+                self.model.load_state_dict(state["model"])
+                self._optimiser.load_state_dict(state["optimiser"])
+                self.step = int(state["step"])
+                self.recent_loss, self.withheld_loss = state["recent_loss"], state["withheld_loss"]
+        except Exception as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise TlmError(
+                f"{path} is damaged ({type(error).__name__}: {first}); remove it to train from the start"
+            ) from error
+        if key != self._key:
+            raise TlmError(f"{path}: a training with {key}, not {self._key}; choose another folder")
+
+
+def log_probabilities(
+    model: GPT2LMHeadModel, lessons: Sequence[Lesson], padding: int, batch: int
+) -> list[float]:
+    """Natural logarithm of the probability of each program, after what is known of it."""
+    model.eval()
+    found: list[float] = []
+    with torch.inference_mode():
+        for start in range(0, len(lessons), batch):
+            part = lessons[start : start + batch]
+            packed = pack(part, padding, model.device)
+            totals = torch.zeros(len(part), device=model.device)
+            found += totals.index_add(0, packed.lessons, packed.log_probabilities(model)).tolist()
+    return found

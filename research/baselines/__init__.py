@@ -1,0 +1,1 @@
+"""Searches of the held-out networks by MetaSchedule, and their results, one file a network."""

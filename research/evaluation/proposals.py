@@ -1,0 +1,253 @@
+"""What a proposer comes to with a number of measurements: the program, and the seconds that it took."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from host.build import default_schedule
+from host.errors import BuildError, MeasureError, ScheduleError, SessionLost, TlmError
+from host.model import Candidate, DeviceProfile, Measurement, Task
+from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.proposer import Proposer
+from research.evaluation.bench import Bench, Built
+
+# Draws for each program that random sampling is to find; small spaces give the same ones again and again.
+_DRAWS = 8
+
+
+class RandomSampling:
+    """Uniformly random legal programs, in the order in which they were drawn."""
+
+    name = "random"
+
+    def propose(
+        self,
+        space: DesignSpace,
+        profile: DeviceProfile,
+        history: Sequence[tuple[Candidate, Measurement]],
+        k: int,
+        seed: int,
+    ) -> list[Candidate]:
+        """Up to `k` different candidates; `history` is not used.
+
+        Raises:
+            ScheduleError: no legal program was found.
+        """
+        generator = random.Random(f"{space.task.workload_hash}/{seed}")
+        found: dict[tuple[tuple[str, int], ...], Candidate] = {}
+        for _ in range(_DRAWS * k):
+            values = space.sample(generator)
+            found.setdefault(tuple(values.items()), space.candidate(values, self.name))
+            if len(found) == k:
+                break
+        return list(found.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Proposed:
+    """Programs of a proposer.
+
+    Attributes:
+        candidates: best first.
+        seconds: that proposing took.
+        reason: why there are none; "" where there are.
+    """
+
+    candidates: tuple[Candidate, ...]
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One program, made and perhaps measured.
+
+    Attributes:
+        built: None where it did not apply or compile.
+        applied: whether the decisions became a program.
+        made_s: that applying and building took.
+        measurement: None where it was not measured or does not run.
+        measured_s: that measuring took.
+        reason: why it cannot be used; "" where it can.
+    """
+
+    built: Built | None
+    applied: bool
+    made_s: float
+    measurement: Measurement | None = None
+    measured_s: float = 0.0
+    reason: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Of one call, the least of the samples; None where it was not measured or does not run."""
+        return None if self.measurement is None else min(self.measurement.times_s)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What a proposer came to.
+
+    Attributes:
+        built: the program that was chosen.
+        decisions: of it; empty for the default schedule.
+        proposed, applied: programs that were proposed, and those of them that are programs.
+        propose_s: seconds for all proposals.
+        seconds: in all: proposing, building, measuring.
+        reason: why it is the default schedule; "" where it is not.
+        course: seconds of one call of the fastest program after each measurement; infinite while none runs.
+    """
+
+    built: Built
+    decisions: tuple[tuple[str, int | tuple[int, ...]], ...]
+    proposed: int
+    applied: int
+    propose_s: float
+    seconds: float
+    reason: str = ""
+    course: tuple[float, ...] = ()
+
+
+@dataclass(eq=False)
+class Subject:
+    """A task with all programs of it that were made so far; each is built and measured once.
+
+    Attributes:
+        bench: where.
+        task: what.
+        space: its programs; None where no rule takes it.
+        why: reason for that.
+    """
+
+    bench: Bench
+    task: Task
+    space: DesignSpace | None = None
+    why: str = ""
+    _made: dict[object, Trial] = field(default_factory=dict)
+    _measured: dict[object, Trial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        profile = self.bench.profile
+        try:
+            self.space = space_for(self.task, profile.hardware, profile.threads)
+        except ScheduleError as error:
+            self.why = str(error)
+
+    def select(self, proposer: Proposer, budget: int, seed: int) -> Selection:
+        """The first proposal that is a program, or the best of `budget` measured ones.
+
+        Where there is none, it is the default schedule, as in the product.
+
+        Args:
+            proposer: whose programs.
+            budget: measurements.
+            seed: of the proposer.
+
+        Raises:
+            BuildError: not even the default schedule compiles.
+        """
+        proposed = self.propose(proposer, max(budget, 1), (), seed)
+        return self.chosen(proposed, measured=budget > 0)
+
+    def chosen(self, proposed: Proposed, measured: bool) -> Selection:
+        """The best of the proposed programs by measurement, or the first one that is a program.
+
+        Raises:
+            BuildError: there is none, and not even the default schedule compiles.
+        """
+        best: tuple[float, Candidate, Built] | None = None
+        total, applied, reason = proposed.seconds, 0, proposed.reason
+        course: list[float] = []
+        for candidate in proposed.candidates:
+            trial = self.measured(candidate) if measured else self.made(candidate)
+            total += trial.made_s + trial.measured_s
+            applied += trial.applied
+            reason = trial.reason or reason
+            if measured:
+                course.append(min([math.inf if trial.seconds is None else trial.seconds, *course[-1:]]))
+            if trial.built is None or (measured and trial.seconds is None):
+                continue
+            seconds = trial.seconds if trial.seconds is not None else 0.0
+            if best is None or seconds < best[0]:
+                best = (seconds, candidate, trial.built)
+        count = len(proposed.candidates)
+        if best is not None:
+            return Selection(
+                best[2], best[1].decisions, count, applied, proposed.seconds, total, course=tuple(course)
+            )
+        built = self.bench.build(default_schedule(self.task.function, self.bench.profile.hardware.lanes))
+        total += built.build_s
+        return Selection(built, (), count, applied, proposed.seconds, total, reason or "no proposal")
+
+    def propose(
+        self,
+        proposer: Proposer,
+        count: int,
+        history: Sequence[tuple[Candidate, Measurement]],
+        seed: int,
+    ) -> Proposed:
+        """Up to `count` programs with the seconds that they took."""
+        begin = time.perf_counter()
+        candidates, reason = self._candidates(proposer, count, history, seed)
+        return Proposed(tuple(candidates), time.perf_counter() - begin, reason)
+
+    def _candidates(
+        self,
+        proposer: Proposer,
+        count: int,
+        history: Sequence[tuple[Candidate, Measurement]],
+        seed: int,
+    ) -> tuple[list[Candidate], str]:
+        if self.space is None:
+            return [], self.why
+        if not self.space.decisions:
+            # Nothing to decide: the one program of the space is everybody's.
+            return [] if history else [self.space.candidate({}, proposer.name)], ""
+        try:
+            return proposer.propose(self.space, self.bench.profile, history, count, seed), ""
+        except (ScheduleError, TlmError) as error:
+            return [], f"{proposer.name}: {error}"
+
+    def made(self, candidate: Candidate) -> Trial:
+        """The program of a candidate, built."""
+        if candidate.decisions not in self._made:
+            self._made[candidate.decisions] = self._make(candidate)
+        return self._made[candidate.decisions]
+
+    def _make(self, candidate: Candidate) -> Trial:
+        assert self.space is not None
+        begin = time.perf_counter()
+        try:
+            function = scheduled_function(self.space.apply(candidate))
+        except ScheduleError as error:
+            return Trial(None, False, time.perf_counter() - begin, reason=str(error))
+        try:
+            built = self.bench.build(function)
+        except BuildError as error:
+            return Trial(None, True, time.perf_counter() - begin, reason=str(error))
+        return Trial(built, True, time.perf_counter() - begin)
+
+    def measured(self, candidate: Candidate) -> Trial:
+        """The program of a candidate, measured in one pass."""
+        if candidate.decisions not in self._measured:
+            self._measured[candidate.decisions] = self._measure(self.made(candidate))
+        return self._measured[candidate.decisions]
+
+    def _measure(self, trial: Trial) -> Trial:
+        if trial.built is None:
+            return trial
+        begin = time.perf_counter()
+        measurement, reason = None, ""
+        try:
+            measurement = self.bench.measure(self.task, trial.built)
+        except (MeasureError, SessionLost) as error:
+            reason = str(error)
+        if measurement is not None and not measurement.trusted:
+            # Its time would be compared with others that had the device's full speed.
+            reason = f"the device throttled ({', '.join(measurement.throttle_reasons)})"
+            measurement = None
+        return Trial(trial.built, True, trial.made_s, measurement, time.perf_counter() - begin, reason)

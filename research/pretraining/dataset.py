@@ -1,0 +1,179 @@
+"""Training data: tasks drawn at random on drawn boards, with the programs that a teacher constructs for them.
+
+Example number i of a seed depends on nothing but both, so that a file that was cut off is continued where it
+ends. A line of the file is one task:
+
+    {"index": 7, "prompt": [...], "programs": [[[token numbers], slower], ...]}    `slower`: estimate / best
+    {"index": 8, "left_out": "held out"}
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from host.errors import ScheduleError, TlmError
+from host.lowering.emit import emit
+from host.lowering.fusion import fuse
+from host.lowering.graph import Graph
+from host.lowering.lower import optimise
+from host.lowering.passes.use_winograd import use_winograd
+from host.lowering.tasks import make_tasks
+from host.model import SPACE_VERSION, DeviceProfile, Task
+from host.schedules.design import DesignSpace
+from host.schedules.families import space_for
+from host.schedules.proposer import Proposer
+from host.tlm.language.description import describe_board, describe_task
+from host.tlm.language.sentence import encode, encode_prompt, sentence_of
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.training.example import Example, content_of, example_from
+from research.pretraining.boards import draw_board, training_boards
+from research.pretraining.held_out import is_held_out
+from research.pretraining.operators import draw_operator
+from research.pretraining.workers import in_order
+from targets import Board
+
+SCHEMA = "edgetlm.sentences/1"
+# Programs of one task.
+_PROGRAMS = 6
+
+
+def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
+    """The tasks of a graph, lowered as a model is."""
+    graph = optimise(graph, board.hardware.lanes, board.hardware.dot_product)
+    graph = use_winograd(graph, board.hardware)
+    module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
+    return make_tasks(module)
+
+
+def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[DesignSpace, Board]:
+    """The design space of a drawn task on a drawn board.
+
+    Raises:
+        ScheduleError: no rule has programs for what was drawn.
+    """
+    generator = random.Random(f"{seed}/{index}")
+    graph = draw_operator(generator)
+    board, threads = draw_board(boards, generator)
+    tasks = lowered_tasks(graph, board)
+    if not tasks:
+        raise ScheduleError("nothing is left to compute")
+    return space_for(generator.choice(tasks), board.hardware, threads), board
+
+
+def make_example(
+    seed: int, index: int, boards: tuple[Board, ...], teacher: Proposer, vocabulary: Vocabulary
+) -> Example:
+    """One example; the same arguments give the same.
+
+    Args:
+        seed: of everything drawn.
+        index: number of the example.
+        boards: to draw from.
+        teacher: proposes programs with estimates.
+        vocabulary: of the sentences.
+    """
+    try:
+        space, board = draw_space(seed, index, boards)
+    except ScheduleError:
+        return Example(index, left_out="no rule")
+    if is_held_out(space.workload):
+        return Example(index, left_out="held out")
+    profile = DeviceProfile("training", board, board.hardware, space.threads)
+    candidates = teacher.propose(space, profile, [], _PROGRAMS, index)
+    try:
+        space.apply(candidates[0])
+    except ScheduleError:
+        return Example(index, left_out="does not apply")
+    prompt = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
+    best = min(candidate.estimate_s for candidate in candidates)
+    programs = []
+    for candidate in candidates:
+        sentence = sentence_of(space, {name: int(candidate.value(name)) for name, _ in candidate.decisions})
+        tokens = vocabulary.encode(encode(sentence)[len(prompt) :])
+        programs.append((tuple(tokens), round(candidate.estimate_s / best, 4)))
+    return Example(index, tuple(vocabulary.encode(prompt[:-1])), tuple(programs))
+
+
+class Dataset:
+    """A file of examples that grows.
+
+    Args:
+        path: the file; made if it is not there.
+        seed: of everything drawn.
+        vocabulary: of the sentences.
+
+    Raises:
+        TlmError: the file is of another seed, vocabulary or space version.
+    """
+
+    def __init__(self, path: Path, seed: int, vocabulary: Vocabulary) -> None:
+        self.path = path
+        self.seed = seed
+        self.vocabulary = vocabulary
+        self.examples: list[Example] = []
+        self._header = {
+            "schema": SCHEMA,
+            "seed": seed,
+            "vocabulary": vocabulary.version,
+            "space_version": SPACE_VERSION,
+        }
+        if path.exists():
+            self._read()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self._header) + "\n")
+
+    def _read(self) -> None:
+        """Reads whole lines; one that was cut off while it was written is dropped."""
+        text = self.path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        lines = whole.splitlines()
+        header = _parsed(self.path, 1, lines[0]) if lines else self._header
+        if header != self._header:
+            raise TlmError(
+                f"{self.path}: sentences of another seed, vocabulary or space version; choose another folder"
+            )
+        for number, line in enumerate(lines[1:], start=2):
+            example = example_from(self.path, number, _parsed(self.path, number, line))
+            if example.index != len(self.examples):
+                raise TlmError(
+                    f"{self.path}, line {number}: example {example.index} is out of order; remove it"
+                )
+            self.examples.append(example)
+        if len(whole) != len(text) or not lines:
+            self.path.write_text(whole or json.dumps(self._header) + "\n")
+
+    def grow(self, count: int, teacher: Proposer, jobs: int = 1) -> Iterator[Example]:
+        """Adds examples until there are `count`; each is on disk when it is returned.
+
+        Args:
+            count: examples in all.
+            teacher: proposes programs with estimates; with several processes it has to be picklable.
+            jobs: processes that make them; the file is the same whatever their number.
+
+        Raises:
+            TlmError: one of the processes ended before its work was done.
+        """
+        make = partial(
+            make_example, self.seed, boards=training_boards(), teacher=teacher, vocabulary=self.vocabulary
+        )
+        with self.path.open("a") as file:
+            for example in in_order(make, range(len(self.examples), count), jobs):
+                file.write(json.dumps(content_of(example), separators=(",", ":")) + "\n")
+                file.flush()
+                self.examples.append(example)
+                yield example
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise TlmError(f"{path}, line {number} is damaged ({error}); remove the file") from error

@@ -1,0 +1,97 @@
+"""Quantised operators drawn at random, in the form in which importers hand them over.
+
+Lowering makes products in integers of those that have such a form (rule `dot` where the processor has the
+instruction), and computes the others in fp32 between conversions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from host.lowering.graph import Value, constant
+from research.pretraining.drawing import Draw
+
+_ZERO = {"uint8": 128, "int8": 0}
+_STEP = 1.0 / 64.0
+
+
+def _bytes(draw: Draw, *shape: int) -> Value:
+    """Activations as numbers: bytes of one of the two kinds, dequantised."""
+    dtype = draw.random.choice(("uint8", "int8"))
+    data = draw.input(*shape, dtype=dtype)
+    zero = constant(_ZERO[dtype] if draw.chance(0.7) else 3, dtype)
+    return draw.builder.one("dequantize", [data, constant(_STEP, "float32"), zero], shape, "float32")
+
+
+def _dynamic_bytes(draw: Draw, *shape: int) -> Value:
+    """Activations quantised by a step that the network computes."""
+    data = draw.input(*shape, dtype="uint8")
+    step, zero = draw.input(), draw.input(dtype="uint8")
+    return draw.builder.one("dequantize", [data, step, zero], shape, "float32")
+
+
+def _weights(draw: Draw, *shape: int) -> tuple[Value, np.ndarray]:
+    """Constant signed bytes as numbers, with their steps: one, or one for each output channel."""
+    data = np.resize(np.arange(-127, 128, dtype="int8"), shape)
+    steps = np.asarray(_STEP, "float32")
+    if draw.chance(0.6):
+        steps = np.resize(np.linspace(0.01, 0.02, 101, dtype="float32"), shape[-1])
+    zero = constant(np.zeros_like(steps, dtype="int8"))
+    value = draw.builder.one("dequantize", [constant(data), constant(steps), zero], shape, "float32")
+    return value, steps
+
+
+def _finish(draw: Draw, value: Value, step: np.ndarray, dynamic: bool) -> Value:
+    """Bias, an activation, and mostly back to bytes."""
+    if draw.chance(0.85):
+        bias = np.resize(np.arange(-50, 51), value.shape[-1]) * step * np.float32(_STEP)
+        if dynamic or draw.chance(0.3):
+            bias = bias + np.float32(0.001234)
+        value = draw.builder.binary("add", value, constant(bias.astype("float32")))
+    kind = draw.random.choice(("", "", "relu", "clip", "sigmoid", "gelu", "add"))
+    if kind == "clip":
+        value = draw.builder.unary("clip", value, low=0.0, high=6.0)
+    elif kind == "add":
+        value = draw.builder.binary("add", value, draw.input(*value.shape))
+    elif kind:
+        value = draw.builder.unary(kind, value)
+    if dynamic or draw.chance(0.25):
+        return value
+    dtype = draw.random.choice(("uint8", "int8"))
+    parts = [value, constant(0.05, "float32"), constant(_ZERO[dtype], dtype)]
+    return draw.builder.one("quantize", parts, value.shape, dtype)
+
+
+def convolution(draw: Draw) -> Value:
+    """A convolution of bytes, sometimes a depthwise one."""
+    depthwise = draw.chance(0.15)
+    kernel = draw.random.choice((3, 3, 5) if depthwise else (1, 1, 1, 3, 3, 3, 5, 7))
+    channels_in = draw.random.choice((1, 3)) if kernel > 3 and not depthwise else draw.channels(512)
+    channels_out = channels_in if depthwise else draw.channels(512)
+    batch, side, stride, pad = draw.batch(), draw.image(), draw.random.choice((1, 1, 1, 2)), kernel // 2
+    side = max(side, kernel)
+    out = (side + 2 * pad - kernel) // stride + 1
+    data = _bytes(draw, batch, side, side, channels_in)
+    weight, step = _weights(draw, kernel, kernel, 1 if depthwise else channels_in, channels_out)
+    result = draw.builder.one(
+        "conv",
+        [data, weight],
+        (batch, out, out, channels_out),
+        "float32",
+        strides=(stride, stride),
+        padding=(pad,) * 4,
+        dilation=(1, 1),
+        groups=channels_in if depthwise else 1,
+    )
+    return _finish(draw, result, step, dynamic=False)
+
+
+def dense(draw: Draw) -> Value:
+    """A dense product of bytes, quantised beforehand or as the network runs."""
+    dynamic = draw.chance(0.4)
+    rows = draw.random.choice((1, 1, 2, 4, 8)) if draw.chance(0.25) else draw.length()
+    depth, columns = draw.channels(4096), draw.channels(4096)
+    data = (_dynamic_bytes if dynamic else _bytes)(draw, rows, depth)
+    weight, step = _weights(draw, depth, columns)
+    result = draw.builder.one("dense", [data, weight], (rows, columns), "float32")
+    return _finish(draw, result, step, dynamic)
