@@ -37,7 +37,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"tests\.benchmarks\.baselines --networks gpt2"):
+    with pytest.raises(UserError, match=r"research\.baselines --networks gpt2"):
         read_baseline(tmp_path, "gpt2")
     with pytest.raises(UserError, match="does not exist"):
         load_baselines(EvaluateOptions(tmp_path, tmp_path))
