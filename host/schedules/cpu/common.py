@@ -40,6 +40,14 @@ def vectorise(schedule: s_tir.Schedule, loop: Any, lanes: int, conditional: bool
     return outer
 
 
+def lanes_of(hardware: HardwareModel, element_bytes: int) -> int:
+    """Elements of one vector; 1 on a processor without vectors, or whose vectors hold no two of them.
+
+    Elements narrower than four bytes are computed in as many lanes as those of four.
+    """
+    return max(1, hardware.lanes * 4 // max(4, element_bytes))
+
+
 def vector_lanes(stage: Stage, axis: int, hardware: HardwareModel) -> int:
     """Elements that one vector operation covers along `axis` of a stage.
 
@@ -48,7 +56,7 @@ def vector_lanes(stage: Stage, axis: int, hardware: HardwareModel) -> int:
     """
     extent = stage.axes[axis].extent
     width = max((a.element_bytes for a in (*stage.reads, stage.write)), default=4)
-    widest = max(1, hardware.lanes * 4 // max(4, width))
+    widest = lanes_of(hardware, width)
     for access in (*stage.reads, stage.write):
         group = access.block_strides[axis][0]
         if group:

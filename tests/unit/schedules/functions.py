@@ -209,6 +209,12 @@ def addition(*shape: int) -> tirx.PrimFunc:
     return _function(a, b, d)
 
 
+def doubled_integers(*shape: int) -> tirx.PrimFunc:
+    """A tensor of 64-bit integers, doubled."""
+    a = te.placeholder(shape, dtype="int64", name="A")
+    return _function(a, te.compute(shape, lambda *i: a[i] + a[i], name="add"))
+
+
 def transpose(shape: tuple[int, ...], order: tuple[int, ...]) -> tirx.PrimFunc:
     """Permutation of the axes."""
     a = te.placeholder(shape, name="A")

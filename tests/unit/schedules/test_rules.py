@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,6 +149,18 @@ def test_elementwise_chains_run_through_memory_in_vectors(shape: tuple[int, ...]
         wide = [load for load in _loads(scheduled, board.tvm_target) if tvm_ffi.dtype(str(load.ty)).lanes > 1]
         assert wide
         assert all(isinstance(load.indices[0], tvm.tirx.Ramp) for load in wide), vectors
+
+
+def test_a_processor_without_vectors_computes_elements_wider_than_its_lanes() -> None:
+    """A vector of one lane of four bytes holds no element of eight: elements go one by one."""
+    board = fn.board()
+    hardware = replace(board.hardware, vector_bits=32)
+    values = GENERATOR.integers(-9, 9, (5, 12))
+    space = space_for(fn.task(fn.doubled_integers(5, 12)), hardware)
+    for vectors in (1, 4):
+        scheduled = scheduled_function(space.apply(space.candidate({"vectors": vectors, "strip": 0}, "test")))
+        found = fn.run(scheduled, [values], values.shape, board.tvm_target, "int64")
+        np.testing.assert_array_equal(found, 2 * values)
 
 
 def test_partial_results_are_folded_by_halves() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from host.schedules.cpu.common import fuse_parallel, inline_chain, vectorise
+from host.schedules.cpu.common import fuse_parallel, inline_chain, lanes_of, vectorise
 from host.schedules.design import Decision, Decisions, Sampler
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
@@ -45,7 +45,7 @@ class Injective:
         loops = schedule.get_loops(block)
         if not loops:
             return
-        width = hardware.lanes * 4 // max(4, stage.write.element_bytes)
+        width = lanes_of(hardware, stage.write.element_bytes)
         if flat:
             count = _fused(stage, width)
             loops = [*loops[:-count], schedule.fuse(*loops[-count:]) if count > 1 else loops[-1]]
