@@ -59,8 +59,7 @@ def test_every_length_of_the_range_is_served(served: tuple[Path, Path]) -> None:
 def test_every_length_is_served_by_several_threads(tmp_path: Path) -> None:
     model = small_models.encoder(tmp_path / "encoder.onnx", hidden=64)
     options = CompileOptions(model, backend="tvm", shapes=SHAPES, threads=2)
-    result = compile_bundle(options, "local", tmp_path / "bundle")
-    assert result.bundle is not None
+    compile_bundle(options, "local", tmp_path / "bundle")
     peer = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     with sdk.load(tmp_path / "bundle") as loaded:
         for length in [*range(LOW, HIGH + 1), HIGH, LOW, 17]:
