@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,9 +21,11 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks.result_file import add_json_option, heading, write_result
 from host.transport.wire import Connection, pack
 from tests.integration.agent.conftest import write_bundle
 
+SCHEMA = "edgetlm.agent/1"
 ROOT = Path(__file__).parents[1]
 LIMITS = {"idle_share": 0.01, "daemon_bytes": 30e6, "executor_bytes": 60e6, "overhead_s": 5e-3}
 _NS_PER_S = 1e9
@@ -106,8 +106,6 @@ def measure(seconds: float) -> dict[str, Any]:
         "limits": LIMITS,
         "met": all(figures[name] <= limit for name, limit in LIMITS.items()),
         "seconds": seconds,
-        "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
 
 
@@ -115,8 +113,12 @@ def main() -> int:
     """Measures and prints; 1 where a figure is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="length of each window")
-    figures = measure(parser.parse_args().seconds)
+    add_json_option(parser)
+    options = parser.parse_args()
+    about = heading("benchmarks.agent", SCHEMA)
+    figures = measure(options.seconds)
     print(json.dumps(figures, indent=2))
+    write_result(options.json, about | figures)
     return 0 if figures["met"] else 1
 
 

@@ -24,10 +24,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result_file import add_json_option, heading, write_result
 from device_agent.store.opened_bundle import open_bundle
 from host.payload.native import native_executor
 from tests.integration.native.process import Executor
 from tests.signing import seal, trust
+
+SCHEMA = "edgetlm.bundle_check/1"
 
 # Files younger than this are not remembered as checked.
 _SETTLE_S = 2.5
@@ -89,8 +92,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--json", type=Path)
+    add_json_option(parser)
     options = parser.parse_args()
+    about = heading("benchmarks.bundle_check", SCHEMA)
     with tempfile.TemporaryDirectory(prefix="edgetlm-check-") as name:
         folder = Path(name)
         os.environ["EDGETLM_KEYS"] = str(folder / "keys")
@@ -99,19 +103,14 @@ def main() -> int:
         time.sleep(_SETTLE_S)
         content = (bundle / "params.bin").read_bytes()
         result: dict[str, Any] = {
-            "command": " ".join(["python -m benchmarks.bundle_check", *sys.argv[1:]]),
-            "machine": platform.machine(),
-            "python": platform.python_version(),
             "megabytes": options.megabytes,
             "read_s": median_s((bundle / "params.bin").read_bytes, options.repeats),
             "sha256_s": median_s(lambda: hashlib.sha256(content).hexdigest(), options.repeats),
             "python_executor": python_check(bundle, keys, options.repeats),
             "native_executor": native_check(bundle, keys, folder, options.repeats),
         }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(text + "\n")
+    print(json.dumps(result, indent=1))
+    write_result(options.json, about | result)
     return 0
 
 

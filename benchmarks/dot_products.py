@@ -23,6 +23,7 @@ import tvm
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.result_file import add_json_option, heading, write_result
 from device_agent.board.machine import Machine
 from host.build import build_kernel_library, target_for
 from host.gensor import Gensor
@@ -31,6 +32,8 @@ from host.lowering import lower
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
 from targets import MachineDescription, board_for
+
+SCHEMA = "edgetlm.dot_products/1"
 
 _SAMPLE_S = 0.02
 
@@ -218,18 +221,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="names of operators, separated by commas")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path)
+    add_json_option(parser)
     options = parser.parse_args()
     wanted = [name for name in options.only.split(",") if name]
+    about = heading("benchmarks.dot_products", SCHEMA)
     profile, found = local_profile(), {}
     for operator in OPERATORS:
         if wanted and operator.name not in wanted:
             continue
         row = found[operator.name] = measure(operator, profile, options.rounds)
         print(operator.name, json.dumps(row), flush=True)
-    if options.json:
-        content = {"machine": profile.board.title, "operators": found}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    write_result(options.json, {**about, "operators": found})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.result_file import add_json_option, heading, write_result
 from host import bundle
 from host.compare.runner import PairedResult, compare
 from host.compare.verification import relative_error
@@ -27,7 +27,6 @@ from host.compile.ranged_model import inputs_at
 from host.deploy import CompileOptions, compile_bundle
 from host.transport import connect
 from sdk.cli.options import parse_lengths, parse_shapes
-from sdk.cli.printing import write_json
 
 if TYPE_CHECKING:
     from host.model import GoldenCase, Signature
@@ -146,9 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=6, help="of each comparison")
     parser.add_argument("--kernels", action="store_true", help="also the time of each kernel")
-    parser.add_argument("--json", type=Path)
+    add_json_option(parser)
     given = parser.parse_args(arguments)
     lengths = parse_lengths(given.lengths)
+    about = heading("benchmarks.dynamic", SCHEMA, arguments)
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder, connect("local") as device:
         bench = Bench(given.model, parse_shapes(given.shape), lengths, given.threads, Path(folder))
         print(f"range built in {bench.build_s:.1f} s", flush=True)
@@ -156,10 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for length in lengths:
             found[str(length)] = bench.at(device, length, given.rounds, given.kernels)
             _print(length, found[str(length)])
-        machine = {"cpu": device.describe().cpu_name, "python": platform.python_version()}
     content = {
-        "schema": SCHEMA,
-        "machine": machine,
+        **about,
         "model": given.model.name,
         "shape": given.shape,
         "threads": given.threads,
@@ -169,8 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "summary": summary(found),
     }
     print(json.dumps(content["summary"]))
-    if given.json is not None:
-        write_json(given.json, content)
+    write_result(given.json, content)
     return 0
 
 

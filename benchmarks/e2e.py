@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.process_memory import PeakMemory
+from benchmarks.result_file import add_json_option, heading, write_result
 
 SCHEMA = "edgetlm.e2e/1"
 _STAGES = ("import", "lower", "propose", "build", "measure")
@@ -194,23 +195,6 @@ def _bounds(result: Any) -> dict[str, list[float]]:
     return {name: [low, high] for name, (_, low, high) in result.ratios.items()}
 
 
-def machine() -> dict[str, Any]:
-    """The machine that the figures hold for."""
-    from host.deploy import versions
-    from host.transport import connect
-
-    with connect("local") as device:
-        description = device.describe()
-        state = device.state()
-    return {
-        "cpu": description.cpu_name,
-        "cores": description.cores,
-        "memory_bytes": description.memory_bytes,
-        "state": state,
-        "versions": {**versions(), **description.software},
-    }
-
-
 def show(name: str, entry: dict[str, Any]) -> None:
     """One line per model."""
     if "error" in entry:
@@ -244,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="tvm")
     parser.add_argument("--warm", action="store_true", help="use the kernel cache of earlier runs")
     parser.add_argument("--models-dir", type=Path, default=Path("edgetlm-out/models"))
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    add_json_option(parser)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
@@ -252,15 +236,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     peers = options.peers.split(",") if options.peers else []
     names = [name for text in options.models for name in text.split(",")]
-    results: dict[str, Any] = {"schema": SCHEMA, "machine": machine(), "models": {}}
-    results["command"] = " ".join(["python -m benchmarks.e2e", *(arguments or sys.argv[1:])])
+    results = heading("benchmarks.e2e", SCHEMA, arguments) | {"models": {}}
     for text in names:
         subject = find_subject(text, peers, options.models_dir)
         entry = deploy_apart(subject, options)
         results["models"][subject.name] = entry
         show(subject.name, entry)
-        if options.json is not None:
-            options.json.write_text(json.dumps(results, indent=1) + "\n")
+        write_result(options.json, results)
     return 0 if all(entry["verified"] for entry in results["models"].values()) else 1
 
 

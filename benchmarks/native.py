@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import sdk
+from benchmarks.result_file import add_json_option, heading, write_result
 from host import bundle
 from host.payload.native import native_executor
 from tests.integration.native.process import Executor
 from tests.models.export import export
+
+SCHEMA = "edgetlm.native/1"
 
 
 def build(architecture: str, cold: bool) -> dict[str, Any]:
@@ -80,7 +83,9 @@ def main() -> int:
     parser.add_argument("--architectures", default="riscv64,aarch64,x86_64", metavar="A,B")
     parser.add_argument("--model", type=Path, help="ONNX file; MobileNetV2 is made by default")
     parser.add_argument("--cold", action="store_true", help="also build from nothing")
+    add_json_option(parser)
     options = parser.parse_args()
+    about = heading("benchmarks.native", SCHEMA)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         model = options.model or export("mobilenetv2", folder / "models", "onnx")
@@ -89,6 +94,7 @@ def main() -> int:
             "resident_bytes": memory(model, folder),
         }
     print(json.dumps(result, indent=1))
+    write_result(options.json, about | result)
     return 0
 
 

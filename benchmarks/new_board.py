@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.e2e import machine
+from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.device_profile import profile_of
 from host.errors import EdgeError, UserError
 from host.model import DeviceProfile
@@ -32,7 +32,7 @@ from host.tlm.model.checkpoints import SHIPPED
 from host.tlm.training.finetune import CANDIDATE, FinetuneOptions, examples_of, finetune
 from host.transport import Device, connect
 from research.evaluation.bench import open_bench, restricted
-from research.evaluation.evaluate import EvaluateOptions, evaluate, load_baselines
+from research.evaluation.evaluate import SCHEMA, EvaluateOptions, evaluate, load_baselines
 from research.evaluation.learning import Learner, LearnOptions
 from research.evaluation.proposals import Subject
 
@@ -80,7 +80,7 @@ def run(
         checkpoint = result.checkpoint if result.accepted else how.out / CANDIDATE
         tuned = replace(options, checkpoint=checkpoint)
         figures = evaluate(device, profile, tuned, lambda line: print(line, flush=True), lambda _: None)
-    return {**figures, "finetuned": learned, "machine": machine()}
+    return {**figures, "finetuned": learned}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -92,7 +92,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--measurements", type=int, default=18, help="of each task, to learn from")
     parser.add_argument("--steps", type=int, default=100, help="batches of the training")
     parser.add_argument("--budget", default="0,1,10,32", help="measurements a task, afterwards")
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    add_json_option(parser)
     arguments = parser.parse_args(words)
     options = EvaluateOptions(
         baselines=arguments.baselines,
@@ -102,14 +102,14 @@ def main(words: Sequence[str] | None = None) -> int:
         methods=("tlm",),
     )
     try:
+        about = heading("benchmarks.new_board", SCHEMA, words)
         with connect("local") as device:
             profile = restricted(profile_of(device, threads=1), device.describe(), arguments.restrict)
             figures = run(device, profile, options, arguments)
     except EdgeError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+    write_result(arguments.json, figures | about)
     return 0
 
 

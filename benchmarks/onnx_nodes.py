@@ -8,13 +8,14 @@ and replaced when they crash.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from benchmarks.node_workers import run_cases
+from benchmarks.result_file import add_json_option, heading, write_result
+
+SCHEMA = "edgetlm.onnx_nodes/1"
 
 # What a case ends as; only the first four are of cases that ONNX Runtime passes.
 OUTCOMES = ("passed", "reason", "wrong", "crash", "timeout", "error", "excluded")
@@ -60,16 +61,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--constants", action="store_true", help="all inputs but the first as constants")
     parser.add_argument("--drawn", action="store_true", help="golden inputs drawn, not the case's own")
     parser.add_argument("--plain", action="store_true", help="TVM's default compilation, not ours")
-    parser.add_argument("--json", type=Path)
+    add_json_option(parser)
     parser.add_argument("--verbose", action="store_true", help="list every case that does not pass")
     options = parser.parse_args(arguments)
     texts = [text for text in options.only.split(",") if text]
     flags = [f"--{name}" for name in ("constants", "drawn", "plain") if getattr(options, name)]
+    about = heading("benchmarks.onnx_nodes", SCHEMA, arguments)
     results = run_cases(texts, options.every, options.workers, options.time_limit_s, flags)
     summary = summarise(results)
     print_table(results, summary, options.verbose)
-    if options.json is not None:
-        options.json.write_text(json.dumps({"summary": summary, "cases": results}, indent=1) + "\n")
+    write_result(options.json, {**about, "summary": summary, "cases": results})
     return 0
 
 

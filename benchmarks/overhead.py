@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.result_file import add_json_option, heading, write_result
 from host.devices import DeviceEntry
 from host.measure.kernels import KernelRunner
 from host.model import Measurement
@@ -34,6 +35,8 @@ from host.transport.ssh import connect_ssh
 from tests.integration.agent.conftest import write_bundle
 from tests.integration.ssh.conftest import stop_agent
 from tests.integration.ssh.sshd import Sshd, make_client
+
+SCHEMA = "edgetlm.overhead/1"
 
 _ONCE = {
     "warmup_s": 0.0,
@@ -52,8 +55,9 @@ def main() -> None:
     """Measure both transports in turn and print the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repeats", type=int, default=200, help="measurements of each kind")
-    parser.add_argument("-o", "--output", type=Path, help="write the figures there too")
+    add_json_option(parser, "-o", "--output")
     options = parser.parse_args()
+    about = heading("benchmarks.overhead", SCHEMA)
     with tempfile.TemporaryDirectory(prefix="edgetlm-overhead-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
         bundle = write_bundle(folder / "bundle")
@@ -62,10 +66,8 @@ def main() -> None:
             "ssh": stack.enter_context(_over_ssh(folder)),
         }
         figures = _figures(devices, bundle, options.repeats, stack)
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if options.output is not None:
-        options.output.write_text(text + "\n")
+    print(json.dumps(figures, indent=1))
+    write_result(options.json, about | figures)
 
 
 @contextmanager

@@ -18,9 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result_file import add_json_option, heading, write_result
 from device_agent.measure.meter_client import MeterProcess
 from tests.unit.device_agent.power import trees
 
+SCHEMA = "edgetlm.sampling/1"
 # Share of one core that sampling may take.
 LIMIT = 0.02
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -106,10 +108,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.sampling", description="What sampling costs.")
     parser.add_argument("--seconds", type=float, default=20.0, help="of sampling each kind")
     parser.add_argument("--kind", action="append", help="only kinds that begin so")
+    add_json_option(parser)
     options = parser.parse_args()
+    about = heading("benchmarks.sampling", SCHEMA)
     wanted = tuple(options.kind or [""])
     found = {name: cost(make, options.seconds) for name, make in KINDS.items() if name.startswith(wanted)}
-    print(json.dumps({"limit": LIMIT, "seconds": options.seconds, "kinds": found}, indent=1))
+    figures = {"limit": LIMIT, "seconds": options.seconds, "kinds": found}
+    print(json.dumps(figures, indent=1))
+    write_result(options.json, about | figures)
     return 0 if all(one["within_limit"] for one in found.values()) else 1
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.emulation.verify import Verdict, verify
 from benchmarks.operators.configurations import Operator, select
 from benchmarks.operators.contest import TOLERANCE
+from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.static_model import defects_as
 from host.errors import EdgeError, ScheduleError
 from tests.emulation.boards import PROCESSORS, board_of
@@ -80,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", help="comma-separated names or classes of operators")
     parser.add_argument("--limit-s", type=float, default=1200.0, help="for one emulated call")
     parser.add_argument("--resume", action="store_true", help="keep what the file of --json has verified")
-    parser.add_argument("--json", type=Path, required=True, help="where the results go")
+    add_json_option(parser, required=True)
     return parser
 
 
@@ -109,9 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FileNotFoundError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    results: dict[str, Any] = {"schema": SCHEMA, "tolerance": TOLERANCE, "boards": {}}
+    results = heading("benchmarks.emulation", SCHEMA, arguments) | {"tolerance": TOLERANCE, "boards": {}}
     if options.resume and options.json.is_file():
-        results = json.loads(options.json.read_text())
+        results["boards"] = json.loads(options.json.read_text())["boards"]
     # The quick ones first: all boards of one operator share nothing, and the largest takes minutes.
     for operator in sorted(operators, key=_size):
         for board in boards:
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 done[operator.name] = attempt(operator, board, Path(folder), options.limit_s)
             _show(operator.name, board, done[operator.name])
             results["summary"] = summary(results["boards"])
-            options.json.write_text(json.dumps(results, indent=1) + "\n")
+            write_result(options.json, results)
     found = summary(results["boards"])
     for label, row in found.items():
         sys.stdout.write(

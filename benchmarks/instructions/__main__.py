@@ -25,6 +25,7 @@ from benchmarks.instructions.listing import tool
 from benchmarks.instructions.shapes import MOST_FLOP, SMALL
 from benchmarks.operators.configurations import Operator
 from benchmarks.operators.subject import prepare
+from benchmarks.result_file import add_json_option, heading, write_result
 from host.build import KernelCache
 from host.compile.static_model import defects_as
 from host.errors import EdgeError, ScheduleError
@@ -103,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", action="store_true", help="keep the operators that the file of --json has"
     )
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    add_json_option(parser)
     return parser
 
 
@@ -124,13 +125,6 @@ def resumed(path: Path | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: entry for name, entry in found["operators"].items() if "error" not in entry}
 
 
-def write_whole(path: Path, content: Mapping[str, Any]) -> None:
-    """Write figures so that an interrupted run leaves the ones before."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    temporary.replace(path)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 if every operator has figures."""
     parser = _parser()
@@ -140,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no operator {', '.join(sorted(unknown))}")
     board = board_of(options.board)
+    about = heading("benchmarks.instructions", SCHEMA, arguments)
     settings = {
         "schema": SCHEMA,
         "board": options.board,
@@ -167,8 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 operators[operator.name] = bench.entry(operator)
                 show(operator.name, operators[operator.name])
-                if options.json is not None:
-                    write_whole(options.json, {**settings, "operators": operators, **summary(operators)})
+                content = {**about, **settings, "operators": operators, **summary(operators)}
+                write_result(options.json, content)
     found = summary(operators)
     for ratio, value in found["geomean"].items():
         sys.stdout.write(f"{ratio}: {value:.3f} (worst {found['worst'][ratio]})\n")

@@ -9,7 +9,6 @@ measured together, in interleaved rounds. Searches go on from their records.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import tempfile
@@ -17,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.e2e import machine
 from benchmarks.operators.bench import Bench, Options, open_bench
 from benchmarks.operators.configurations import OPERATORS, Operator, select
 from benchmarks.operators.contest import hold
@@ -26,6 +24,7 @@ from benchmarks.operators.methods import LIBRARY, METHODS, NoProgramError, Propo
 from benchmarks.operators.others import OTHERS
 from benchmarks.operators.rank import Ranking, per_class, rank
 from benchmarks.operators.subject import Subject, prepare
+from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.static_model import defects_as
 from host.errors import EdgeError, LoweringError
 from research.metaschedule import register_intrinsics
@@ -76,8 +75,7 @@ def benchmark(
         results.update(summary(entries))
         results["spearman"] = per_class(rankings)
         show(operator.name, entry, methods)
-        if path is not None:
-            path.write_text(json.dumps(results, indent=1) + "\n")
+        write_result(path, results)
 
 
 def show(name: str, entry: dict[str, Any], methods: Sequence[str]) -> None:
@@ -114,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample-ms", type=float, default=Options.sample_ms)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--records", type=Path, default=Options.records)
-    parser.add_argument("--json", type=Path, help="where the figures go")
+    add_json_option(parser)
     return parser
 
 
@@ -130,8 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         operators = select(options.only.split(","), (*OPERATORS, *OTHERS)) if options.only else OPERATORS
     except KeyError as error:
         parser.error(f"no operator {error.args[0]}")
-    results: dict[str, Any] = {"schema": SCHEMA, "machine": machine(), "operators": {}}
-    results["command"] = " ".join(["python -m benchmarks.operators", *(arguments or sys.argv[1:])])
+    results = heading("benchmarks.operators", SCHEMA, arguments) | {"operators": {}}
     how = Options(
         threads=options.threads,
         trials=options.trials,

@@ -20,7 +20,6 @@ from typing import Any
 
 from host.build import target_for
 from host.compile.device_profile import profile_of
-from host.deploy import versions
 from host.errors import EdgeError, UserError
 from host.model import DeviceProfile, Task
 from host.transport import connect
@@ -28,6 +27,7 @@ from research.baselines.course import LoggedRunner, course_of, search_task, stag
 from research.baselines.tasks import Network, kind_of, network_of, tasks_of
 from research.evaluation.baseline import Baseline, BaselineTask, write_baseline
 from research.evaluation.bench import MeasurePlan, open_bench, restricted
+from research.machine import machine_of
 from research.metaschedule import register_intrinsics
 
 FOLDER = Path(__file__).parent
@@ -142,23 +142,10 @@ def choose_tasks(options: argparse.Namespace) -> tuple[DeviceProfile, list[Netwo
     return profile, networks
 
 
-def machine() -> dict[str, Any]:
-    """The machine that the searches ran on, with versions."""
-    with connect("local") as device:
-        description = device.describe()
-        state = device.state()
-    return {
-        "cpu": description.cpu_name,
-        "cores": description.cores,
-        "memory_bytes": description.memory_bytes,
-        "state": state,
-        "versions": {**versions(), **description.software},
-    }
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Search and pack; returns what is on record."""
-    about = machine()
+    with connect("local") as device:
+        about = machine_of(device)
     profile, networks = choose_tasks(options)
     summary: dict[str, Any] = {"trials": options.trials, "machine": about, "networks": {}}
     with _place(options, profile) as place:

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result_file import add_json_option, heading, write_result
 from tests.fuzz.case import Case, Target
 from tests.fuzz.runner import KEPT, Plan, Summary, judged, run
 from tests.fuzz.targets import TARGETS, target_of
 
 _SHOWN = 10
-_PACKAGES = ("apache-tvm", "onnx", "onnxruntime", "torch", "ai-edge-litert", "numpy")
+SCHEMA = "edgetlm.fuzz/1"
 
 
 def main() -> int:
@@ -37,15 +35,13 @@ def main() -> int:
     plan = Plan(
         options.count, options.seed, options.jobs, not options.no_corpus, options.minutes, options.kept
     )
+    about = heading("tests.fuzz", SCHEMA)
     began = time.monotonic()
     summary = run(target, plan, _Progress(options.target, options.count))
     print(file=sys.stderr)
     figures = _figures(options.target, plan, summary, time.monotonic() - began)
-    text = json.dumps(figures, indent=1)
-    print(text)
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(text + "\n")
+    print(json.dumps(figures, indent=1))
+    write_result(options.json, about | figures)
     return 1 if summary.violations else 0
 
 
@@ -61,7 +57,7 @@ def _options() -> argparse.Namespace:
         "--kept", type=lambda text: Path(text).absolute(), default=KEPT, help="folder of what is found"
     )
     parser.add_argument("--input", type=Path, help="one case, which was kept")
-    parser.add_argument("--json", type=Path, help="write the summary there too")
+    add_json_option(parser)
     return parser.parse_args()
 
 
@@ -98,7 +94,6 @@ class _Progress:
 def _figures(name: str, plan: Plan, summary: Summary, wall_s: float) -> dict[str, Any]:
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
-        "command": "python -m tests.fuzz " + " ".join(sys.argv[1:]),
         "target": name,
         "seeds": [plan.seed, summary.next_seed],
         "next_seed": summary.next_seed,
@@ -112,8 +107,6 @@ def _figures(name: str, plan: Plan, summary: Summary, wall_s: float) -> dict[str
         "worst_case_bytes_case": summary.worst_bytes[1],
         "worst_process_bytes": peak * 1024,
         "wall_s": round(wall_s, 1),
-        "machine": {"system": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()},
-        "versions": {"python": platform.python_version(), **{one: version(one) for one in _PACKAGES}},
     }
 
 

@@ -11,13 +11,14 @@ import pytest
 from benchmarks.emulation.__main__ import entries_of, failure
 from benchmarks.emulation.__main__ import summary as emulation_summary
 from benchmarks.emulation.verify import Verdict
-from benchmarks.instructions.__main__ import resumed, write_whole
+from benchmarks.instructions.__main__ import resumed
 from benchmarks.instructions.compiling import LimitedCompiler
 from benchmarks.instructions.counting import Block
 from benchmarks.instructions.figures import Counted, entry_of, summary
 from benchmarks.instructions.listing import executions, hot_loop, parse, runs_of, tool
 from benchmarks.instructions.shapes import MOST_FLOP, SMALL
 from benchmarks.operators.configurations import CLASSES, OPERATORS
+from benchmarks.result_file import write_result
 from host.build import KernelCache, compile_kernel, target_for
 from host.errors import BuildError, ScheduleError
 from tests.unit.schedules import functions as fn
@@ -146,7 +147,7 @@ def test_a_run_goes_on_from_its_file(tmp_path: Path) -> None:
     assert resumed(path, settings) == {}
     done = {"class": "gemv", "gensor": {}}
     operators = {"a": done, "b": {"class": "gemv", "error": "does not lower"}}
-    write_whole(path, {**settings, "operators": operators})
+    write_result(path, {**settings, "operators": operators})
     assert [file.name for file in tmp_path.iterdir()] == ["figures.json"]
     # What failed is tried again.
     assert resumed(path, settings) == {"a": done}
