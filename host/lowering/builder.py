@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from host.lowering.evaluate import evaluate
-from host.lowering.graph import Node, Shape, Value, broadcast_shape, constant, moves_only_units
-from host.lowering.operators import COMPARISONS
+from host.lowering.graph import Graph, Node, Shape, Value, broadcast_shape, constant, moves_only_units
+from host.lowering.spec import OperatorTable, OpSpec
 
 # A folded constant may be larger than what it is made from (broadcast, full); above this many
 # elements it is left to the device instead of being stored in the bundle.
@@ -20,12 +19,23 @@ _FOLD_LIMIT = 1 << 22
 class Builder:
     """Collects the nodes of a graph under construction.
 
+    Args:
+        operators: that the graph may hold.
+
     Attributes:
+        operators: as given.
         nodes: what was built, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, operators: OperatorTable) -> None:
+        self.operators = operators
         self.nodes: list[Node] = []
+
+    def graph(
+        self, inputs: Sequence[Value], outputs: Any, functions: Mapping[str, Any] | None = None
+    ) -> Graph:
+        """The graph of what was built; arguments as of `Graph`."""
+        return Graph(tuple(inputs), self.nodes, outputs, self.operators, dict(functions or {}))
 
     def emit(
         self,
@@ -36,11 +46,12 @@ class Builder:
         template: Any = None,
     ) -> tuple[Value, ...]:
         """Add a node (or fold it, if all its inputs are constants) and return its outputs."""
-        if all(value.is_constant for value in inputs):
-            folded = evaluate(op, [v.data for v in inputs if v.data is not None], attrs, outputs)
+        spec = self.operators[op]
+        if spec.fold is not None and all(value.is_constant for value in inputs):
+            folded = _folded(spec, inputs, attrs, outputs[0])
             if folded is not None and _worth_folding(inputs, folded):
-                return tuple(constant(array) for array in folded)
-        node = Node(op, tuple(inputs), attrs, template=template)
+                return (constant(folded),)
+        node = Node(spec, tuple(inputs), attrs, template=template)
         node.outputs = tuple(Value(tuple(shape), dtype, producer=node) for shape, dtype in outputs)
         self.nodes.append(node)
         return node.outputs
@@ -60,7 +71,7 @@ class Builder:
 
     def binary(self, op: str, left: Value, right: Value) -> Value:
         """An elementwise operation of two broadcast inputs."""
-        dtype = "bool" if op in COMPARISONS or op.startswith("logical") else left.dtype
+        dtype = self.operators[op].output_type or left.dtype
         return self.one(op, [left, right], broadcast_shape(left.shape, right.shape), dtype)
 
     def cast(self, value: Value, dtype: str) -> Value:
@@ -113,6 +124,18 @@ class Builder:
         return self.one("slice", [value], target, value.dtype, begin=tuple(begin), strides=tuple(strides))
 
 
-def _worth_folding(inputs: Sequence[Value], folded: Sequence[np.ndarray]) -> bool:
-    size = sum(array.size for array in folded)
+def _folded(
+    spec: OpSpec, inputs: Sequence[Value], attrs: dict[str, Any], output: tuple[Shape, str]
+) -> np.ndarray | None:
+    assert spec.fold is not None
+    shape, dtype = output
+    with np.errstate(all="ignore"):
+        result = spec.fold([value.data for value in inputs if value.data is not None], attrs, shape, dtype)
+    if result is None:
+        return None
+    return np.asarray(np.broadcast_to(np.asarray(result, dtype=dtype), shape), order="C")
+
+
+def _worth_folding(inputs: Sequence[Value], folded: np.ndarray) -> bool:
+    size = folded.size
     return size <= _FOLD_LIMIT or size <= 2 * sum(value.size for value in inputs)

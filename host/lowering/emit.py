@@ -9,12 +9,11 @@ import tvm
 from tvm import relax
 
 from host.errors import LoweringError
-from host.lowering.expressions.stock import bound_call
+from host.lowering.expressions.stock import NotOneExpressionError, bound_call
 from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs
 from host.lowering.halves import halves
-from host.lowering.legalize import NotOneExpressionError
 
 # Calls that the virtual machine's own passes lower.
 _LEFT_TO_THE_MACHINE = frozenset(

@@ -8,10 +8,10 @@ from typing import Any
 import tvm
 from tvm import te
 
+from host.lowering.expressions.stage import Stage
+from host.lowering.expressions.write import write
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
-from host.lowering.legalize import Stage, write
-from host.lowering.operators import ELEMENTWISE
 
 _NAME_LENGTH = 60
 
@@ -103,7 +103,7 @@ def _written(group: Group, halves: frozenset[Value], any_length: bool) -> Stage:
     stage = Stage(halves, any_length)
     for node in group.nodes:
         write(stage, node)
-        if node.op in ELEMENTWISE and node is not group.nodes[-1] and _read_twice(node, group):
+        if node.spec.is_elementwise and node is not group.nodes[-1] and _read_twice(node, group):
             stage.share(node.output)
     return stage
 

@@ -11,15 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from host.lowering.graph import Graph, Node, Value
-from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
 
-_INJECTIVE = frozenset({"transpose", "slice", "pad", "take", "interleave"})
-_PACKED = frozenset({"packed_dense", "packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv"})
-_DOT = frozenset({"dot_dense", "dot_conv"})
-_ANCHORS = _PACKED | _DOT | REDUCTIONS | ROW_WISE | {"matmul", "pool"}
-# What may stand behind an anchor: element by element of its result, every element once.
-_EPILOGUE = ELEMENTWISE | {"transpose"}
-_PADDED = frozenset({"packed_conv", "winograd_conv", "grouped_conv", "depthwise_conv", "dot_conv"})
 # Copies of one operation that a function may hold. Stages without loops of their own are written into each
 # of their readers, so that a chain whose every step reads its input twice would grow as a power of two.
 _MOST_COPIES = 64
@@ -64,7 +56,7 @@ def fuse(graph: Graph) -> list[Group]:
         group.nodes.insert(0, node)
         group.copies[node] = _copies(node, group, readers)
         groups[node] = group
-        if node.op in _ANCHORS:
+        if node.spec.sharing.anchor:
             group.anchor = node
     # The last node of a group decides when it can run; groups were opened in reverse order of it.
     finished.reverse()
@@ -82,7 +74,7 @@ def _group_of_readers(
 
 def _copies(node: Node, group: Group, readers: dict[Value, list[Node]]) -> int:
     """How often `node` stands in the function of a group: once if it has own loops or is the result."""
-    if node.op in _ANCHORS or len(node.outputs) != 1:
+    if node.spec.sharing.anchor or len(node.outputs) != 1:
         return 1
     inside = (reader for reader in set(readers.get(node.output, ())) if reader in group.copies)
     return sum(group.copies[reader] * reader.inputs.count(node.output) for reader in inside) or 1
@@ -92,18 +84,18 @@ def _fits(node: Node, group: Group, readers: dict[Value, list[Node]]) -> bool:
     """Whether `node` can be computed inside the group of its readers."""
     if _copies(node, group, readers) > _MOST_COPIES:
         return False
-    if node.op in _ANCHORS:
+    if node.spec.sharing.anchor:
         if group.anchor is not None:
             return False
         direct = all(_is_epilogue(reader, node) for reader in readers[node.output])
         return direct and _ends_with_epilogue(node, group)
-    if node.op not in ELEMENTWISE and node.op not in _INJECTIVE:
+    if not node.spec.sharing.inlined:
         return False
     closed = group.anchor is not None or not _ends_with_epilogue(node, group)
     if closed and _follows_anchor(node, readers):
         # Better as the end of the function before: there it works on values still in registers.
         return False
-    return all(_reads_inside(node, reader) for reader in readers[node.output])
+    return all(reader.spec.sharing.computes(reader, node) for reader in readers[node.output])
 
 
 def _follows_anchor(node: Node, readers: dict[Value, list[Node]]) -> bool:
@@ -112,15 +104,15 @@ def _follows_anchor(node: Node, readers: dict[Value, list[Node]]) -> bool:
         producer = value.producer
         if producer is None or readers[value] != [node] or value.shape != node.output.shape:
             continue
-        if producer.op in _ANCHORS:
+        if producer.spec.sharing.anchor:
             return True
-        if producer.op in ELEMENTWISE and _follows_anchor(producer, readers):
+        if producer.spec.is_elementwise and _follows_anchor(producer, readers):
             return True
     return False
 
 
 def _is_epilogue(reader: Node, node: Node) -> bool:
-    return reader.op in ELEMENTWISE and reader.output.shape == node.output.shape
+    return reader.spec.is_elementwise and reader.output.shape == node.output.shape
 
 
 def _ends_with_epilogue(node: Node, group: Group) -> bool:
@@ -132,22 +124,7 @@ def _ends_with_epilogue(node: Node, group: Group) -> bool:
     behind = {node}
     for member in group.nodes:
         if any(value.producer in behind for value in member.inputs):
-            if member.op not in _EPILOGUE:
+            if not member.spec.sharing.epilogue:
                 return False
             behind.add(member)
     return True
-
-
-def _reads_inside(node: Node, reader: Node) -> bool:
-    """Whether `reader` can compute `node` itself, element by element as it needs it."""
-    if reader.op in ELEMENTWISE:
-        return reader.output.size == node.output.size
-    if reader.op in ("transpose", "slice", "pad", "concat"):
-        return True
-    if reader.op in ROW_WISE or reader.op in REDUCTIONS:
-        return reader.inputs[0] is node.output
-    if reader.op in _PADDED and reader.inputs[0] is node.output:
-        # The copy into the padded tensor can do more on the way. Without padding there is no copy, but
-        # a transposed input needs one anyway.
-        return node.op == "transpose" or (node.op in ELEMENTWISE and any(reader.attrs["padding"]))
-    return False

@@ -2,8 +2,8 @@
 
 Relax is read into it (`read`), passes rebuild it, and `emit` writes relax again. It is smaller than
 relax: every operation takes tensors only, attributes are plain Python values, constants are numpy
-arrays, and a pass is one walk over `Graph.nodes` that builds a new list. See `operators` for what
-each operation means.
+arrays, and a pass is one walk over `Graph.nodes` that builds a new list. What each operation means is
+in its specification, see `host.lowering.ops`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
+
+from host.lowering.spec import OperatorTable, OpSpec
 
 Shape = tuple[int, ...]
 
@@ -63,18 +65,23 @@ class Node:
     """One operation.
 
     Attributes:
-        op: its name; "relax.*" for those that only TVM's own legalisation knows.
+        spec: what it is.
         inputs: tensors read.
         attrs: everything else that it depends on.
         outputs: tensors made.
         template: for "relax.*" and "call_tir", the relax call whose tensor arguments `inputs` replace.
     """
 
-    op: str
+    spec: OpSpec
     inputs: tuple[Value, ...]
     attrs: dict[str, Any]
     outputs: tuple[Value, ...] = ()
     template: Any = None
+
+    @property
+    def op(self) -> str:
+        """Its name; "relax.*" for operations that only TVM's own legalisation knows."""
+        return self.spec.name
 
     @property
     def output(self) -> Value:
@@ -90,12 +97,14 @@ class Graph:
         inputs: in the order of the model's signature, used or not.
         nodes: in an order in which they can run.
         outputs: nested tuples of values as `main` returns them.
+        operators: what its operations are.
         functions: TensorIR functions that "call_tir" nodes name.
     """
 
     inputs: tuple[Value, ...]
     nodes: list[Node]
     outputs: Any
+    operators: OperatorTable
     functions: dict[str, Any] = field(default_factory=dict)
 
     def output_values(self) -> list[Value]:

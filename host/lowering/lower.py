@@ -8,6 +8,7 @@ from host.errors import ImportFailed
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
+from host.lowering.ops import known_operators
 from host.lowering.passes.decompose_transposed import decompose_transposed
 from host.lowering.passes.fold_affine import fold_affine
 from host.lowering.passes.integers.arrange_dots import arrange_dots
@@ -23,14 +24,20 @@ from host.lowering.passes.sink_transposes import sink_transposes
 from host.lowering.passes.split_sliced_dense import split_sliced_dense
 from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.passes.widen_halves import widen_halves
-from host.lowering.reader import read
+from host.lowering.reader.relax_reader import read
+from host.lowering.spec import OperatorTable
 from host.lowering.tasks import make_tasks
 from host.model import ImportedModel, LoweredModel
 from targets import Board
 
 
 def lower(
-    model: ImportedModel, board: Board, winograd: bool = True, half: bool = False, any_length: bool = False
+    model: ImportedModel,
+    board: Board,
+    winograd: bool = True,
+    half: bool = False,
+    any_length: bool = False,
+    operators: OperatorTable | None = None,
 ) -> LoweredModel:
     """Lower a model for a board.
 
@@ -42,6 +49,7 @@ def lower(
         half: whether tensors lie in memory in half precision. Winograd's algorithm is left out then: its
             transforms lose what the rounding has left.
         any_length: whether the functions are to be generalised to other lengths of a dimension.
+        operators: what the model may hold; by default all of `host.lowering.ops`.
 
     Raises:
         ImportFailed: the model has no relax module.
@@ -49,7 +57,9 @@ def lower(
     """
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
-    graph = optimise(read(model.module), board.hardware.lanes, board.hardware.dot_product)
+    graph = optimise(
+        read(model.module, operators or known_operators()), board.hardware.lanes, board.hardware.dot_product
+    )
     if winograd and not half:
         graph = use_winograd(graph, board.hardware)
     target = tvm.target.Target(board.tvm_target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, flatten, map_outputs
@@ -13,7 +14,7 @@ Rule = Callable[[Builder, Node, tuple[Value, ...]], Value | tuple[Value, ...]]
 
 def rebuild(graph: Graph, rule: Rule) -> Graph:
     """A graph in which every node is what `rule` makes of it."""
-    builder = Builder()
+    builder = Builder(graph.operators)
     replaced: dict[Value, Value] = {}
     for node in graph.nodes:
         inputs = tuple(replaced.get(value, value) for value in node.inputs)
@@ -21,7 +22,7 @@ def rebuild(graph: Graph, rule: Rule) -> Graph:
         outputs = (result,) if isinstance(result, Value) else result
         replaced.update(zip(node.outputs, outputs, strict=True))
     outputs = map_outputs(graph.outputs, lambda value: replaced.get(value, value))
-    return remove_dead(Graph(graph.inputs, builder.nodes, outputs, graph.functions))
+    return remove_dead(builder.graph(graph.inputs, outputs, graph.functions))
 
 
 def remove_dead(graph: Graph) -> Graph:
@@ -33,4 +34,4 @@ def remove_dead(graph: Graph) -> Graph:
             needed.update(node.inputs)
             kept.append(node)
     kept.reverse()
-    return Graph(graph.inputs, kept, graph.outputs, graph.functions)
+    return replace(graph, nodes=kept)

@@ -9,6 +9,7 @@ import numpy as np
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Value, constant
+from host.lowering.ops import known_operators
 
 IMAGES = (4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15, 16, 19, 20, 24, 26, 28, 30, 32, 36, 38, 40, 48, 52, 56, 60)
 _LARGE_IMAGES = (64, 72, 75, 80, 96, 104, 112, 120, 128, 144, 150, 160, 192, 208, 224)
@@ -32,7 +33,7 @@ class Draw:
 
     def __init__(self, generator: random.Random) -> None:
         self.random = generator
-        self.builder = Builder()
+        self.builder = Builder(known_operators())
         self.inputs: list[Value] = []
 
     def input(self, *shape: int, dtype: str = "float32") -> Value:

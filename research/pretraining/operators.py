@@ -245,7 +245,7 @@ def draw_operator(generator: random.Random) -> Graph:
         draw = Draw(generator)
         output = generator.choices(kinds, shares)[0](draw)
         if within_bounds(draw.builder, output):
-            return Graph(tuple(draw.inputs), draw.builder.nodes, output)
+            return draw.builder.graph(draw.inputs, output)
 
 
 def within_bounds(builder: Builder, output: Value) -> bool:

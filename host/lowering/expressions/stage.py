@@ -142,3 +142,8 @@ class _Scope:
 def load(tensor: te.Tensor, indices: Indices) -> Expression:
     """One element of a tensor as a plain expression."""
     return tensor(*indices)
+
+
+def dtype_of(expression: Expression) -> str:
+    """Dtype of a TensorIR expression."""
+    return str(expression.ty.dtype) if hasattr(expression, "ty") else str(expression.dtype)

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Shape, Value, map_outputs, reshape_groups
-from host.lowering.operators import ANCHORS, ELEMENTWISE, REDUCTIONS, ROW_WISE
 from host.lowering.rebuild import remove_dead
+from host.lowering.spec import Kind, ReshapeRule
 
 
 def sink_reshapes(graph: Graph) -> Graph:
     """An equal graph with reshapes as late as possible."""
-    walk = _Walk(Builder(), graph.consumers())
+    walk = ReshapeWalk(Builder(graph.operators), graph.consumers())
     for node in graph.nodes:
         walk.visit(node)
     outputs = map_outputs(graph.outputs, walk.reshaped)
-    return remove_dead(Graph(graph.inputs, walk.builder.nodes, outputs, graph.functions))
+    return remove_dead(walk.builder.graph(graph.inputs, outputs, graph.functions))
 
 
 def broadcast_view(shape: Shape, old: Shape, new: Shape) -> Shape | None:
@@ -45,7 +45,7 @@ def broadcast_view(shape: Shape, old: Shape, new: Shape) -> Shape | None:
     return tuple(result)
 
 
-class _Walk:
+class ReshapeWalk:
     """For every old value, the new tensor that holds its elements in the same order."""
 
     def __init__(self, builder: Builder, readers: dict[Value, list[Node]]) -> None:
@@ -64,33 +64,13 @@ class _Walk:
 
     def visit(self, node: Node) -> None:
         """Translate one node."""
-        if node.op == "reshape":
-            self.tensors[node.output] = self.tensor(node.inputs[0])
-            return
-        if node.op == "dense":
-            self.tensors[node.output] = self.dense(node)
-            return
-        moved = None
-        if node.op in ELEMENTWISE:
-            moved = self.elementwise(node)
-        elif node.op in ROW_WISE:
-            moved = self.row_wise(node)
-        elif node.op == "slice":
-            moved = self.columns(node)
-        elif node.op in REDUCTIONS:
-            moved = self.reduction(node)
+        rule = node.spec.sink_reshape or _RULES.get(node.spec.kind)
+        moved = rule(self, node) if rule else None
         if moved is not None:
             self.tensors[node.output] = moved
             return
         outputs = self.builder.copy(node, [self.reshaped(value) for value in node.inputs])
         self.tensors.update(zip(node.outputs, outputs, strict=True))
-
-    def dense(self, node: Node) -> Value:
-        """Rows of a matrix, however many dimensions they came in."""
-        data, weight = self.tensor(node.inputs[0]), node.inputs[1]
-        matrix = self.builder.reshape(data, (-1, weight.shape[0]))
-        shape = (matrix.shape[0], weight.shape[1])
-        return self.builder.one("dense", [matrix, weight], shape, node.output.dtype, **node.attrs)
 
     def elementwise(self, node: Node) -> Value | None:
         """The operation in the shape of one of its inputs' tensors."""
@@ -112,9 +92,9 @@ class _Walk:
                 continue
             tensor = self.tensor(value)
             producer = tensor.producer
-            if producer is None or producer.op not in ANCHORS | ELEMENTWISE:
+            if producer is None or not _makes_elements(producer):
                 ranked.append((2, tensor.shape))
-            elif self.read_once(value) and (producer.op in ANCHORS or self.ends_anchor(tensor)):
+            elif self.read_once(value) and (producer.spec.sharing.anchor or self.ends_anchor(tensor)):
                 ranked.append((0, tensor.shape))
             else:
                 ranked.append((1, tensor.shape))
@@ -123,13 +103,13 @@ class _Walk:
     def ends_anchor(self, tensor: Value) -> bool:
         """Whether the function of an anchor ends with a tensor, or it is no elementwise result at all."""
         node = tensor.producer
-        if node is None or node.op not in ELEMENTWISE:
+        if node is None or not node.spec.is_elementwise:
             return True
         if tensor not in self.after_anchor:
             self.after_anchor[tensor] = any(
                 part.producer is not None
                 and part.shape == tensor.shape
-                and (part.producer.op in ANCHORS or part.producer.op in ELEMENTWISE)
+                and _makes_elements(part.producer)
                 and self.ends_anchor(part)
                 for part in node.inputs
             )
@@ -155,25 +135,13 @@ class _Walk:
             inputs.append(self.builder.reshape(self.tensor(value), target))
         return inputs
 
-    def columns(self, node: Node) -> Value | None:
-        """A slice of the last dimension only, with the rows grouped as they come."""
-        value, tensor = node.inputs[0], self.tensor(node.inputs[0])
-        if node.output.shape[:-1] != value.shape[:-1] or not _same_tail(tensor.shape, value.shape, 1):
-            return None
-        if any(stride < 0 for stride in node.attrs["strides"][:-1]):
-            return None
-        rank = len(tensor.shape)
-        begin = (0,) * (rank - 1) + node.attrs["begin"][-1:]
-        strides = (1,) * (rank - 1) + node.attrs["strides"][-1:]
-        return self.builder.slice(tensor, begin, (*tensor.shape[:-1], node.output.shape[-1]), strides)
-
     def reduction(self, node: Node) -> Value | None:
         """A reduction of the last dimensions that keeps them, with the rows grouped as they come."""
         value, tensor = node.inputs[0], self.tensor(node.inputs[0])
         dims = len(node.attrs["axes"])
         if not node.attrs["keepdims"] or not _ends_with(node.attrs["axes"], len(value.shape)):
             return None
-        if not _same_tail(tensor.shape, value.shape, dims):
+        if not same_tail(tensor.shape, value.shape, dims):
             return None
         rank = len(tensor.shape)
         shape = tensor.shape[: rank - dims] + (1,) * dims
@@ -184,7 +152,7 @@ class _Walk:
         """Operations along the last dimensions, with the rows grouped as they come."""
         value, dims = node.inputs[0], node.attrs.get("dims", 1)
         tensor = self.tensor(value)
-        if not _same_tail(tensor.shape, value.shape, dims):
+        if not same_tail(tensor.shape, value.shape, dims):
             return None
         if self.ends_anchor(tensor):
             # What comes before belongs to another function anyway: plain rows for this one.
@@ -192,9 +160,22 @@ class _Walk:
         return self.builder.one(node.op, [tensor], tensor.shape, node.output.dtype, **node.attrs)
 
 
+def _makes_elements(node: Node) -> bool:
+    return node.spec.sharing.anchor or node.spec.is_elementwise
+
+
 def _ends_with(axes: Sequence[int], rank: int) -> bool:
     return tuple(axes) == tuple(range(rank - len(axes), rank))
 
 
-def _same_tail(left: Sequence[int], right: Sequence[int], dims: int) -> bool:
+def same_tail(left: Sequence[int], right: Sequence[int], dims: int) -> bool:
+    """Whether two shapes have the same last dimensions."""
     return len(left) >= dims and left[len(left) - dims :] == right[len(right) - dims :]
+
+
+# Rules of operations that have none of their own.
+_RULES: dict[Kind, ReshapeRule] = {
+    Kind.ELEMENTWISE: ReshapeWalk.elementwise,
+    Kind.REDUCTION: ReshapeWalk.reduction,
+    Kind.ROW_WISE: ReshapeWalk.row_wise,
+}

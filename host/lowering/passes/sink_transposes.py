@@ -9,14 +9,13 @@ where an operation or an output needs it.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from host.lowering.builder import Builder
-from host.lowering.graph import Graph, Node, Value, map_outputs, reshape_groups
-from host.lowering.operators import ELEMENTWISE, REDUCTIONS, ROW_WISE
+from host.lowering.graph import Graph, Node, Value, map_outputs
 from host.lowering.rebuild import remove_dead
+from host.lowering.spec import Kind, TransposeRule
 
 Order = tuple[int, ...]
 
@@ -36,11 +35,11 @@ class Ordered:
 
 def sink_transposes(graph: Graph) -> Graph:
     """An equal graph with transposes only where nothing else serves."""
-    walk = _Walk(Builder())
+    walk = TransposeWalk(Builder(graph.operators))
     for node in graph.nodes:
         walk.visit(node)
     outputs = map_outputs(graph.outputs, walk.written_out)
-    return remove_dead(Graph(graph.inputs, walk.builder.nodes, outputs, graph.functions))
+    return remove_dead(walk.builder.graph(graph.inputs, outputs, graph.functions))
 
 
 def inverse(order: Sequence[int]) -> Order:
@@ -51,7 +50,7 @@ def inverse(order: Sequence[int]) -> Order:
     return tuple(result)
 
 
-class _Walk:
+class TransposeWalk:
     """What each value of the old graph has become."""
 
     def __init__(self, builder: Builder) -> None:
@@ -79,8 +78,8 @@ class _Walk:
 
     def visit(self, node: Node) -> None:
         """Translate one node."""
-        handler = _HANDLERS.get(node.op)
-        ordered = handler(self, node) if handler else None
+        rule = node.spec.sink_transpose or _RULES.get(node.spec.kind)
+        ordered = rule(self, node) if rule else None
         if ordered is None:
             inputs = [self.written_out(value) for value in node.inputs]
             for old, new in zip(node.outputs, self.builder.copy(node, inputs), strict=True):
@@ -96,17 +95,9 @@ class _Walk:
         return Ordered(self.builder.one(node.op, inputs, unordered, node.output.dtype, **attrs), order)
 
 
-_Handler = Callable[[_Walk, Node], Ordered | None]
-
-
-def _transpose(walk: _Walk, node: Node) -> Ordered:
-    ordered = walk.get(node.inputs[0])
-    return Ordered(ordered.tensor, tuple(ordered.order[axis] for axis in node.attrs["axes"]))
-
-
-def _elementwise(walk: _Walk, node: Node) -> Ordered | None:
+def _elementwise(walk: TransposeWalk, node: Node) -> Ordered | None:
     rank = len(node.output.shape)
-    order = _common_order(walk, node)
+    order = common_order(walk, node)
     if order is None:
         return None
     inputs = []
@@ -122,7 +113,7 @@ def _elementwise(walk: _Walk, node: Node) -> Ordered | None:
     return walk.emit(node, inputs, order)
 
 
-def _common_order(walk: _Walk, node: Node) -> Order | None:
+def common_order(walk: TransposeWalk, node: Node) -> Order | None:
     """The pending order that most of the large inputs share, None if it is none."""
     votes: dict[Order, int] = {}
     for value in node.inputs:
@@ -136,7 +127,7 @@ def _common_order(walk: _Walk, node: Node) -> Order | None:
     return None if best == tuple(range(len(best))) else best
 
 
-def _reduction(walk: _Walk, node: Node) -> Ordered | None:
+def _reduction(walk: TransposeWalk, node: Node) -> Ordered | None:
     ordered = walk.get(node.inputs[0])
     if ordered.is_plain:
         return None
@@ -149,16 +140,10 @@ def _reduction(walk: _Walk, node: Node) -> Ordered | None:
     return walk.emit(node, [ordered.tensor], order, axes=tuple(sorted(axes)))
 
 
-def _concat(walk: _Walk, node: Node) -> Ordered | None:
-    order = _common_order(walk, node)
-    if order is None:
-        return None
-    inputs = [walk.in_order(value, order) for value in node.inputs]
-    return walk.emit(node, inputs, order, axis=order[node.attrs["axis"]])
+def per_dimension(*names: str) -> TransposeRule:
+    """The rule of operations with attributes that have an entry for each dimension."""
 
-
-def _per_dimension(*names: str) -> _Handler:
-    def handle(walk: _Walk, node: Node) -> Ordered | None:
+    def rule(walk: TransposeWalk, node: Node) -> Ordered | None:
         ordered = walk.get(node.inputs[0])
         if ordered.is_plain:
             return None
@@ -166,56 +151,23 @@ def _per_dimension(*names: str) -> _Handler:
         changed = {name: tuple(node.attrs[name][axis] for axis in back) for name in names}
         return walk.emit(node, [ordered.tensor], ordered.order, **changed)
 
-    return handle
+    return rule
 
 
-def _keeps_last() -> _Handler:
+def keep_last_dimensions(walk: TransposeWalk, node: Node) -> Ordered | None:
     """Operations along the last dimensions work on any order that leaves those where they are."""
-
-    def handle(walk: _Walk, node: Node) -> Ordered | None:
-        ordered = walk.get(node.inputs[0])
-        rank = len(ordered.order)
-        kept = node.attrs.get("dims", 1)
-        if ordered.is_plain or ordered.order[rank - kept :] != tuple(range(rank - kept, rank)):
-            return None
-        others = [walk.written_out(value) for value in node.inputs[1:]]
-        return walk.emit(node, [ordered.tensor, *others], ordered.order)
-
-    return handle
-
-
-def _reshape(walk: _Walk, node: Node) -> Ordered | None:
-    """A reshape that joins or splits dimensions which stay neighbours in the unordered tensor."""
     ordered = walk.get(node.inputs[0])
-    if ordered.is_plain:
+    rank = len(ordered.order)
+    kept = node.attrs.get("dims", 1)
+    if ordered.is_plain or ordered.order[rank - kept :] != tuple(range(rank - kept, rank)):
         return None
-    groups = reshape_groups(node.inputs[0].shape, node.output.shape)
-    if groups is None:
-        return None
-    placed = []
-    for old_axes, new_axes in groups:
-        sources = [ordered.order[axis] for axis in old_axes if node.inputs[0].shape[axis] != 1]
-        if any(not _only_units(ordered.tensor, a, b) for a, b in itertools.pairwise(sources)):
-            return None
-        placed.append((sources[0] if sources else -1, new_axes))
-    placed.sort(key=lambda item: item[0])
-    sequence = [axis for _, axes in placed for axis in axes]
-    shape = [node.output.shape[axis] for axis in sequence]
-    return Ordered(walk.builder.reshape(ordered.tensor, shape), inverse(sequence))
+    others = [walk.written_out(value) for value in node.inputs[1:]]
+    return walk.emit(node, [ordered.tensor, *others], ordered.order)
 
 
-def _only_units(tensor: Value, first: int, second: int) -> bool:
-    return second > first and all(tensor.shape[axis] == 1 for axis in range(first + 1, second))
-
-
-_HANDLERS: dict[str, _Handler] = {
-    "transpose": _transpose,
-    "reshape": _reshape,
-    "concat": _concat,
-    "pad": _per_dimension("before", "after"),
-    "slice": _per_dimension("begin", "strides"),
-    "dense": _keeps_last(),
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(REDUCTIONS, _reduction),
-    **{op: _keeps_last() for op in ROW_WISE},
+# Rules of operations that have none of their own.
+_RULES: dict[Kind, TransposeRule] = {
+    Kind.ELEMENTWISE: _elementwise,
+    Kind.REDUCTION: _reduction,
+    Kind.ROW_WISE: keep_last_dimensions,
 }

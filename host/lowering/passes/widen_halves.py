@@ -31,7 +31,7 @@ def widen_halves(graph: Graph) -> Graph:
         return single[value]
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if node.template is not None or node.op.startswith("relax."):
+        if node.template is not None:
             # Its types are its own: it is given what it was given before.
             own = [builder.cast(new, old.dtype) for new, old in zip(inputs, node.inputs, strict=True)]
             return tuple(widened(builder, value) for value in builder.copy(node, own))
@@ -47,8 +47,8 @@ def widen_halves(graph: Graph) -> Graph:
 
 def _with_output_types(graph: Graph, wanted: list[str]) -> Graph:
     """The graph with outputs of the types that the model promises, in order."""
-    builder = Builder()
+    builder = Builder(graph.operators)
     builder.nodes.extend(graph.nodes)
     types = iter(wanted)
     outputs = map_outputs(graph.outputs, lambda value: builder.cast(value, next(types)))
-    return Graph(graph.inputs, builder.nodes, outputs, graph.functions)
+    return builder.graph(graph.inputs, outputs, graph.functions)

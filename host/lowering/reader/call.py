@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from host.lowering.builder import Builder
 from host.lowering.graph import Shape, Value
 
 # A tensor, a tuple of tensors, or a relax expression that is no tensor (shape, number).
@@ -50,7 +48,3 @@ class OperatorCall:
     def dtype(self) -> str:
         """Dtype of the first output."""
         return self.outputs[0][1]
-
-
-# Translates one call; returns None to leave it to TVM's own legalisation.
-Reader = Callable[[Builder, OperatorCall], Value | tuple[Value, ...] | None]

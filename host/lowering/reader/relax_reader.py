@@ -12,21 +12,24 @@ from tvm import relax
 from host.errors import LoweringError
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Shape, Value
-from host.lowering.reader import basic, functions, movement, neural, quantized
-from host.lowering.reader.call import OperatorCall, Reader
+from host.lowering.reader import functions
+from host.lowering.reader.call import OperatorCall
+from host.lowering.spec import OperatorTable
 
-_READERS: dict[str, Reader] = {**basic.READERS, **movement.READERS, **neural.READERS, **quantized.READERS}
 
-
-def read(module: tvm.IRModule) -> Graph:
+def read(module: tvm.IRModule, operators: OperatorTable) -> Graph:
     """The graph of `module["main"]`.
+
+    Args:
+        module: with functions that `main` calls, if there are any.
+        operators: what its relax operators become.
 
     Raises:
         LoweringError: control flow or a shape that is not known before the model runs.
     """
     module = relax.transform.InlinePrivateFunctions()(module) if _has_private(module) else module
     main = module["main"]
-    reading = _Reading(module)
+    reading = _Reading(module, operators)
     inputs = []
     for parameter in main.params:
         shape, dtype = _tensor_spec(parameter.ty, parameter.name)
@@ -36,12 +39,12 @@ def read(module: tvm.IRModule) -> Graph:
     body = main.body
     if not isinstance(body, relax.SeqExpr):
         outputs = reading.argument(body)
-        return Graph(tuple(inputs), reading.builder.nodes, outputs)
+        return reading.builder.graph(inputs, outputs)
     for block in body.blocks:
         for binding in block.bindings:
             reading.bind(binding)
     outputs = reading.argument(body.body)
-    return Graph(tuple(inputs), reading.builder.nodes, outputs, reading.functions)
+    return reading.builder.graph(inputs, outputs, reading.functions)
 
 
 def _has_private(module: tvm.IRModule) -> bool:
@@ -51,9 +54,9 @@ def _has_private(module: tvm.IRModule) -> bool:
 class _Reading:
     """State of one walk: what each relax variable has become."""
 
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(self, module: tvm.IRModule, operators: OperatorTable) -> None:
         self.module = module
-        self.builder = Builder()
+        self.builder = Builder(operators)
         self.environment: dict[Any, Any] = {}
         self.functions: dict[str, Any] = {}
 
@@ -99,7 +102,7 @@ class _Reading:
         outputs = _output_specs(call.ty, name)
         arguments = tuple(self.argument(argument) for argument in call.args)
         view = OperatorCall(name, arguments, call.attrs, outputs, call)
-        reader = _READERS.get(name)
+        reader = self.builder.operators.readers.get(name)
         result = reader(self.builder, view) if reader else None
         if name == "call_tir":
             result = functions.bound(self.builder, view, self.module[call.args[0]])

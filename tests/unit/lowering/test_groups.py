@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from host.lowering.graph import Graph
 from host.schedules import space_for
 from research.pretraining.dataset import lowered_tasks
 from research.pretraining.drawing import Draw
@@ -33,7 +32,7 @@ def test_groups_of_any_size_have_programs(name: str, inside: int) -> None:
         dilation=(1, 1),
         groups=4,
     )
-    graph = Graph(tuple(draw.inputs), draw.builder.nodes, draw.builder.unary("relu", result))
+    graph = draw.builder.graph(draw.inputs, draw.builder.unary("relu", result))
     (task,) = lowered_tasks(graph, board)
     space = space_for(task, board.hardware, 1)
     assert space.rule.name == ("cuda_tiled" if board.hardware.gpu is not None else "tiled")

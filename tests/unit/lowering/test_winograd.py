@@ -19,8 +19,9 @@ from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.lower import optimise
+from host.lowering.ops import known_operators
 from host.lowering.passes.use_winograd import use_winograd
-from host.lowering.reader import read
+from host.lowering.reader.relax_reader import read
 from host.lowering.winograd import TILES
 from targets import board_for, declared
 from tests.unit.lowering.harness import board, normal, relax_module, run, weight
@@ -110,7 +111,7 @@ def _conv(
 
 
 def _graph(build: Callable[..., Any], inputs: list[np.ndarray]) -> Graph:
-    return optimise(read(relax_module(build, inputs)), 16)
+    return optimise(read(relax_module(build, inputs), known_operators()), 16)
 
 
 def _rewritten(build: Callable[..., Any], inputs: list[np.ndarray], outputs: int | None) -> Graph:

@@ -10,8 +10,10 @@ import numpy as np
 import tvm
 
 from host.build import target_for
+from host.lowering.expressions.stage import Stage
+from host.lowering.expressions.write import write
 from host.lowering.graph import Node, Value, constant
-from host.lowering.legalize import Stage, write
+from host.lowering.ops import known_operators
 from host.model import Task
 from targets import Board, MachineDescription, board_for, declared
 from tests.unit.schedules import functions as fn
@@ -89,7 +91,7 @@ def _task(
 def _node(
     op: str, inputs: tuple[Value, ...], shape: tuple[int, ...], dtype: str, attrs: dict[str, object]
 ) -> Value:
-    node = Node(op, inputs, attrs)
+    node = Node(known_operators()[op], inputs, attrs)
     node.outputs = (Value(shape, dtype, producer=node),)
     return node.output
 

@@ -9,8 +9,9 @@ from tvm import relax
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.lower import optimise
+from host.lowering.ops import known_operators
 from host.lowering.passes.use_winograd import use_winograd
-from host.lowering.reader import read
+from host.lowering.reader.relax_reader import read
 from host.lowering.tasks import make_tasks
 from host.model import Task
 from host.schedules import DesignSpace, space_for
@@ -40,7 +41,7 @@ def convolution(
         biased = builder.emit(relax.op.add(value, weight(channels, seed=3)))
         return builder.emit(relax.op.nn.relu(biased))
 
-    graph = optimise(read(relax_module(build, [normal(*image)])), board.hardware.lanes)
+    graph = optimise(read(relax_module(build, [normal(*image)]), known_operators()), board.hardware.lanes)
     if outputs is not None:
         graph = use_winograd(graph, board.hardware, outputs)
     module, parameters = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from host.errors import ScheduleError
-from host.lowering.graph import Graph
 from host.schedules.families import space_for
 from host.tlm.language.vocabulary import RULE_NAMES
 from research.pretraining import boards, dataset, operators
@@ -30,7 +29,7 @@ def test_every_kind_has_programs(kind: object) -> None:
         output = kind(draw)
         if not operators.within_bounds(draw.builder, output):
             continue
-        graph = Graph(tuple(draw.inputs), draw.builder.nodes, output)
+        graph = draw.builder.graph(draw.inputs, output)
         for task in dataset.lowered_tasks(graph, board):
             try:
                 space_for(task, board.hardware, 1).sample(generator, attempts=20000)

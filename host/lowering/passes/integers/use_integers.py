@@ -18,7 +18,6 @@ import numpy as np
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
-from host.lowering.reader.quantized import is_quantized_constant
 from host.lowering.rebuild import rebuild
 
 _BYTES = ("int8", "uint8")
@@ -39,6 +38,19 @@ class _Weights:
 
     data: np.ndarray
     scale: np.ndarray | None
+
+
+def is_quantized_constant(value: Value) -> bool:
+    """Whether a value is a dequantised constant, perhaps transposed or reshaped.
+
+    Such values are not folded while the model is read: weights keep their integers.
+    """
+    node = value.producer
+    if node is None:
+        return False
+    if node.op in ("transpose", "reshape"):
+        return is_quantized_constant(node.inputs[0])
+    return node.op == "dequantize" and all(part.is_constant for part in node.inputs)
 
 
 def use_integers(graph: Graph) -> Graph:

@@ -1,4 +1,4 @@
-"""Softmax and normalisations along the last dimensions."""
+"""Layer norm and RMS norm over the last `dims` dimensions, without scale and shift; attribute `epsilon`."""
 
 from __future__ import annotations
 
@@ -6,51 +6,39 @@ from math import prod
 
 from tvm import te, tirx
 
+from host.lowering.builder import Builder
 from host.lowering.expressions import math
+from host.lowering.expressions.rows import row_sum
 from host.lowering.expressions.stage import Element, Expression, Indices, Stage, load
 from host.lowering.expressions.whole_vectors import WholeVectors
-from host.lowering.graph import Node
-from host.lowering.legalize.reduction import reduced_row
+from host.lowering.graph import Node, Value, normalise_axis
+from host.lowering.ops.normalisation_forms import norm, norm_as_scale_and_shift
+from host.lowering.reader.call import OperatorCall
+from host.lowering.spec import Kind, OpSpec
 
 
-def softmax(stage: Stage, node: Node) -> None:
-    """Blocks "max", "exp", "sum", "reciprocal"; the product of the last two is a formula.
-
-    A row that is no whole number of vectors is read as one that is, with values of no weight among its own.
-    """
-    value = node.inputs[0]
-    rows, dtype = value.shape[:-1], value.dtype
-    data, vectors = stage.tensor(value, "prologue"), WholeVectors(stage, value.shape[-1], dtype)
-    # Not minus infinity: a row may be nothing else.
-    element = vectors.read(rows, lambda i: load(data, i), tirx.min_value(dtype), "row")
-    exponential = math.exp_of_nonpositive if dtype == "float32" else tirx.exp
-    k = te.reduce_axis((0, vectors.length), "k")
-    largest = stage.compute(rows, lambda i: te.max(element([*i, k]), axis=[k]), "max")
-    powers = stage.compute(
-        (*rows, vectors.length), lambda i: exponential(element(i) - load(largest, i[:-1])), "exp"
-    )
-    k2 = te.reduce_axis((0, vectors.length), "k")
-    total = stage.compute(rows, lambda i: te.sum(powers(*i, k2), axis=[k2]), "sum")
-    share = stage.compute(rows, lambda i: tirx.const(1.0, dtype) / load(total, i), "reciprocal")
-    stage.define(node.output, lambda i: load(powers, vectors.place(i)) * load(share, i[:-1]))
+def _read_layer_norm(builder: Builder, call: OperatorCall) -> Value | None:
+    data = call.value(0)
+    rank = len(data.shape)
+    axes = sorted(normalise_axis(int(a), rank) for a in call.attrs.axes)
+    if axes != list(range(rank - len(axes), rank)):
+        return None
+    epsilon = float(call.attrs.epsilon)
+    norm = builder.unary("layer_norm", data, dims=len(axes), epsilon=epsilon)
+    return builder.binary("add", builder.binary("multiply", norm, call.value(1)), call.value(2))
 
 
-def log_softmax(stage: Stage, node: Node) -> None:
-    """Blocks "max", "sum", "log"; the differences are a formula."""
-    value = node.inputs[0]
-    rows, size, dtype = value.shape[:-1], value.shape[-1], value.dtype
-    data = stage.tensor(value, "prologue")
-    exponential, logarithm = (
-        (math.exp_of_nonpositive, math.log) if dtype == "float32" else (tirx.exp, tirx.log)
-    )
-    greatest = reduced_row(stage, (size,), dtype, lambda i: load(data, i), "max")
-    largest = stage.compute(rows, greatest, "max")
-    total = _row_sum(stage, node, lambda i: exponential(load(data, i) - load(largest, i[:-1])), "sum")
-    logarithms = stage.compute(rows, lambda i: logarithm(load(total, i)), "log")
-    stage.define(node.output, lambda i: load(data, i) - load(largest, i[:-1]) - load(logarithms, i[:-1]))
+def _read_rms_norm(builder: Builder, call: OperatorCall) -> Value | None:
+    data = call.value(0)
+    rank = len(data.shape)
+    axes = sorted(normalise_axis(int(a), rank) for a in call.attrs.axes)
+    if axes != list(range(rank - len(axes), rank)):
+        return None
+    norm = builder.unary("rms_norm", data, dims=len(axes), epsilon=float(call.attrs.epsilon))
+    return builder.binary("multiply", norm, call.value(1))
 
 
-def layer_norm(stage: Stage, node: Node) -> None:
+def _layer_norm(stage: Stage, node: Node) -> None:
     """Blocks "sum", "square_sum" (of distances from the mean), "scale"; scale and shift come after it."""
     value, dims = node.inputs[0], node.attrs["dims"]
     if dims == 1 and stage.any_length:
@@ -60,7 +48,7 @@ def layer_norm(stage: Stage, node: Node) -> None:
             return
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")
-    total = _row_sum(stage, node, lambda i: load(data, i), "sum")
+    total = row_sum(stage, node, lambda i: load(data, i), "sum")
     share = tirx.const(1.0 / count, dtype)
 
     def squared(indices: Indices) -> Expression:
@@ -69,7 +57,7 @@ def layer_norm(stage: Stage, node: Node) -> None:
             lambda distance: distance * distance,
         )
 
-    squares = _row_sum(stage, node, squared, "square_sum")
+    squares = row_sum(stage, node, squared, "square_sum")
     epsilon = tirx.const(node.attrs["epsilon"], dtype)
     scale = stage.compute(
         rows, lambda i: tirx.const(1.0, dtype) / tirx.sqrt(load(squares, i) * share + epsilon), "scale"
@@ -103,12 +91,12 @@ def _layer_norm_of_any_length(stage: Stage, node: Node, vectors: WholeVectors) -
     stage.define(node.output, lambda i: load(distance, i) * load(scale, i[:-1]))
 
 
-def rms_norm(stage: Stage, node: Node) -> None:
+def _rms_norm(stage: Stage, node: Node) -> None:
     """Blocks "square_sum", "scale"."""
     value, dims = node.inputs[0], node.attrs["dims"]
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")
-    squares = _row_sum(stage, node, lambda i: load(data, i) * load(data, i), "square_sum")
+    squares = row_sum(stage, node, lambda i: load(data, i) * load(data, i), "square_sum")
     share, epsilon = tirx.const(1.0 / count, dtype), tirx.const(node.attrs["epsilon"], dtype)
     scale = stage.compute(
         rows, lambda i: tirx.const(1.0, dtype) / tirx.sqrt(load(squares, i) * share + epsilon), "scale"
@@ -116,7 +104,13 @@ def rms_norm(stage: Stage, node: Node) -> None:
     stage.define(node.output, lambda i: load(data, i) * load(scale, i[: len(rows)]))
 
 
-def _row_sum(stage: Stage, node: Node, element: Element, name: str) -> te.Tensor:
-    value, dims = node.inputs[0], node.attrs.get("dims", 1)
-    body = reduced_row(stage, value.shape[-dims:], value.dtype, element, "sum")
-    return stage.compute(value.shape[:-dims], body, name)
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "layer_norm",
+        Kind.ROW_WISE,
+        {"nn.layer_norm": _read_layer_norm},
+        _layer_norm,
+        recognise=(norm, norm_as_scale_and_shift),
+    ),
+    OpSpec("rms_norm", Kind.ROW_WISE, {"nn.rms_norm": _read_rms_norm}, _rms_norm),
+)

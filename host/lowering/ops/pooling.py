@@ -1,21 +1,58 @@
-"""Maximum and average pooling, channels last."""
+"""Maximum and average pooling; attributes `kind`, `kernel`, `strides`, `dilation`, `padding`, `count_pad`."""
 
 from __future__ import annotations
 
+import dataclasses
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
+from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
-from host.lowering.graph import Node
-from host.lowering.legalize.contraction import padded_input, window
+from host.lowering.expressions.windows import padded_input, window
+from host.lowering.graph import Node, Value
+from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
+from host.lowering.reader.call import OperatorCall
+from host.lowering.spec import Fusion, OpSpec, Reader
 
 
-def pool(stage: Stage, node: Node) -> None:
+def _read_as(kind: str) -> Reader:
+    def read(builder: Builder, call: OperatorCall) -> Value | None:
+        attrs, data = call.attrs, call.value(0)
+        layout = str(attrs.layout)
+        if not plain(layout, str(attrs.out_layout)) or str(attrs.out_layout) != layout:
+            return None
+        last = channels_last(layout)
+        result = builder.one(
+            "pool",
+            [builder.transpose(data, order(layout, last))],
+            tuple(call.shape[axis] for axis in order(layout, last)),
+            call.dtype,
+            kind=kind,
+            kernel=integers(attrs.pool_size),
+            strides=integers(attrs.strides),
+            dilation=integers(attrs.dilation),
+            padding=integers(attrs.padding),
+            count_pad=bool(attrs.count_include_pad),
+        )
+        return builder.transpose(result, order(last, layout))
+
+    return read
+
+
+def _adaptive_average(builder: Builder, call: OperatorCall) -> Value | None:
+    data, layout = call.value(0), str(call.attrs.layout)
+    axes = [layout.index(letter) for letter in layout if letter in SPATIAL]
+    if any(call.shape[axis] != 1 for axis in axes):
+        return None
+    return builder.one("mean", [data], call.shape, call.dtype, axes=tuple(axes), keepdims=True)
+
+
+def _write(stage: Stage, node: Node) -> None:
     """Block "pad_temp" where the window leaves the input, then "max" or "sum"."""
     value, kernel = node.inputs[0], node.attrs["kernel"]
-    reach = Node("pool", node.inputs, {**node.attrs, "padding": _reached_padding(node)}, node.outputs)
+    reach = dataclasses.replace(node, attrs={**node.attrs, "padding": _reached_padding(node)})
     maximum = node.attrs["kind"] == "max"
     data = padded_input(stage, reach, _lowest(value.dtype) if maximum else 0)
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
@@ -75,3 +112,17 @@ def _inside(index: Any, d: int, attrs: dict[str, Any], low: int, high: int) -> E
     first = tirx.max((low - start + dilation - 1) // dilation, 0)
     last = tirx.min((high - start + dilation - 1) // dilation, kernel)
     return last - first
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "pool",
+        read={
+            **{f"nn.max_pool{n}d": _read_as("max") for n in (1, 2, 3)},
+            **{f"nn.avg_pool{n}d": _read_as("average") for n in (1, 2, 3)},
+        },
+        write=_write,
+        fusion=Fusion(anchor=True),
+    ),
+    OpSpec("adaptive_average", read={f"nn.adaptive_avg_pool{n}d": _adaptive_average for n in (1, 2, 3)}),
+)

@@ -1,15 +1,21 @@
-"""GELU in both forms, SiLU and hard swish."""
+"""Activations that multiply their argument with a gate of it: GELU in both forms, SiLU and hard swish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from math import sqrt
+from typing import Any
 
 import numpy as np
+from tvm import tirx
 
 from host.lowering.builder import Builder
+from host.lowering.expressions import math
+from host.lowering.expressions.stage import Expression
 from host.lowering.graph import Node, Value, constant
-from host.lowering.passes.recognise.algebra import close, polynomial, product
+from host.lowering.ops.forms import elementwise, number, read_as, single_or
+from host.lowering.polynomials import close, polynomial, product
+from host.lowering.spec import OpSpec
 
 _TANH_FACTOR = 0.7978845608028654
 _TANH_CUBIC = _TANH_FACTOR * 0.044715
@@ -41,10 +47,6 @@ def _gate(x: Value, gate: Value) -> tuple[str, float] | None:
         return "silu", 1.0
     if producer.op == "clip":
         return _hard_gate(x, producer)
-    if producer.op == "hard_sigmoid" and close(
-        {1: producer.attrs["alpha"], 0: producer.attrs["beta"]}, {1: 1 / 6, 0: 0.5}
-    ):
-        return "hard_swish", 1.0
     return None
 
 
@@ -90,53 +92,45 @@ def _silu_as_quotient(builder: Builder, node: Node) -> Value | None:
     return None
 
 
-def _sigmoid_as_quotient(builder: Builder, node: Node) -> Value | None:
-    """1 / (1 + exp(-x))."""
-    if node.op == "reciprocal":
-        below = node.inputs[0]
-    elif node.op == "divide" and node.inputs[0].scalar() == 1.0:
-        below = node.inputs[1]
-    else:
-        return None
-    if below.producer is None or below.producer.op != "add":
-        return None
-    for one, other in (below.producer.inputs, below.producer.inputs[::-1]):
-        inner = other.producer
-        if one.scalar() != 1.0 or inner is None or inner.op != "exp":
-            continue
-        negated = inner.inputs[0].producer
-        if negated is not None and negated.op == "negative":
-            return builder.unary("sigmoid", negated.inputs[0])
-    return None
-
-
-def _small_power(builder: Builder, node: Node) -> Value | None:
-    """Powers that are a few multiplications or a root."""
-    if node.op != "power" or not node.output.is_float or node.inputs[0].shape != node.output.shape:
-        return None
-    x, exponent = node.inputs[0], node.inputs[1].scalar()
-    if exponent == 2.0:
-        return builder.unary("square", x)
-    if exponent == 3.0:
-        return builder.binary("multiply", builder.unary("square", x), x)
-    if exponent == 0.5:
-        return builder.unary("sqrt", x)
-    if exponent == -0.5:
-        return builder.unary("rsqrt", x)
-    if exponent == -1.0:
-        return builder.unary("reciprocal", x)
-    return None
-
-
 def _scaled(builder: Builder, value: Value, scale: float) -> Value:
     if abs(scale - 1.0) < 1e-6:
         return value
     return builder.binary("multiply", value, constant(np.asarray(scale, dtype=value.dtype)))
 
 
-RULES: tuple[Callable[[Builder, Node], Value | None], ...] = (
-    _small_power,
-    _gated,
-    _silu_as_quotient,
-    _sigmoid_as_quotient,
+def _silu(args: Sequence[Expression], attrs: Mapping[str, Any], dtype: str) -> Expression:
+    return math.bind(args[0], lambda v: v / (number(1, dtype) + tirx.exp(-v)))
+
+
+def _gelu(args: Sequence[Expression], attrs: Mapping[str, Any], dtype: str) -> Expression:
+    one, half, root = number(1, dtype), number(0.5, dtype), number(sqrt(0.5), dtype)
+    return math.bind(args[0], lambda v: half * v * (one + tirx.erf(v * root)))
+
+
+def _gelu_tanh(args: Sequence[Expression], attrs: Mapping[str, Any], dtype: str) -> Expression:
+    one, half = number(1, dtype), number(0.5, dtype)
+    factor, cubic = number(_TANH_FACTOR, dtype), number(0.044715, dtype)
+    return math.bind(args[0], lambda v: half * v * (one + tirx.tanh(factor * (v + cubic * v * v * v))))
+
+
+def _hard_swish(args: Sequence[Expression], attrs: Mapping[str, Any], dtype: str) -> Expression:
+    def body(v: Expression) -> Expression:
+        gate = tirx.max(tirx.min(v + number(3, dtype), number(6, dtype)), number(0, dtype))
+        return v * gate * number(1 / 6, dtype)
+
+    return math.bind(args[0], body)
+
+
+SPECS: tuple[OpSpec, ...] = (
+    elementwise("gelu", single_or(math.gelu, _gelu), read={"nn.gelu": read_as("gelu")}, recognise=(_gated,)),
+    elementwise(
+        "gelu_tanh", single_or(math.gelu_tanh, _gelu_tanh), read={"nn.gelu_tanh": read_as("gelu_tanh")}
+    ),
+    elementwise(
+        "silu",
+        single_or(math.silu, _silu),
+        read={"nn.silu": read_as("silu")},
+        recognise=(_silu_as_quotient,),
+    ),
+    elementwise("hard_swish", _hard_swish, read={}),
 )

@@ -1,19 +1,10 @@
-"""Layer norm, RMS norm and softmax along the last axes."""
+"""Layer norm and RMS norm as several operations, found by how they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from host.lowering.builder import Builder
 from host.lowering.graph import Node, Value
-
-
-def _trailing(node: Node, value: Value) -> int | None:
-    """How many last dimensions a reduction with kept dimensions goes over."""
-    axes, rank = node.attrs["axes"], len(value.shape)
-    if not node.attrs["keepdims"] or axes != tuple(range(rank - len(axes), rank)) or not axes:
-        return None
-    return len(axes)
+from host.lowering.ops.forms import reduced_dims
 
 
 def _over_root(node: Node) -> tuple[Value, Value] | None:
@@ -34,7 +25,7 @@ def _over_root(node: Node) -> tuple[Value, Value] | None:
     return None
 
 
-def _norm(builder: Builder, node: Node) -> Value | None:
+def norm(builder: Builder, node: Node) -> Value | None:
     """(x - mean) / sqrt(variance + epsilon), or x / sqrt(mean square + epsilon)."""
     parts = _over_root(node)
     if parts is None or not node.output.is_float or parts[0].shape != node.output.shape:
@@ -46,7 +37,7 @@ def _norm(builder: Builder, node: Node) -> Value | None:
         number, mean = epsilon.scalar(), spread.producer
         if number is None or mean is None or mean.op not in ("mean", "variance"):
             continue
-        dims = _trailing(mean, mean.inputs[0])
+        dims = reduced_dims(mean, mean.inputs[0])
         if dims is None:
             continue
         x = _centred_source(d, dims)
@@ -57,7 +48,7 @@ def _norm(builder: Builder, node: Node) -> Value | None:
     return None
 
 
-def _norm_as_scale_and_shift(builder: Builder, node: Node) -> Value | None:
+def norm_as_scale_and_shift(builder: Builder, node: Node) -> Value | None:
     """X r - mean r with r = 1 / sqrt(variance + epsilon): layer norm written as BatchNorm is."""
     if node.op not in ("add", "subtract") or not node.output.is_float:
         return None
@@ -80,7 +71,7 @@ def _centred_norm(builder: Builder, x: Value, mean: Value, r: Value) -> Value | 
     root, average = r.producer, mean.producer
     if root is None or average is None or root.op != "rsqrt" or average.op != "mean":
         return None
-    dims = _trailing(average, x) if average.inputs[0] is x else None
+    dims = reduced_dims(average, x) if average.inputs[0] is x else None
     under = root.inputs[0].producer
     if dims is None or under is None or under.op != "add":
         return None
@@ -90,7 +81,7 @@ def _centred_norm(builder: Builder, x: Value, mean: Value, r: Value) -> Value | 
             continue
         d = squares.inputs[0].producer
         centred = d is not None and _centred_source(d.inputs[0], dims) is x
-        over_rows = _trailing(squares, squares.inputs[0]) == dims
+        over_rows = reduced_dims(squares, squares.inputs[0]) == dims
         if over_rows and centred and d is not None and _is_variance(squares, d.inputs[0], x):
             return builder.unary("layer_norm", x, dims=dims, epsilon=number)
         if over_rows and squares.op == "variance" and squares.inputs[0] is x:
@@ -106,7 +97,7 @@ def _centred_source(d: Value, dims: int) -> Value | None:
     mean = node.inputs[1].producer
     if mean is None or mean.op != "mean" or mean.inputs[0] is not node.inputs[0]:
         return None
-    return node.inputs[0] if _trailing(mean, node.inputs[0]) == dims else None
+    return node.inputs[0] if reduced_dims(mean, node.inputs[0]) == dims else None
 
 
 def _is_variance(mean: Node, d: Value, x: Value) -> bool:
@@ -148,29 +139,3 @@ def _same_mean(left: Value, right: Value) -> bool:
         and a.attrs == b.attrs
         and a.inputs[0] is b.inputs[0]
     )
-
-
-def _softmax(builder: Builder, node: Node) -> Value | None:
-    """exp(x - max) / sum(exp(x - max)) along the last axis; without the maximum it is the same number."""
-    if node.op != "divide":
-        return None
-    powers, total = node.inputs[0].producer, node.inputs[1].producer
-    if powers is None or total is None or powers.op != "exp" or total.op != "sum":
-        return None
-    if total.inputs[0] is not node.inputs[0] or _trailing(total, total.inputs[0]) != 1:
-        return None
-    x = powers.inputs[0]
-    shifted = x.producer
-    if shifted is not None and shifted.op == "subtract":
-        source, largest = shifted.inputs[0], shifted.inputs[1].producer
-        over_rows = largest is not None and largest.op == "max" and largest.inputs[0] is source
-        if over_rows and largest is not None and _trailing(largest, source) == 1:
-            x = source
-    return builder.unary("softmax", x) if x.is_float else None
-
-
-RULES: tuple[Callable[[Builder, Node], Value | None], ...] = (
-    _norm,
-    _norm_as_scale_and_shift,
-    _softmax,
-)

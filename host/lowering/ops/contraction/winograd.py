@@ -9,12 +9,14 @@ from typing import Any
 from tvm import te, tirx
 
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
+from host.lowering.expressions.windows import padded_input
 from host.lowering.graph import Node
-from host.lowering.legalize.contraction import padded_input
+from host.lowering.ops.contraction.padded import PADDED
+from host.lowering.spec import OpSpec
 from host.lowering.winograd.transforms import TILES
 
 
-def winograd_conv(stage: Stage, node: Node) -> None:
+def _write(stage: Stage, node: Node) -> None:
     """Weight [O / L, C, 3, 3, L]; block "winograd" multiplies, two blocks before and behind transform.
 
     Transformed tensors are [row, column, tile, channel]; rows and columns are those of a tile, tiles are
@@ -98,3 +100,6 @@ def _chosen(index: Any, expressions: list[Expression]) -> Expression:
     for number in reversed(range(len(expressions) - 1)):
         result = tirx.Select(index == number, expressions[number], result)
     return result
+
+
+SPECS: tuple[OpSpec, ...] = (OpSpec("winograd_conv", write=_write, fusion=PADDED),)

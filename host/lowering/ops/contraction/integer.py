@@ -1,15 +1,17 @@
-"""Products of bytes into int32, four of them one dot product: weights [N / L, K / 4, L, 4]."""
+"""Products of bytes into int32, and their form for dot products, with weights [N / L, K / 4, L, 4]."""
 
 from __future__ import annotations
 
 from tvm import te
 
 from host.lowering.expressions.stage import Expression, Indices, Stage
+from host.lowering.expressions.windows import finish, padded_input, product, window
 from host.lowering.graph import Node
-from host.lowering.legalize.contraction import finish, padded_input, product, window
+from host.lowering.ops.contraction.padded import PADDED
+from host.lowering.spec import Fusion, OpSpec
 
 
-def dot_dense(stage: Stage, node: Node) -> None:
+def _dot_dense(stage: Stage, node: Node) -> None:
     """X [..., K] times weight [N' / L, K / 4, L, 4]; block "dot_matmul" computes N' >= N columns."""
     data, weight = stage.tensor(node.inputs[0], "prologue"), stage.argument(node.inputs[1])
     blocks, depth, lanes, group = node.inputs[1].shape
@@ -24,7 +26,7 @@ def dot_dense(stage: Stage, node: Node) -> None:
     finish(stage, node.output, stage.compute(shape, element, "dot_matmul"))
 
 
-def dot_conv(stage: Stage, node: Node) -> None:
+def _dot_conv(stage: Stage, node: Node) -> None:
     """Convolution; weight [O' / L, *K, C / 4, L, 4]; block "dot_conv2d" and the like."""
     blocks, *kernel, depth, lanes, group = node.inputs[1].shape
     data, weight = padded_input(stage, node, node.attrs["fill"]), stage.argument(node.inputs[1])
@@ -39,3 +41,11 @@ def dot_conv(stage: Stage, node: Node) -> None:
 
     shape = (*node.output.shape[:-1], blocks * lanes)
     finish(stage, node.output, stage.compute(shape, element, f"dot_conv{len(kernel)}d"))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec("integer_dense", fusion=Fusion(anchor=True)),
+    OpSpec("integer_conv", fusion=Fusion(anchor=True)),
+    OpSpec("dot_dense", write=_dot_dense, fusion=Fusion(anchor=True)),
+    OpSpec("dot_conv", write=_dot_conv, fusion=PADDED),
+)

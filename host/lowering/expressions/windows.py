@@ -1,0 +1,60 @@
+"""Windows over images, and products, as expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from host.lowering.expressions.stage import Expression, Indices, Stage, dtype_of, load
+from host.lowering.graph import Node, Value
+
+
+def window(node: Node, spatial: Indices, axes: Indices) -> list[Any]:
+    """Input coordinates of a kernel element at an output position."""
+    steps = zip(spatial, axes, node.attrs["strides"], node.attrs["dilation"], strict=True)
+    return [
+        (o if s == 1 else o * s) + (r if d == 1 else r * d) if not _is_point(r) else (o if s == 1 else o * s)
+        for o, r, s, d in steps
+    ]
+
+
+def _is_point(axis: Any) -> bool:
+    return int(axis.dom.extent) == 1
+
+
+def product(left: Expression, right: Expression, dtype: str) -> Expression:
+    """A product in the type of the sum: bytes are widened first."""
+    factors = [part if dtype_of(part) == dtype else part.astype(dtype) for part in (left, right)]
+    return factors[0] * factors[1]
+
+
+def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> te.Tensor:
+    """The input with its padding around it (block "pad_temp"), or as it is if there is none."""
+    value, padding = node.inputs[0], node.attrs["padding"]
+    half = len(padding) // 2
+    before, after = padding[:half], padding[half:]
+    if not any(padding):
+        return stage.tensor(value, "pad_temp")
+    spatial = value.shape[1:-1]
+    shape = [b + d + a for b, d, a in zip(before, spatial, after, strict=True)]
+
+    def element(indices: Indices) -> Expression:
+        n, *position, c = indices
+        source = [i if b == 0 else i - b for i, b in zip(position, before, strict=True)]
+        x = stage.scoped(lambda: stage.element(value, [n, *source, c]))
+        tests = []
+        for i, b, a, d in zip(position, before, after, spatial, strict=True):
+            tests += [i >= b] if b else []
+            tests += [i < b + d] if a else []
+        return tirx.if_then_else(tirx.all(*tests), x, tirx.const(fill, value.dtype))
+
+    return stage.compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
+
+
+def finish(stage: Stage, value: Value, tensor: te.Tensor) -> None:
+    """Padded columns are left out wherever the result is read."""
+    if tuple(int(d) for d in tensor.shape) == value.shape:
+        stage.define_tensor(value, tensor)
+    else:
+        stage.define(value, lambda indices: load(tensor, indices))

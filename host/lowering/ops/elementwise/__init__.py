@@ -1,0 +1,1 @@
+"""Operations whose elements follow from one element of each input."""

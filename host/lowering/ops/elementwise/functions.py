@@ -1,0 +1,61 @@
+"""Mathematical functions of one number."""
+
+from __future__ import annotations
+
+import math as scalar
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from host.lowering.expressions import math
+from host.lowering.expressions.stage import Expression
+from host.lowering.ops.forms import elementwise, number, of_one, single_or
+from host.lowering.spec import OpSpec
+
+# TensorIR's own functions, with what they are in numpy where they are folded.
+_INTRINSICS: dict[str, Callable[..., Any] | None] = {
+    "abs": np.abs,
+    "acos": None,
+    "acosh": None,
+    "asin": None,
+    "asinh": None,
+    "atan": None,
+    "atanh": None,
+    "bitwise_not": None,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "cosh": None,
+    "floor": np.floor,
+    "round": np.round,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sin": np.sin,
+    "sinh": None,
+    "sqrt": np.sqrt,
+    "tan": None,
+    "trunc": None,
+}
+_PREDICATES = {"isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan}
+
+
+def _sign(value: Expression, dtype: str) -> Expression:
+    zero, one, minus = number(0, dtype), number(1, dtype), number(-1, dtype)
+    return math.bind(value, lambda v: tirx.Select(v > zero, one, tirx.Select(v < zero, minus, v * zero)))
+
+
+SPECS: tuple[OpSpec, ...] = (
+    *(elementwise(name, of_one(getattr(tirx, name)), fold=fold) for name, fold in _INTRINSICS.items()),
+    *(elementwise(name, of_one(getattr(tirx, name)), fold=fold) for name, fold in _PREDICATES.items()),
+    elementwise(
+        "erf",
+        single_or(math.erf, of_one(tirx.erf)),
+        fold=np.vectorize(scalar.erf, otypes=[np.float64]),
+    ),
+    elementwise("exp", single_or(math.exp, of_one(tirx.exp)), fold=np.exp),
+    elementwise("log", single_or(math.log, of_one(tirx.log)), fold=np.log),
+    elementwise("tanh", single_or(math.tanh, of_one(tirx.tanh)), fold=np.tanh),
+    elementwise("negative", of_one(lambda x: -x), fold=np.negative),
+    elementwise("sign", lambda args, attrs, dtype: _sign(args[0], dtype), fold=np.sign),
+    elementwise("square", of_one(lambda x: math.bind(x, lambda v: v * v)), fold=np.square),
+)

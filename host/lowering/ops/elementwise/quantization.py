@@ -1,0 +1,76 @@
+"""Quantisation and its inverse (ONNX QuantizeLinear and DequantizeLinear).
+
+"dequantize" is (x - zero) * scale; "quantize" is round(x / scale) + zero, ties to even, saturated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from host.lowering.builder import Builder
+from host.lowering.expressions.stage import Expression
+from host.lowering.graph import Value, normalise_axis
+from host.lowering.ops.forms import elementwise
+from host.lowering.reader.call import OperatorCall
+from host.lowering.spec import OpSpec, Reader
+
+_SHORT = ("int8", "uint8", "int16", "uint16")
+_INTEGERS = {"quantize": _SHORT, "dequantize": (*_SHORT, "int32")}
+# Added to a number below 2^22, this leaves the nearest whole number, ties to even, in the low bits of it:
+# fp32 has no digits behind the point up here. The C library's functions for it are calls on processors that
+# lack the instruction, and a conversion of the result is saved.
+_ROUNDER = 1.5 * 2.0**23
+_ROUNDER_BITS = int(np.float32(_ROUNDER).view(np.int32))
+
+
+def _per_axis(builder: Builder, value: Value, call: OperatorCall) -> Value:
+    """A scale or zero point in a shape that broadcasts to the tensor."""
+    rank = len(call.shape)
+    if value.size == 1:
+        return builder.reshape(value, ())
+    axis = normalise_axis(int(call.attrs.axis), rank)
+    return builder.reshape(value, tuple(value.size if i == axis else 1 for i in range(rank)))
+
+
+def _along_axis(name: str) -> Reader:
+    def read(builder: Builder, call: OperatorCall) -> Value | None:
+        data, scale, zero = call.value(0), call.value(1), call.value(2)
+        source, made = (call.dtype, data.dtype) if name == "dequantize" else (data.dtype, call.dtype)
+        if (source, scale.dtype) != ("float32", "float32") or made not in _INTEGERS[name]:
+            return None
+        parameters = [_per_axis(builder, value, call) for value in (scale, zero)]
+        return builder.one(name, [data, *parameters], call.shape, call.dtype)
+
+    return read
+
+
+def _quantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+    """Results of up to 16 bits. The bounds are whole numbers, so that they may come before the rounding."""
+    value, scale, zero = args
+    quotient = value if _is_one(scale) else value / scale
+    limits, shift, offset = np.iinfo(dtype), zero.astype("float32"), zero.astype("int32")
+    low, high = (tirx.const(float(limit), "float32") - shift for limit in (limits.min, limits.max))
+    rounded = tirx.max(tirx.min(quotient, high), low) + tirx.const(_ROUNDER, "float32")
+    bits = tirx.reinterpret("int32", rounded)
+    return (bits + (offset - tirx.const(_ROUNDER_BITS, "int32"))).astype(dtype)
+
+
+def _dequantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
+    """The difference in int32."""
+    value, scale, zero = args
+    return (value.astype("int32") - zero.astype("int32")).astype(dtype) * scale
+
+
+def _is_one(scale: Expression) -> bool:
+    return isinstance(scale, tirx.FloatImm) and float(scale.value) == 1.0
+
+
+# Constants are not folded while the model is read: weights keep their integers.
+SPECS: tuple[OpSpec, ...] = (
+    elementwise("quantize", _quantize, read={"quantize": _along_axis("quantize")}),
+    elementwise("dequantize", _dequantize, read={"dequantize": _along_axis("dequantize")}),
+)

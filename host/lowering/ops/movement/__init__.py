@@ -1,0 +1,1 @@
+"""Operations that only move elements."""

@@ -1,0 +1,183 @@
+"""What the compiler knows of an operation: one `OpSpec`, found by listing the modules of `host.lowering.ops`.
+
+Passes ask a node's specification instead of keeping lists of names. Most answers follow from the kind of an
+operation; a specification gives the others.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from host.errors import LoweringError
+
+if TYPE_CHECKING:
+    from host.lowering.builder import Builder
+    from host.lowering.expressions.stage import Stage
+    from host.lowering.graph import Node, Value
+    from host.lowering.passes.sink_reshapes import ReshapeWalk
+    from host.lowering.passes.sink_transposes import Ordered, TransposeWalk
+    from host.lowering.reader.call import OperatorCall
+
+# Translates one relax call; returns None to leave it to TVM's own legalisation.
+Reader = Callable[["Builder", "OperatorCall"], "Value | tuple[Value, ...] | None"]
+# Defines a node's outputs on the stage of its function.
+Writer = Callable[["Stage", "Node"], None]
+# The output on numpy arrays: inputs, attributes, shape and type of the output. None leaves it to the device.
+Fold = Callable[[Sequence[np.ndarray], Mapping[str, Any], tuple[int, ...], str], Any]
+# A simpler form of a node with these inputs, or None.
+Simplification = Callable[["Builder", "Node", "tuple[Value, ...]"], "Value | None"]
+# The operation in place of the operations that end with this node, or None.
+Recogniser = Callable[["Builder", "Node"], "Value | None"]
+TransposeRule = Callable[["TransposeWalk", "Node"], "Ordered | None"]
+ReshapeRule = Callable[["ReshapeWalk", "Node"], "Value | None"]
+
+
+class Kind(enum.Enum):
+    """What passes may assume of an operation that says nothing else.
+
+    Attributes:
+        ELEMENTWISE: inputs broadcast together; an element follows from one element of each.
+        REDUCTION: of the dimensions `axes`; they stay as 1 with `keepdims`.
+        ROW_WISE: along the last dimension, or the last `dims`; keeps the shape.
+        OTHER: nothing.
+    """
+
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    ROW_WISE = "row-wise"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """How an operation shares a function with others.
+
+    Attributes:
+        anchor: whether the function's loops are its own. A function has one anchor at most.
+        inlined: whether what reads it can compute it, element by element.
+        epilogue: whether it may stand behind an anchor: it takes every element once and makes no others.
+        computes: whether it (the first node) computes one that it reads (the second) element by element.
+    """
+
+    anchor: bool = False
+    inlined: bool = False
+    epilogue: bool = False
+    computes: Callable[[Node, Node], bool] = lambda reader, node: False
+
+
+_FUSION = {
+    Kind.ELEMENTWISE: Fusion(
+        inlined=True, epilogue=True, computes=lambda reader, node: reader.output.size == node.output.size
+    ),
+    Kind.REDUCTION: Fusion(anchor=True, computes=lambda reader, node: reader.inputs[0] is node.output),
+    Kind.ROW_WISE: Fusion(anchor=True, computes=lambda reader, node: reader.inputs[0] is node.output),
+    Kind.OTHER: Fusion(),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class OpSpec:
+    """One operation of the graph, or a relax operator that is read as several operations.
+
+    Attributes:
+        name: of the operation, unique.
+        kind: what passes may assume of it.
+        read: readers of the relax operators that become this operation, by name without "relax.".
+        write: its tensor expression; without one only TVM's legalisation can write it.
+        fold: its output on constants; without one it is left to the device.
+        simplify: a simpler form in any layout.
+        recognise: finds subgraphs that are this operation.
+        fusion: how it shares functions, where that does not follow from its kind.
+        sink_transpose: how a transpose before it becomes one behind it, where that does not follow.
+        sink_reshape: the same of a reshape.
+        output_type: of the elements, where it is not that of the inputs.
+    """
+
+    name: str
+    kind: Kind = Kind.OTHER
+    read: Mapping[str, Reader] = field(default_factory=dict)
+    write: Writer | None = None
+    fold: Fold | None = None
+    simplify: Simplification | None = None
+    recognise: tuple[Recogniser, ...] = ()
+    fusion: Fusion | None = None
+    sink_transpose: TransposeRule | None = None
+    sink_reshape: ReshapeRule | None = None
+    output_type: str | None = None
+
+    @property
+    def sharing(self) -> Fusion:
+        """How it shares functions with other operations."""
+        return self.fusion or _FUSION[self.kind]
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether an element of the output follows from one element of each input."""
+        return self.kind is Kind.ELEMENTWISE
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorTable:
+    """The operations that a graph may hold.
+
+    Attributes:
+        specs: by name.
+    """
+
+    specs: Mapping[str, OpSpec]
+
+    @classmethod
+    def of(cls, specs: Iterable[OpSpec]) -> OperatorTable:
+        """A table of these operations.
+
+        Raises:
+            LoweringError: two have one name, or read one relax operator.
+        """
+        table: dict[str, OpSpec] = {}
+        read: dict[str, str] = {}
+        for spec in specs:
+            if spec.name in table:
+                raise LoweringError(f"Two specifications have the name {spec.name!r}; rename one of them.")
+            table[spec.name] = spec
+            for name in spec.read:
+                if name in read:
+                    both = f"{read[name]!r} and {spec.name!r}"
+                    raise LoweringError(f"Operations {both} both read relax.{name}; remove one reader.")
+                read[name] = spec.name
+        return cls(table)
+
+    def with_specs(self, *specs: OpSpec) -> OperatorTable:
+        """This table and more operations.
+
+        Raises:
+            LoweringError: see `of`.
+        """
+        return OperatorTable.of((*self.specs.values(), *specs))
+
+    def __getitem__(self, name: str) -> OpSpec:
+        """The specification of an operation; of any "relax.*", which TVM's legalisation may know.
+
+        Raises:
+            LoweringError: there is no such operation.
+        """
+        if name in self.specs:
+            return self.specs[name]
+        if name.startswith("relax."):
+            return OpSpec(name)
+        raise LoweringError(f"There is no operation {name!r}; add its specification to host/lowering/ops.")
+
+    @cached_property
+    def readers(self) -> Mapping[str, Reader]:
+        """Readers by the relax operator's name without "relax."."""
+        return {name: reader for spec in self.specs.values() for name, reader in spec.read.items()}
+
+    @cached_property
+    def recognisers(self) -> tuple[Recogniser, ...]:
+        """What finds operations in subgraphs."""
+        return tuple(recogniser for spec in self.specs.values() for recogniser in spec.recognise)
