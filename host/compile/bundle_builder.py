@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from host.sandbox import Worker
     from host.transport import Device
     from host.tuning.result import TuneResult
-    from host.tuning.runners.connection import Unit
+    from host.tuning.runners.connection import BoardConnection
 
 _VERSIONED = ("edgetlm", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "ai-edge-litert", "torch", "numpy")
 
@@ -109,7 +109,7 @@ class Maker:
     clock: StageClock
     device: Device | None = None
     replaced: Callable[[Device], None] = lambda device: None
-    others: tuple[Unit, ...] = ()
+    others: tuple[BoardConnection, ...] = ()
 
     def directory(self, backend: str) -> Path:
         """Where a backend's bundle grows."""

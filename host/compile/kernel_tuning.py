@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from host.schedules.proposer import Proposer
     from host.transport import Device
     from host.tuning.learning.finetuning import FinetuneTrainer
-    from host.tuning.options import Moment
+    from host.tuning.options import TuningProgress
     from host.tuning.result import TuneResult
-    from host.tuning.runners.connection import Unit
-    from host.tuning.runners.device_runner import DeviceBench
+    from host.tuning.runners.connection import BoardConnection
+    from host.tuning.runners.device_runner import DeviceRunner
     from host.tuning.tasks import TuningTask
 
 GENSOR, TLM = "gensor", "tlm"
@@ -70,12 +70,12 @@ def prefer_winner(
     if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
         return plan
     from host.tuning.history import trial_of
-    from host.tuning.trials import first_choice
+    from host.tuning.trials import best_first_proposer
 
     with RecordStore(records) as store:
         known = store.select(profile_data(profile), SPACE_VERSION, failed=True)
         trials = [trial_of(record) for record in known]
-    if first_choice(trials, (GENSOR, TLM)) != TLM:
+    if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
         return plan
     note = clock.progress.note
     model, _ = language_model(profile, note)
@@ -134,7 +134,7 @@ class Tuning:
     content_hash: str
     versions: Mapping[str, str]
     replaced: Callable[[Device], None]
-    others: tuple[Unit, ...] = ()
+    others: tuple[BoardConnection, ...] = ()
 
     def improve(self, lowered: LoweredModel, constructed: Plan, plan: Plan) -> tuple[Plan, TuneResult]:
         """Spend the budget and take the best program of each task.
@@ -148,14 +148,14 @@ class Tuning:
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
         from host.tuning.loop import tune
-        from host.tuning.runners.connection import DeviceUnit
+        from host.tuning.runners.connection import DeviceConnection
 
         tasks = _tuning_tasks(lowered.tasks, constructed)
-        lead = DeviceUnit(self.profile.device, self.profile, self.connect, self.device, keep=True)
+        lead = DeviceConnection(self.profile.device, self.profile, self.connect, self.device, keep=True)
         with (
             self.clock.stage("tune"),
             RecordStore(records_of(self.options)) as store,
-            self._bench((lead, *self.others), tasks, constructed) as bench,
+            self._runner((lead, *self.others), tasks, constructed) as runner,
             ExitStack() as ending,
         ):
             proposers, trainer, bases = self._proposers()
@@ -166,7 +166,7 @@ class Tuning:
                     tasks,
                     self.profile,
                     proposers,
-                    bench,
+                    runner,
                     store,
                     self._options(lowered.name, bases),
                     trainer,
@@ -178,20 +178,22 @@ class Tuning:
         skipped = {**_reasons(lowered.tasks, constructed), **result.skipped}
         return _improved(plan, result), replace(result, skipped=skipped)
 
-    def _bench(self, units: tuple[Unit, ...], tasks: Sequence[TuningTask], constructed: Plan) -> DeviceBench:
+    def _runner(
+        self, units: tuple[BoardConnection, ...], tasks: Sequence[TuningTask], constructed: Plan
+    ) -> DeviceRunner:
         """Where programs are measured; constructed ones of the longest tasks tell the boards' speeds."""
-        from host.tuning.runners.device_runner import DeviceBench
-        from host.tuning.runners.reconnect import Patience
+        from host.tuning.runners.device_runner import DeviceRunner
+        from host.tuning.runners.reconnect import ReconnectPolicy
 
         longest = sorted(tasks, key=lambda one: -one.weight * one.estimate_s)
         references = [(one, constructed.chosen[one.key]) for one in longest if one.key in constructed.chosen]
-        return DeviceBench(
+        return DeviceRunner(
             units,
             self.profile,
             self.folder,
             self.clock.progress.note,
             references,
-            Patience(limit_s=self.options.reconnect_s),
+            ReconnectPolicy(limit_s=self.options.reconnect_s),
         )
 
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
@@ -204,9 +206,9 @@ class Tuning:
             return [Gensor()], None, {}
         trainer = None
         if self.options.train:
-            beside, gentle = self._beside()
-            threads = 1 if beside and gentle else host_cores()
-            trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, gentle)
+            concurrent, low_priority = self._beside()
+            threads = 1 if concurrent and low_priority else host_cores()
+            trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
         return [Gensor(), model], trainer, {TLM: digest}
 
     def _options(self, model: str, bases: Mapping[str, str]) -> Any:
@@ -214,7 +216,7 @@ class Tuning:
         from host.tuning.history import tuning_key
         from host.tuning.options import TuneOptions
 
-        beside, gentle = self._beside()
+        concurrent, low_priority = self._beside()
         origin = {
             "command": self.options.command,
             "seed": self.options.seed,
@@ -227,9 +229,9 @@ class Tuning:
             tuning=tuning_key(self.content_hash, self.options.seed),
             budget=Budget(self.options.trials, self.options.budget_s),
             seed=self.options.seed,
-            beside=beside,
-            gentle=gentle,
-            workers=1 if gentle else host_cores(),
+            concurrent=concurrent,
+            low_priority=low_priority,
+            workers=1 if low_priority else host_cores(),
             origin=origin,
             bases=bases,
         )
@@ -287,16 +289,16 @@ class _Shown:
     def note(self, text: str) -> None:
         self._progress.note(text)
 
-    def moment(self, moment: Moment) -> None:
-        budget = moment.budget
+    def progress(self, progress: TuningProgress) -> None:
+        budget = progress.budget
         if budget.trials:
-            self._progress.advance(moment.trials, budget.trials)
+            self._progress.advance(progress.trials, budget.trials)
         else:
-            self._progress.advance(round(min(moment.elapsed_s, budget.seconds)), round(budget.seconds))
-        parts = [f"{moment.trials} trials", f"model {moment.model_s * 1e3:.3f} ms"]
-        if moment.unmeasured:
-            parts[-1] += f" ({moment.unmeasured} tasks as estimated)"
-        parts += [f"{name} {count}" for name, count in sorted(moment.won.items())]
-        if moment.loss is not None:
-            parts.append(f"withheld error {moment.loss:.3f}")
+            self._progress.advance(round(min(progress.elapsed_s, budget.seconds)), round(budget.seconds))
+        parts = [f"{progress.trials} trials", f"model {progress.model_s * 1e3:.3f} ms"]
+        if progress.unmeasured:
+            parts[-1] += f" ({progress.unmeasured} tasks as estimated)"
+        parts += [f"{name} {count}" for name, count in sorted(progress.won.items())]
+        if progress.loss is not None:
+            parts.append(f"withheld error {progress.loss:.3f}")
         self._progress.status(", ".join(parts))

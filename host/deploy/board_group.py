@@ -13,7 +13,7 @@ from targets import Board, HardwareModel, MachineDescription
 
 if TYPE_CHECKING:
     from host.transport import Device
-    from host.tuning.runners.connection import Unit
+    from host.tuning.runners.connection import BoardConnection
 
 # Calibrated figures of two boards of a kind; between two calibrations of one board they differ by less.
 _CLOSE = 0.25
@@ -99,7 +99,7 @@ class Boards:
             return found
         raise reason
 
-    def others(self, profile: DeviceProfile) -> tuple[Unit, ...]:
+    def others(self, profile: DeviceProfile) -> tuple[BoardConnection, ...]:
         """The devices beside the lead, those too that did not answer yet; whoever gets them closes them."""
         names = [name for name in self._names if name != self._lead]
         return units_beside(self._lead, self._machine, names, profile, self._wait_s, self._devices)
@@ -137,7 +137,7 @@ def units_beside(
     profile: DeviceProfile,
     wait_s: float = 0.0,
     connected: Mapping[str, Device] | None = None,
-) -> tuple[Unit, ...]:
+) -> tuple[BoardConnection, ...]:
     """Devices that measure beside another of their kind.
 
     Args:
@@ -148,7 +148,7 @@ def units_beside(
         wait_s: how long to wait for a device that another host has.
         connected: those that are connected already, by name; from now on they are the units'.
     """
-    from host.tuning.runners.connection import DeviceUnit
+    from host.tuning.runners.connection import DeviceConnection
 
     def joining(name: str) -> Callable[[], Device]:
         def join() -> Device:
@@ -168,7 +168,7 @@ def units_beside(
         return join
 
     there = connected or {}
-    return tuple(DeviceUnit(name, profile, joining(name), there.get(name)) for name in names)
+    return tuple(DeviceConnection(name, profile, joining(name), there.get(name)) for name in names)
 
 
 def require_alike(lead: str, machine: MachineDescription, name: str, device: Device) -> None:

@@ -10,12 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 # Niceness of work that gives way to measurements on the same machine.
-GENTLE = 15
+LOW_PRIORITY = 15
 
 T = TypeVar("T")
 
 
-class Stage(Protocol):
+class WorkExecutor(Protocol):
     """Does one piece of work after the other."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -25,7 +25,7 @@ class Stage(Protocol):
         """Drop what has not begun and wait for what has."""
 
 
-class InTurn:
+class ForegroundExecutor:
     """Does work at once: nothing else runs meanwhile."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -38,15 +38,15 @@ class InTurn:
         """Nothing is left to do."""
 
 
-class Beside:
+class BackgroundExecutor:
     """Does work in a thread, whose compilations and networks run outside of the interpreter lock.
 
     Args:
         gentle: give way to measurements on the same machine.
     """
 
-    def __init__(self, gentle: bool) -> None:
-        self._executor = ThreadPoolExecutor(1, "tuning", give_way if gentle else None)
+    def __init__(self, low_priority: bool) -> None:
+        self._executor = ThreadPoolExecutor(1, "tuning", lower_priority if low_priority else None)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Begin it when what was submitted before is done."""
@@ -57,12 +57,12 @@ class Beside:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lower the priority of the present thread, where the system has priorities of threads."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), GENTLE)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)
 
 
-def stage_for(beside: bool, gentle: bool) -> Stage:
-    """How work runs beside the device; see `host.tuning.loop.TuneOptions`."""
-    return Beside(gentle) if beside else InTurn()
+def executor_for(concurrent: bool, low_priority: bool) -> WorkExecutor:
+    """How work runs beside the device; see `host.tuning.options.TuneOptions`."""
+    return BackgroundExecutor(low_priority) if concurrent else ForegroundExecutor()

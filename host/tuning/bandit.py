@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
 from host.schedules.proposer import Proposer
-from host.tuning.trials import Trial, drawn, odds_of, shares_of
+from host.tuning.trials import Trial, judge_trials
 
 Decisions = tuple[tuple[str, int | tuple[int, ...]], ...]
 
@@ -18,12 +20,82 @@ _ATTEMPTS = 4
 # A proposer with fewer judged trials on the board gets one slot of every request before any is drawn.
 _UNKNOWN = 2
 
+# What an earlier trial counts for beside the next one of the board. Discounted Thompson sampling: Raj and
+# Kalyani, "Taming non-stationary bandits", arXiv 1707.09727: what learns does not stay what it was.
+_DISCOUNT = 0.99
+# Trials that a proposer's prior counts for; its mean is the win rate of all proposers of the board together,
+# so that one which was not asked for long is not taken for better than those that won.
+_PRIOR_TRIALS = 2.0
 
-class Portfolio:
+
+@dataclass(frozen=True)
+class BetaPosterior:
+    """A proposer's chance of winning as a beta distribution.
+
+    Attributes:
+        wins, losses: discounted, with the prior's.
+        trials: of it that were judged, all of them.
+    """
+
+    wins: float
+    losses: float
+    trials: int
+
+    @property
+    def rate(self) -> float:
+        """Expected chance."""
+        return self.wins / (self.wins + self.losses)
+
+    def draw(self, generator: random.Random) -> float:
+        """A chance drawn from the distribution."""
+        return generator.betavariate(self.wins, self.losses)
+
+
+def win_posteriors(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, BetaPosterior]:
+    """Each proposer's chance of winning, by all trials of a board; the later a trial, the more it counts."""
+    wins = dict.fromkeys(names, 0.0)
+    losses = dict.fromkeys(wins, 0.0)
+    counts = Counter[str]()
+    weight = 1.0
+    for judged in reversed(judge_trials(trials)):
+        name = judged.trial.candidate.proposer
+        if name in wins:
+            (wins if judged.won else losses)[name] += weight
+            counts[name] += 1
+        weight *= _DISCOUNT
+    # One win and one loss of nobody in particular: no rate is 0 or 1.
+    pooled = (1.0 + sum(wins.values())) / (2.0 + sum(wins.values()) + sum(losses.values()))
+    return {
+        name: BetaPosterior(
+            wins[name] + _PRIOR_TRIALS * pooled, losses[name] + _PRIOR_TRIALS * (1.0 - pooled), counts[name]
+        )
+        for name in wins
+    }
+
+
+def expected_shares(
+    posteriors: Mapping[str, BetaPosterior], seed: int = 0, draws: int = 400
+) -> dict[str, float]:
+    """The share of the proposals that each proposer may expect, by drawing many times."""
+    generator = random.Random(f"shares/{seed}")
+    counts = dict.fromkeys(posteriors, 0)
+    for _ in range(draws):
+        counts[sample_proposer(posteriors, generator)] += 1
+    return {name: count / draws for name, count in counts.items()}
+
+
+def sample_proposer(posteriors: Mapping[str, BetaPosterior], generator: random.Random) -> str:
+    """The proposer of one slot: whose drawn chance of winning is the largest."""
+    chances = {name: one.draw(generator) for name, one in posteriors.items()}
+    return max(chances, key=lambda name: chances[name])
+
+
+class BanditProposer:
     """Mixes proposals, each once, none that was measured before; itself a `Proposer`.
 
     Every slot goes to one proposer by discounted Thompson sampling over what the trials of the board say
-    (`host.tuning.trials`); nothing else is remembered, so that the same trials give the same proposals.
+    (`host.tuning.trials.judge_trials`); nothing else is remembered, so that the same trials give the same
+    proposals.
     A candidate keeps its proposer's name.
 
     Args:
@@ -33,7 +105,7 @@ class Portfolio:
         note: told what a proposer failed with; the others fill its slots.
     """
 
-    name = "portfolio"
+    name = "bandit"
 
     def __init__(
         self,
@@ -44,15 +116,15 @@ class Portfolio:
     ) -> None:
         self._proposers = {proposer.name: proposer for proposer in proposers}
         if not proposers or len(self._proposers) != len(proposers):
-            raise ValueError("a portfolio needs proposers of different names")
+            raise ValueError("a bandit needs proposers of different names")
         self._seed = seed
-        self._odds = odds_of(trials, self._proposers)
+        self._posteriors = win_posteriors(trials, self._proposers)
         self._trials = len(trials)
         self._note = note or (lambda text: None)
 
-    def shares(self) -> dict[str, float]:
+    def expected_shares(self) -> dict[str, float]:
         """The share of the proposals that each proposer may expect now."""
-        return shares_of(self._odds, self._seed)
+        return expected_shares(self._posteriors, self._seed)
 
     def propose(
         self,
@@ -79,7 +151,7 @@ class Portfolio:
         generator = random.Random(f"{self._seed}/{seed}/{task}/{self._trials}/{len(known)}")
         lists: dict[str, list[Candidate]] = {}
         chosen: list[Candidate] = []
-        ranked = sorted(self._odds, key=lambda name: -self._odds[name].rate)
+        ranked = sorted(self._posteriors, key=lambda name: -self._posteriors[name].rate)
         for slot in self._slots(k, generator):
             for name in [slot, *ranked]:
                 if name not in lists:
@@ -93,11 +165,11 @@ class Portfolio:
 
     def _slots(self, k: int, generator: random.Random) -> list[str]:
         """The proposer of each slot; those that nothing is known of come first."""
-        unknown = [name for name, odds in self._odds.items() if odds.trials < _UNKNOWN]
+        unknown = [name for name, posteriors in self._posteriors.items() if posteriors.trials < _UNKNOWN]
         # Alone in the first slot of every task, one of two unknown ones would never be compared.
         generator.shuffle(unknown)
         first = unknown[:k]
-        return first + [drawn(self._odds, generator) for _ in range(k - len(first))]
+        return first + [sample_proposer(self._posteriors, generator) for _ in range(k - len(first))]
 
     def _fresh(
         self,

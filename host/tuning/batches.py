@@ -12,14 +12,15 @@ from typing import Any
 from host.errors import BuildError, ScheduleError, TlmError
 from host.model import Candidate, DeviceProfile
 from host.schedules.proposer import Proposer
-from host.tuning.background import give_way
-from host.tuning.bandit import Portfolio
+from host.tuning.background import lower_priority
+from host.tuning.bandit import BanditProposer
 from host.tuning.budget import LEAST_GAIN
-from host.tuning.caching import Pooled
-from host.tuning.history import BoardRecords
+from host.tuning.caching import CachingProposer
+from host.tuning.history import TuningHistory
 from host.tuning.options import TuneOptions
-from host.tuning.scheduler import TaskState, allot, worth
-from host.tuning.tasks import Item, TuningTask
+from host.tuning.runners.runner import Program
+from host.tuning.scheduler import TaskState, allocate_trials, expected_saving
+from host.tuning.tasks import TuningTask
 
 Build = Callable[[TuningTask, Candidate], Path]
 
@@ -30,22 +31,22 @@ class Batch:
 
     Attributes:
         number: of the batch in its tuning.
-        items: in the order in which they are measured; none ends the tuning.
+        programs: in the order in which they are measured; none ends the tuning.
         ended: why there are none: "trials", "time", "gain" or "programs".
     """
 
     number: int
-    items: tuple[Item, ...]
+    programs: tuple[Program, ...]
     ended: str = ""
 
 
-class Preparer:
+class BatchBuilder:
     """Decides, proposes and builds from the records that it is given and what it proposed itself.
 
     Args:
         tasks: of the model.
         profile: of the device.
-        proposers: of the portfolio.
+        proposers: each of another name.
         build: builds a program.
         options: of the tuning.
         note: told of proposers that fail.
@@ -62,7 +63,7 @@ class Preparer:
     ) -> None:
         self._tasks = {task.key: task for task in tasks}
         self._profile = profile
-        self._proposers = {proposer.name: Pooled(proposer) for proposer in proposers}
+        self._proposers = {proposer.name: CachingProposer(proposer) for proposer in proposers}
         self._bases = dict(options.bases)
         self._build_one = build
         self._options = options
@@ -72,86 +73,93 @@ class Preparer:
         self._sentences: dict[str, list[str]] = {}
         self._stopping = threading.Event()
 
-    def replace(self, proposer: Proposer, digest: str) -> None:
+    def replace_proposer(self, proposer: Proposer, digest: str) -> None:
         """Let another proposer take the place of the one of its name."""
-        self._proposers[proposer.name] = Pooled(proposer)
+        self._proposers[proposer.name] = CachingProposer(proposer)
         self._bases[proposer.name] = digest
 
     def stop(self) -> None:
         """Come to an end soon: what is being prepared is not wanted any more."""
         self._stopping.set()
 
-    def batch(self, number: int, board: BoardRecords, elapsed_s: float) -> Batch:
+    def next_batch(self, number: int, history: TuningHistory, elapsed_s: float) -> Batch:
         """The next batch.
 
         Args:
             number: of it.
-            board: what was measured when it was asked for.
+            history: what was measured when it was asked for.
             elapsed_s: seconds of the tuning by then.
         """
-        under_way = self._under_way(board)
+        under_way = self._under_way(history)
         budget = self._options.budget
         size = budget.batch_size
         if budget.trials:
-            size = min(size, budget.trials - len(board.mine) - len(under_way))
+            size = min(size, budget.trials - len(history.own) - len(under_way))
         if size <= 0:
             return Batch(number, (), "trials")
         if budget.seconds and elapsed_s >= budget.seconds:
             return Batch(number, (), "time")
-        states = self._states(board, under_way)
-        if budget.seconds and worth(states, allot(states, size)) < LEAST_GAIN:
+        states = self._states(history, under_way)
+        if budget.seconds and expected_saving(states, allocate_trials(states, size)) < LEAST_GAIN:
             return Batch(number, (), "gain")
-        chosen = self._propose(number, board, states, size)
+        chosen = self._propose(number, history, states, size)
         self._proposed[number] = [candidate for _, candidate in chosen]
-        items = self._built(chosen)
-        return Batch(number, items, "" if items else "programs")
+        programs = self._built(chosen)
+        return Batch(number, programs, "" if programs else "programs")
 
-    def _under_way(self, board: BoardRecords) -> list[Candidate]:
+    def _under_way(self, history: TuningHistory) -> list[Candidate]:
         """What was proposed in this run and has no record yet."""
-        known = {(one.candidate.workload_hash, one.candidate.decisions) for one in board.mine}
+        known = {(one.candidate.workload_hash, one.candidate.decisions) for one in history.own}
         every = [one for batch in self._proposed.values() for one in batch]
         return [one for one in every if (one.workload_hash, one.decisions) not in known]
 
-    def _states(self, board: BoardRecords, under_way: Sequence[Candidate]) -> list[TaskState]:
+    def _states(self, history: TuningHistory, under_way: Sequence[Candidate]) -> list[TaskState]:
         return [
-            board.state(task, sum(one.workload_hash == key for one in under_way))
+            history.task_state(task, sum(one.workload_hash == key for one in under_way))
             for key, task in self._tasks.items()
         ]
 
     def _propose(
-        self, number: int, board: BoardRecords, states: Sequence[TaskState], size: int
+        self, number: int, history: TuningHistory, states: Sequence[TaskState], size: int
     ) -> list[tuple[TuningTask, Candidate]]:
         """Programs for so many trials; fewer only where no proposer has any left."""
-        portfolio = Portfolio(list(self._proposers.values()), self._options.seed, board.trials, self._note)
+        bandit = BanditProposer(
+            list(self._proposers.values()), self._options.seed, history.trials, self._note
+        )
         every = [one for batch in self._proposed.values() for one in batch]
         chosen: list[tuple[TuningTask, Candidate]] = []
         open_states = list(states)
         while len(chosen) < size and open_states and not self._stopping.is_set():
-            dry = set()
-            for key, count in allot(open_states, size - len(chosen)).items():
+            exhausted = set()
+            for key, count in allocate_trials(open_states, size - len(chosen)).items():
                 task = self._tasks[key]
                 taken = [one for one in (*every, *(c for _, c in chosen)) if one.workload_hash == key]
-                taken += board.failed(task)
-                found = portfolio.propose(
-                    task.space, self._profile, board.history(task), count, self._options.seed + number, taken
+                taken += history.failed_programs(task)
+                found = bandit.propose(
+                    task.space,
+                    self._profile,
+                    history.measured_programs(task),
+                    count,
+                    self._options.seed + number,
+                    taken,
                 )
                 chosen += [(task, one) for one in found]
                 if len(found) < count:
-                    dry.add(key)
-            open_states = [one for one in open_states if one.key not in dry]
-            if not dry:
+                    exhausted.add(key)
+            open_states = [one for one in open_states if one.key not in exhausted]
+            if not exhausted:
                 break
         return chosen
 
-    def _built(self, chosen: Sequence[tuple[TuningTask, Candidate]]) -> tuple[Item, ...]:
+    def _built(self, chosen: Sequence[tuple[TuningTask, Candidate]]) -> tuple[Program, ...]:
         workers = max(1, self._options.workers)
         if workers == 1:
-            return tuple(self._item(task, one) for task, one in chosen if not self._stopping.is_set())
-        ease = give_way if self._options.gentle else None
-        with ThreadPoolExecutor(workers, "building", ease) as pool:
-            return tuple(pool.map(lambda pair: self._item(*pair), chosen))
+            return tuple(self._program(task, one) for task, one in chosen if not self._stopping.is_set())
+        prepare = lower_priority if self._options.low_priority else None
+        with ThreadPoolExecutor(workers, "building", prepare) as pool:
+            return tuple(pool.map(lambda pair: self._program(*pair), chosen))
 
-    def _item(self, task: TuningTask, candidate: Candidate) -> Item:
+    def _program(self, task: TuningTask, candidate: Candidate) -> Program:
         origin: dict[str, Any] = {}
         sentence = self._sentence(task)
         if sentence:
@@ -159,9 +167,9 @@ class Preparer:
         if candidate.proposer in self._bases:
             origin["base"] = self._bases[candidate.proposer]
         try:
-            return Item(task, candidate, self._build_one(task, candidate), "", origin)
+            return Program(task, candidate, self._build_one(task, candidate), "", origin)
         except (ScheduleError, BuildError) as error:
-            return Item(task, candidate, None, " ".join(str(error).split()), origin)
+            return Program(task, candidate, None, " ".join(str(error).split()), origin)
 
     def _sentence(self, task: TuningTask) -> list[str]:
         """The task in words of the tensor language, so that records alone are enough to learn from."""

@@ -12,7 +12,7 @@ from host.schedules.proposer import Proposer
 _POOL = 32
 
 
-class Pooled:
+class CachingProposer:
     """Proposes what another proposer made, in its order, and asks it again only when that is used up.
 
     The other one has to propose the same whatever is in the history, but for what it leaves out: a model that

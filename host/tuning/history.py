@@ -32,7 +32,7 @@ def trial_of(record: Record) -> Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class BoardRecords:
+class TuningHistory:
     """Records of one device profile in the present space version, oldest first; never changed.
 
     Attributes:
@@ -45,58 +45,60 @@ class BoardRecords:
     records: tuple[Record, ...]
     tuning: str
     trials: tuple[Trial, ...]
-    mine: tuple[Record, ...]
+    own: tuple[Record, ...]
     _by_task: Mapping[str, tuple[tuple[Record, float], ...]]
 
     @classmethod
-    def read(cls, store: RecordStore, profile: DeviceProfile, tuning: str) -> BoardRecords:
+    def read(cls, store: RecordStore, profile: DeviceProfile, tuning: str) -> TuningHistory:
         """What a store has of a board."""
         nothing = cls((), tuning, (), (), {})
-        return nothing.added(tuple(store.select(profile_data(profile), SPACE_VERSION, failed=True)))
+        return nothing.extended(tuple(store.select(profile_data(profile), SPACE_VERSION, failed=True)))
 
-    def added(self, records: Sequence[Record]) -> BoardRecords:
+    def extended(self, records: Sequence[Record]) -> TuningHistory:
         """With further records behind; what a throttled device measured counts against the budget only."""
         counted = [one for one in records if one.failure or one.measurement.trusted]
         trials = tuple(trial_of(one) for one in counted)
         by_task = dict(self._by_task)
         for record, trial in zip(counted, trials, strict=True):
             by_task[trial.task] = (*by_task.get(trial.task, ()), (record, trial.seconds))
-        mine = tuple(one for one in records if one.origin.get("tuning") == self.tuning)
-        return BoardRecords(
-            (*self.records, *counted), self.tuning, (*self.trials, *trials), (*self.mine, *mine), by_task
+        own = tuple(one for one in records if one.origin.get("tuning") == self.tuning)
+        return TuningHistory(
+            (*self.records, *counted), self.tuning, (*self.trials, *trials), (*self.own, *own), by_task
         )
 
     @property
     def elapsed_s(self) -> float:
         """Seconds that the earlier runs of the tuning took up to their last record."""
-        return max((float(one.origin.get("elapsed_s", 0.0)) for one in self.mine), default=0.0)
+        return max((float(one.origin.get("elapsed_s", 0.0)) for one in self.own), default=0.0)
 
     @property
     def next_batch(self) -> int:
         """Number of the next batch of the tuning."""
-        return max((int(one.origin["batch"]) + 1 for one in self.mine if "batch" in one.origin), default=0)
+        return max((int(one.origin["batch"]) + 1 for one in self.own if "batch" in one.origin), default=0)
 
-    def of(self, task: TuningTask) -> list[tuple[Record, float]]:
+    def task_records(self, task: TuningTask) -> list[tuple[Record, float]]:
         """Those of one task whose programs its design space can make, with seconds, infinite where failed."""
         rule = task.space.rule.name
         return [pair for pair in self._by_task.get(task.key, ()) if pair[0].candidate.rule == rule]
 
-    def history(self, task: TuningTask) -> list[tuple[Candidate, Measurement]]:
+    def measured_programs(self, task: TuningTask) -> list[tuple[Candidate, Measurement]]:
         """Measured programs of a task."""
-        return [(one.candidate, one.measurement) for one, time in self.of(task) if math.isfinite(time)]
+        return [
+            (one.candidate, one.measurement) for one, time in self.task_records(task) if math.isfinite(time)
+        ]
 
-    def failed(self, task: TuningTask) -> list[Candidate]:
+    def failed_programs(self, task: TuningTask) -> list[Candidate]:
         """Programs of a task that do not build or run."""
-        return [one.candidate for one, time in self.of(task) if math.isinf(time)]
+        return [one.candidate for one, time in self.task_records(task) if math.isinf(time)]
 
-    def state(self, task: TuningTask, pending: int = 0) -> TaskState:
+    def task_state(self, task: TuningTask, pending: int = 0) -> TaskState:
         """A task as the scheduler sees it."""
-        times = tuple(time for _, time in self.of(task))
+        times = tuple(time for _, time in self.task_records(task))
         return TaskState(task.key, float(task.weight), times, pending, task.estimate_s)
 
     def best(self, task: TuningTask) -> tuple[Record, float] | None:
         """The program to take, with seconds: the first within 2% of the fastest, because less is noise."""
-        record = first_of_fastest(record for record, _ in self.of(task))
+        record = first_of_fastest(record for record, _ in self.task_records(task))
         return None if record is None or record.median_s is None else (record, record.median_s)
 
 

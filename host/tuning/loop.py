@@ -21,17 +21,18 @@ from host.model import DeviceProfile
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.schedules.proposer import Proposer
-from host.tuning.background import Stage, stage_for
-from host.tuning.batches import Batch, Preparer
-from host.tuning.history import BoardRecords, model_seconds
-from host.tuning.learning.trainer import Trained, Trainer, Training
-from host.tuning.options import Moment, TuneOptions, Watcher
+from host.tuning.background import WorkExecutor, executor_for
+from host.tuning.batches import Batch, BatchBuilder
+from host.tuning.history import TuningHistory, model_seconds
+from host.tuning.learning.trainer import Trainer, Training, TrainingResult
+from host.tuning.options import Listener, TuneOptions, TuningProgress
 from host.tuning.result import TuneResult, summary
-from host.tuning.tasks import Bench, Outcome, TuningTask
+from host.tuning.runners.runner import Outcome, Runner
+from host.tuning.tasks import TuningTask
 
 # Least growth of the records from one training to the next: beside measurements, and in turn with them.
 # What was learned from a hundred programs changes little with eight more, and the device would wait for it.
-_GROWTH_BESIDE, _GROWTH_IN_TURN = 1.25, 1.5
+_GROWTH_CONCURRENT, _GROWTH_IN_TURN = 1.25, 1.5
 # Share of a budget of time that is kept for the training that ends the run, at most.
 _RESERVED = 1 / 3
 
@@ -40,11 +41,11 @@ def tune(
     tasks: Sequence[TuningTask],
     profile: DeviceProfile,
     proposers: Sequence[Proposer],
-    bench: Bench,
+    runner: Runner,
     store: RecordStore,
     options: TuneOptions,
     trainer: Trainer | None = None,
-    watcher: Watcher | None = None,
+    listener: Listener | None = None,
 ) -> TuneResult:
     """Spend a budget of measurements on the tasks of a model.
 
@@ -55,28 +56,28 @@ def tune(
     Args:
         tasks: with decisions; one without is skipped with a note.
         profile: of the device.
-        proposers: the portfolio; those of a trained model are replaced as they learn.
-        bench: builds and measures.
+        proposers: by name; those of a trained model are replaced as they learn.
+        runner: builds and measures.
         store: where records are read from and kept.
         options: how.
         trainer: makes better proposers out of records; None where nothing is learned.
-        watcher: told of progress.
+        listener: told of progress.
 
     Raises:
         UserError: the budget has no end.
         DeviceError: the device went away and does not come back; what was measured is in the store.
     """
     options.budget.check()
-    notes = _Notes(watcher)
+    notes = _NotesOnce(listener)
     skipped = {task.name: "it has no decisions" for task in tasks if not task.space.decisions}
     for name, reason in skipped.items():
         notes.say(f"{name} is not tuned: {reason}")
     usable = [task for task in tasks if task.space.decisions]
     begin = time.monotonic()
-    with _Loop(usable, profile, proposers, bench, store, options, trainer, notes) as loop:
+    with _TuningRun(usable, profile, proposers, runner, store, options, trainer, notes) as loop:
         loop.run()
     return replace(
-        summary(usable, loop.board, loop.measured),
+        summary(usable, loop.history, loop.measured),
         skipped=skipped,
         trainings=tuple(loop.trainings),
         stopped=loop.stopped,
@@ -84,21 +85,21 @@ def tune(
     )
 
 
-class _Notes:
+class _NotesOnce:
     """Passes every text on once."""
 
-    def __init__(self, watcher: Watcher | None) -> None:
-        self.watcher = watcher
+    def __init__(self, listener: Listener | None) -> None:
+        self.listener = listener
         self._said: set[str] = set()
 
     def say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            if self.watcher is not None:
-                self.watcher.note(text)
+            if self.listener is not None:
+                self.listener.note(text)
 
 
-class _Loop:
+class _TuningRun:
     """One run of a tuning."""
 
     def __init__(
@@ -106,42 +107,42 @@ class _Loop:
         tasks: Sequence[TuningTask],
         profile: DeviceProfile,
         proposers: Sequence[Proposer],
-        bench: Bench,
+        runner: Runner,
         store: RecordStore,
         options: TuneOptions,
         trainer: Trainer | None,
-        notes: _Notes,
+        notes: _NotesOnce,
     ) -> None:
         self._tasks = {task.key: task for task in tasks}
         self._profile_data = profile_data(profile)
-        self._bench = bench
+        self._runner = runner
         self._store = store
         self._options = options
         self._trainer = trainer
         self._notes = notes
-        self.board = BoardRecords.read(store, profile, options.tuning)
-        self._next = self.board.next_batch
-        self._earlier_s = self.board.elapsed_s
+        self.history = TuningHistory.read(store, profile, options.tuning)
+        self._next = self.history.next_batch
+        self._earlier_s = self.history.elapsed_s
         self._begin = time.monotonic()
-        self._stage: Stage = stage_for(options.beside, options.gentle)
-        self._preparer = Preparer(tuple(tasks), profile, proposers, bench.build, options, notes.say)
+        self._executor: WorkExecutor = executor_for(options.concurrent, options.low_priority)
+        self._batches = BatchBuilder(tuple(tasks), profile, proposers, runner.build, options, notes.say)
         self._lock = threading.Lock()
         self._training: Training | None = None
         self._ending = False
         self._trained_on = trainer.learned_from() if trainer is not None else 0
-        self.trainings: list[Trained] = []
+        self.trainings: list[TrainingResult] = []
         self.measured = 0
         self.stopped = ""
 
-    def __enter__(self) -> _Loop:
+    def __enter__(self) -> _TuningRun:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._preparer.stop()
+        self._batches.stop()
         self._end_training()
-        self._stage.close()
+        self._executor.close()
 
     @property
     def elapsed_s(self) -> float:
@@ -150,36 +151,36 @@ class _Loop:
 
     def run(self) -> None:
         """Measure until a limit is reached, then let the model learn from the rest."""
-        self._tell()
+        self._report_progress()
         ahead: deque[Future[Batch]] = deque()
-        for _ in range(2 if self._options.beside else 1):
+        for _ in range(2 if self._options.concurrent else 1):
             ahead.append(self._prepare(learn=False))
         while not self.stopped:
-            batch = self._awaited(ahead.popleft())
-            if not batch.items:
+            batch = self._await_batch(ahead.popleft())
+            if not batch.programs:
                 self.stopped = batch.ended
             elif self._measure(batch):
-                ahead.append(self._prepare(self._goes_on(len(ahead)) and self._due()))
+                ahead.append(self._prepare(self._another_batch(len(ahead)) and self._due()))
             else:
                 self.stopped = "time"
-        self._preparer.stop()
+        self._batches.stop()
         self._end_training()
-        self._stage.close()
+        self._executor.close()
         self._learn_the_rest()
 
     def _prepare(self, learn: bool) -> Future[Batch]:
         """Begin to train on what is measured by now, and to propose and build the next batch then."""
-        number, board, elapsed_s = self._next, self.board, self.elapsed_s
+        number, history, elapsed_s = self._next, self.history, self.elapsed_s
         self._next += 1
 
         def work() -> Batch:
             if learn:
-                self._learn(board)
-            return self._preparer.batch(number, board, elapsed_s)
+                self._learn(history)
+            return self._batches.next_batch(number, history, elapsed_s)
 
-        return self._stage.submit(work)
+        return self._executor.submit(work)
 
-    def _awaited(self, future: Future[Batch]) -> Batch:
+    def _await_batch(self, future: Future[Batch]) -> Batch:
         """A batch when it is ready; an empty one when time is up before."""
         limit = self._options.budget.seconds
         try:
@@ -187,47 +188,47 @@ class _Loop:
         except TimeoutError:
             return Batch(self._next, (), "time")
 
-    def _goes_on(self, ahead: int) -> bool:
+    def _another_batch(self, ahead: int) -> bool:
         """Whether there will be another batch behind those that are ahead."""
         budget = self._options.budget
-        return not budget.trials or len(self.board.mine) + ahead * budget.batch_size < budget.trials
+        return not budget.trials or len(self.history.own) + ahead * budget.batch_size < budget.trials
 
     def _due(self) -> bool:
         """Whether there is enough new to learn from."""
-        growth = _GROWTH_BESIDE if self._options.beside else _GROWTH_IN_TURN
-        return len(self.board.records) >= growth * self._trained_on
+        growth = _GROWTH_CONCURRENT if self._options.concurrent else _GROWTH_IN_TURN
+        return len(self.history.records) >= growth * self._trained_on
 
     def _measure(self, batch: Batch) -> bool:
         """Measure a batch, record by record; whether there was time for all of it."""
         count = 0
-        for outcome in self._bench.measured(batch.items, lambda: not self._out_of_time()):
+        for outcome in self._runner.run(batch.programs, lambda: not self._out_of_time()):
             record = self._record(batch.number, outcome)
             self._store.append([record])
-            self.board = self.board.added([record])
+            self.history = self.history.extended([record])
             self.measured += 1
             count += 1
-            self._tell()
-        return count == len(batch.items)
+            self._report_progress()
+        return count == len(batch.programs)
 
     def _record(self, number: int, outcome: Outcome) -> Record:
         """The record of one program, measured or failed."""
-        item, measurement = outcome.item, outcome.measurement
+        program, measurement = outcome.program, outcome.measurement
         origin = {
             **self._options.origin,
             "tuning": self._options.tuning,
             "batch": number,
             "elapsed_s": round(self.elapsed_s, 3),
-            "task": item.task.name,
-            **item.origin,
+            "task": program.task.name,
+            **program.origin,
         }
-        if outcome.unit:
-            origin["device"] = outcome.unit
+        if outcome.board:
+            origin["device"] = outcome.board
         if outcome.factor != 1.0:
             origin["unit_factor"] = round(outcome.factor, 6)
         if measurement is None:
-            self._notes.say(f"a program of {item.task.name} is left out: {outcome.failure}")
-            return Record.failed(item.candidate, self._profile_data, outcome.failure, origin)
-        return Record(item.candidate, self._profile_data, measurement, origin=origin)
+            self._notes.say(f"a program of {program.task.name} is left out: {outcome.failure}")
+            return Record.failed(program.candidate, self._profile_data, outcome.failure, origin)
+        return Record(program.candidate, self._profile_data, measurement, origin=origin)
 
     def _out_of_time(self) -> bool:
         """Whether a budget of time is spent, but for the training that ends the run."""
@@ -237,12 +238,12 @@ class _Loop:
             reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), _RESERVED * limit)
         return bool(limit) and self.elapsed_s + reserve >= limit
 
-    def _learn(self, board: BoardRecords, last: bool = False) -> None:
+    def _learn(self, history: TuningHistory, last: bool = False) -> None:
         """Train on the records of the board; the model that comes of it proposes from now on."""
         if self._trainer is None:
             return
         try:
-            training = self._trainer.start(board.records, last)
+            training = self._trainer.start(history.records, last)
             if training is None:
                 return
             with self._lock:
@@ -254,10 +255,10 @@ class _Loop:
             if not self._ending:
                 self._notes.say(f"the model learned nothing: {error}")
             return
-        self._trained_on = len(board.records)
+        self._trained_on = len(history.records)
         self.trainings.append(trained)
         if trained.proposer is not None:
-            self._preparer.replace(trained.proposer, trained.digest)
+            self._batches.replace_proposer(trained.proposer, trained.digest)
 
     def _end_training(self) -> None:
         """End the training under way; the next one is not touched."""
@@ -269,23 +270,23 @@ class _Loop:
     def _learn_the_rest(self) -> None:
         """Train on what came after the last training, for the deployments to come."""
         self._ending = False
-        if len(self.board.records) > self._trained_on:
+        if len(self.history.records) > self._trained_on:
             # Also what an earlier run measured that was cut off while it learned.
-            self._learn(self.board, last=True)
-        self._tell()
+            self._learn(self.history, last=True)
+        self._report_progress()
 
-    def _tell(self) -> None:
-        if self._notes.watcher is None:
+    def _report_progress(self) -> None:
+        if self._notes.listener is None:
             return
         won = Counter[str]()
         times: dict[str, float] = {}
         for key, task in self._tasks.items():
-            best = self.board.best(task)
+            best = self.history.best(task)
             if best is not None:
                 times[key] = best[1]
                 won[best[0].candidate.proposer] += 1
-        moment = Moment(
-            trials=len(self.board.mine),
+        progress = TuningProgress(
+            trials=len(self.history.own),
             elapsed_s=self.elapsed_s,
             budget=self._options.budget,
             model_s=model_seconds(list(self._tasks.values()), times),
@@ -293,4 +294,4 @@ class _Loop:
             won=dict(won),
             loss=self.trainings[-1].after if self.trainings else None,
         )
-        self._notes.watcher.moment(moment)
+        self._notes.listener.progress(progress)

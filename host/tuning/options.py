@@ -17,8 +17,8 @@ class TuneOptions:
         tuning: names the tuning (`host.tuning.history.tuning_key`): its runs share a budget.
         budget: what ends it.
         seed: of every random choice.
-        beside: whether other work may run while the device measures.
-        gentle: whether that work has to give way, because the host is the device.
+        concurrent: whether other work may run while the device measures.
+        low_priority: whether that work has to give way, because the host is the device.
         workers: programs built at once.
         origin: provenance for every record: command, model, seed, versions.
         bases: digest of the language model behind a proposer, by the proposer's name.
@@ -27,16 +27,16 @@ class TuneOptions:
     tuning: str
     budget: Budget
     seed: int = 0
-    beside: bool = True
-    gentle: bool = False
+    concurrent: bool = True
+    low_priority: bool = False
     workers: int = 1
     origin: Mapping[str, Any] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Moment:
-    """How far a tuning is.
+class TuningProgress:
+    """How far a tuning has come.
 
     Attributes:
         trials: of the tuning so far.
@@ -58,10 +58,10 @@ class Moment:
     loss: float | None
 
 
-class Watcher(Protocol):
+class Listener(Protocol):
     """Where the loop tells what it is doing; called from several threads."""
 
-    def moment(self, moment: Moment) -> None:
+    def progress(self, progress: TuningProgress) -> None:
         """A trial is done."""
 
     def note(self, text: str) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from host.model import Candidate
-from host.tuning.history import BoardRecords, model_seconds, trial_of
-from host.tuning.learning.trainer import Trained
+from host.tuning.history import TuningHistory, model_seconds, trial_of
+from host.tuning.learning.trainer import TrainingResult
 from host.tuning.tasks import TuningTask
-from host.tuning.trials import judged
+from host.tuning.trials import judge_trials
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class TuneResult:
     measured_now: int
     curve: tuple[tuple[int, float], ...]
     shares: tuple[Mapping[str, int], ...]
-    trainings: tuple[Trained, ...] = ()
+    trainings: tuple[TrainingResult, ...] = ()
     stopped: str = ""
     seconds: float = 0.0
 
@@ -102,60 +102,60 @@ class TuneResult:
         return self.curve[0][1]
 
 
-def summary(tasks: Sequence[TuningTask], board: BoardRecords, measured_now: int) -> TuneResult:
+def summary(tasks: Sequence[TuningTask], history: TuningHistory, measured_now: int) -> TuneResult:
     """The figures that the records of a tuning hold.
 
     Args:
         tasks: of the model.
-        board: its records.
+        history: its records.
         measured_now: how many of them, the last ones, are of this run.
     """
-    earlier = len(board.records) - measured_now
-    before = {id(one) for one in board.records[:earlier]}
-    tuned = tuple(_tuned(task, board, before) for task in tasks)
+    earlier = len(history.records) - measured_now
+    before = {id(one) for one in history.records[:earlier]}
+    tuned = tuple(_tuned(task, history, before) for task in tasks)
     return TuneResult(
         tasks=tuned,
         skipped={},
-        proposers=_proposers(tuned, board),
-        trials=len(board.mine),
+        proposers=_proposers(tuned, history),
+        trials=len(history.own),
         measured_now=measured_now,
-        curve=curve(tasks, board),
-        shares=_shares(board),
+        curve=curve(tasks, history),
+        shares=_shares(history),
     )
 
 
-def _tuned(task: TuningTask, board: BoardRecords, before: set[int]) -> TunedTask:
-    known = board.of(task)
-    mine = [time for one, time in known if one.origin.get("tuning") == board.tuning]
-    best = board.best(task)
+def _tuned(task: TuningTask, history: TuningHistory, before: set[int]) -> TunedTask:
+    known = history.task_records(task)
+    own = [time for one, time in known if one.origin.get("tuning") == history.tuning]
+    best = history.best(task)
     return TunedTask(
         name=task.name,
         workload_hash=task.key,
         weight=task.weight,
-        trials=len(mine),
-        failed=sum(map(math.isinf, mine)),
-        first_s=_first(board, task),
+        trials=len(own),
+        failed=sum(map(math.isinf, own)),
+        first_s=_first(history, task),
         best=None if best is None else best[0].candidate,
         best_s=None if best is None else best[1],
         earlier=best is not None and id(best[0]) in before,
     )
 
 
-def _first(board: BoardRecords, task: TuningTask) -> float | None:
-    return next((time for _, time in board.of(task) if math.isfinite(time)), None)
+def _first(history: TuningHistory, task: TuningTask) -> float | None:
+    return next((time for _, time in history.task_records(task) if math.isfinite(time)), None)
 
 
-def _proposers(tuned: Sequence[TunedTask], board: BoardRecords) -> tuple[ProposerFigures, ...]:
+def _proposers(tuned: Sequence[TunedTask], history: TuningHistory) -> tuple[ProposerFigures, ...]:
     won: dict[str, list[float]] = {}
     for task in tuned:
         if task.best is not None and task.best_s is not None:
             won.setdefault(task.best.proposer, []).append(task.weight * task.best_s)
-    mine = [trial_of(one) for one in board.mine]
-    names = Counter(trial.candidate.proposer for trial in mine)
-    groups = {trial.group for trial in mine}
+    own = [trial_of(one) for one in history.own]
+    names = Counter(trial.candidate.proposer for trial in own)
+    groups = {trial.group for trial in own}
     wins = Counter(
         verdict.trial.candidate.proposer
-        for verdict in judged(board.trials)
+        for verdict in judge_trials(history.trials)
         if verdict.won and verdict.trial.group in groups
     )
     total = math.fsum(map(math.fsum, won.values()))
@@ -166,37 +166,37 @@ def _proposers(tuned: Sequence[TunedTask], board: BoardRecords) -> tuple[Propose
             time_won=math.fsum(won.get(name, ())) / total if total else 0.0,
             trials=names[name],
             wins=wins[name],
-            failed=sum(math.isinf(one.seconds) for one in mine if one.candidate.proposer == name),
+            failed=sum(math.isinf(one.seconds) for one in own if one.candidate.proposer == name),
         )
         for name in {*names, *won}
     ]
     return tuple(sorted(figures, key=lambda one: (-one.time_won, -one.trials, one.name)))
 
 
-def curve(tasks: Sequence[TuningTask], board: BoardRecords) -> tuple[tuple[int, float], ...]:
+def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[int, float], ...]:
     """Estimated seconds of one run of the model against trials; it begins with each task's first program.
 
     A task counts with the best program so far, and before its first measurement with that one: so a step of
     the curve is a better program, never a task that was not known.
     """
     known = {task.key: task for task in tasks}
-    firsts = {task.key: _first(board, task) for task in tasks}
+    firsts = {task.key: _first(history, task) for task in tasks}
     best = {key: first for key, first in firsts.items() if first is not None}
     points: list[tuple[int, float]] = []
-    for record, trial in zip(board.records, board.trials, strict=True):
-        mine = record.origin.get("tuning") == board.tuning
-        if mine and not points:
+    for record, trial in zip(history.records, history.trials, strict=True):
+        own = record.origin.get("tuning") == history.tuning
+        if own and not points:
             points.append((0, model_seconds(tasks, best)))
         task = known.get(trial.task)
         if task is not None and trial.candidate.rule == task.space.rule.name and trial.task in best:
             best[trial.task] = min(best[trial.task], trial.seconds)
-        if mine:
+        if own:
             points.append((len(points), model_seconds(tasks, best)))
     return tuple(points) or ((0, model_seconds(tasks, best)),)
 
 
-def _shares(board: BoardRecords) -> tuple[Mapping[str, int], ...]:
+def _shares(history: TuningHistory) -> tuple[Mapping[str, int], ...]:
     batches: dict[Any, Counter[str]] = {}
-    for record in board.mine:
+    for record in history.own:
         batches.setdefault(record.origin.get("batch"), Counter())[record.candidate.proposer] += 1
     return tuple(dict(counts) for counts in batches.values())

@@ -80,7 +80,7 @@ def score(state: TaskState, given: int = 0) -> float:
     return state.seconds * expected_gain(state.times_s, state.pending + given)
 
 
-def allot(states: Iterable[TaskState], count: int) -> dict[str, int]:
+def allocate_trials(states: Iterable[TaskState], count: int) -> dict[str, int]:
     """How many of the next `count` trials each task gets; tasks that get none are left out.
 
     Tasks with fewer than two trials come first, those that are estimated to take longest before the others;
@@ -99,7 +99,7 @@ def allot(states: Iterable[TaskState], count: int) -> dict[str, int]:
     return given
 
 
-def worth(states: Iterable[TaskState], given: Mapping[str, int]) -> float:
+def expected_saving(states: Iterable[TaskState], given: Mapping[str, int]) -> float:
     """The share of the model's time that the given trials are expected to save; 1 if a task is unmeasured."""
     known = list(states)
     if any(given.get(one.key) and math.isinf(one.best_s) and not one.given_up for one in known):

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from host.model import Candidate
 from host.records.record import CLOSE
 
-# What an earlier trial counts for beside the next one of the board. Discounted Thompson sampling: Raj and
-# Kalyani, "Taming non-stationary bandits", arXiv 1707.09727: what learns does not stay what it was.
-_DISCOUNT = 0.99
-# Trials that a proposer's prior counts for; its mean is the win rate of all proposers of the board together,
-# so that one which was not asked for long is not taken for better than those that won.
-_PRIOR_TRIALS = 2.0
 # A first proposal that does not run counts as so many times slower, and none counts as more.
 _SLOWEST = 4.0
 # Tasks that two proposers must have made a first program for before one is preferred unmeasured.
@@ -45,7 +37,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgedTrial:
     """Whether a trial won.
 
     Attributes:
@@ -57,7 +49,7 @@ class Verdict:
     won: bool
 
 
-def judged(trials: Sequence[Trial]) -> list[Verdict]:
+def judge_trials(trials: Sequence[Trial]) -> list[JudgedTrial]:
     """Verdicts in the order of the trials.
 
     The programs of one task in one batch compete with each other and with everything before them, so that
@@ -65,7 +57,7 @@ def judged(trials: Sequence[Trial]) -> list[Verdict]:
     them all: there is nothing to compare with.
     """
     best: dict[str, float] = {}
-    verdicts = []
+    judged = []
     for _, group in itertools.groupby(_numbered(trials), key=lambda pair: pair[0]):
         batch = [trial for _, trial in group]
         for trial in batch:
@@ -75,10 +67,12 @@ def judged(trials: Sequence[Trial]) -> list[Verdict]:
             if alone and math.isinf(before):
                 continue
             reached = min(before, *(other.seconds for other in rivals))
-            verdicts.append(Verdict(trial, math.isfinite(trial.seconds) and trial.seconds <= CLOSE * reached))
+            judged.append(
+                JudgedTrial(trial, math.isfinite(trial.seconds) and trial.seconds <= CLOSE * reached)
+            )
         for trial in batch:
             best[trial.task] = min(best.get(trial.task, math.inf), trial.seconds)
-    return verdicts
+    return judged
 
 
 def _numbered(trials: Iterable[Trial]) -> list[tuple[str, Trial]]:
@@ -86,67 +80,7 @@ def _numbered(trials: Iterable[Trial]) -> list[tuple[str, Trial]]:
     return [(trial.group or f"alone {index}", trial) for index, trial in enumerate(trials)]
 
 
-@dataclass(frozen=True)
-class Odds:
-    """A proposer's chance of winning as a beta distribution.
-
-    Attributes:
-        wins, losses: discounted, with the prior's.
-        trials: of it that were judged, all of them.
-    """
-
-    wins: float
-    losses: float
-    trials: int
-
-    @property
-    def rate(self) -> float:
-        """Expected chance."""
-        return self.wins / (self.wins + self.losses)
-
-    def draw(self, generator: random.Random) -> float:
-        """A chance drawn from the distribution."""
-        return generator.betavariate(self.wins, self.losses)
-
-
-def odds_of(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, Odds]:
-    """The odds of each proposer after all trials of a board; the later a trial, the more it counts."""
-    wins = dict.fromkeys(names, 0.0)
-    losses = dict.fromkeys(wins, 0.0)
-    counts = Counter[str]()
-    worth = 1.0
-    for verdict in reversed(judged(trials)):
-        name = verdict.trial.candidate.proposer
-        if name in wins:
-            (wins if verdict.won else losses)[name] += worth
-            counts[name] += 1
-        worth *= _DISCOUNT
-    # One win and one loss of nobody in particular: no rate is 0 or 1.
-    pooled = (1.0 + sum(wins.values())) / (2.0 + sum(wins.values()) + sum(losses.values()))
-    return {
-        name: Odds(
-            wins[name] + _PRIOR_TRIALS * pooled, losses[name] + _PRIOR_TRIALS * (1.0 - pooled), counts[name]
-        )
-        for name in wins
-    }
-
-
-def shares_of(odds: Mapping[str, Odds], seed: int = 0, draws: int = 400) -> dict[str, float]:
-    """The share of the proposals that each proposer may expect, by drawing many times."""
-    generator = random.Random(f"shares/{seed}")
-    counts = dict.fromkeys(odds, 0)
-    for _ in range(draws):
-        counts[drawn(odds, generator)] += 1
-    return {name: count / draws for name, count in counts.items()}
-
-
-def drawn(odds: Mapping[str, Odds], generator: random.Random) -> str:
-    """The proposer of one slot: whose drawn chance of winning is the largest."""
-    chances = {name: one.draw(generator) for name, one in odds.items()}
-    return max(chances, key=lambda name: chances[name])
-
-
-def first_choice(trials: Sequence[Trial], names: Sequence[str]) -> str:
+def best_first_proposer(trials: Sequence[Trial], names: Sequence[str]) -> str:
     """The proposer whose first program of a task has been the best on this board, unmeasured.
 
     Over the tasks that both have made a program for: the geometric mean of how many times slower the first

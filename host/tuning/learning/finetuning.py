@@ -25,8 +25,8 @@ from types import TracebackType
 from host.errors import EdgeError, TlmError
 from host.model import DeviceProfile
 from host.records import Record
-from host.tuning.background import GENTLE
-from host.tuning.learning.trainer import Trained
+from host.tuning.background import LOW_PRIORITY
+from host.tuning.learning.trainer import TrainingResult
 
 # Measured programs below which nothing is learned: some have to be withheld.
 _FEWEST = 24
@@ -59,7 +59,7 @@ class FinetuneTrainer:
         folder: Path,
         seed: int = 0,
         threads: int = 1,
-        gentle: bool = False,
+        low_priority: bool = False,
         steps: int = 24,
         last_steps: int = 72,
         root: Path | None = None,
@@ -68,11 +68,11 @@ class FinetuneTrainer:
         self._folder = folder
         self._seed = seed
         self._threads = threads
-        self._nice = GENTLE if gentle else 0
+        self._nice = LOW_PRIORITY if low_priority else 0
         self._steps = steps
         self._last_steps = last_steps
         self._root = root
-        self._worker: _Worker | None = None
+        self._process: _TrainingProcess | None = None
 
     def start(self, records: Sequence[Record], last: bool) -> FinetuneJob | None:
         """Begin to train; None while fewer than 24 programs are measured.
@@ -102,9 +102,9 @@ class FinetuneTrainer:
         )
         job = self._folder / f"finetune-{len(records)}.json"
         write_job(job, options, examples)
-        if self._worker is None or not self._worker.alive:
-            self._worker = _Worker(self._folder / "finetune.log", self._nice)
-        return FinetuneJob(job, self._worker, options.out / _LEARNED, len(records))
+        if self._process is None or not self._process.alive:
+            self._process = _TrainingProcess(self._folder / "finetune.log", self._nice)
+        return FinetuneJob(job, self._process, options.out / _LEARNED, len(records))
 
     def reserve_s(self, seconds: float) -> float:
         """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""
@@ -124,8 +124,8 @@ class FinetuneTrainer:
 
     def close(self) -> None:
         """End the training process; more than once is no error."""
-        if self._worker is not None:
-            self._worker.end()
+        if self._process is not None:
+            self._process.end()
 
     def __enter__(self) -> FinetuneTrainer:
         return self
@@ -146,14 +146,14 @@ class FinetuneJob:
         records: so many.
     """
 
-    def __init__(self, job: Path, worker: _Worker, learned: Path, records: int) -> None:
+    def __init__(self, job: Path, worker: _TrainingProcess, learned: Path, records: int) -> None:
         self._job = job
         self._learned, self._records = learned, records
-        self._worker = worker
+        self._process = worker
         self._begin = time.monotonic()
         worker.ask(job)
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """Wait for its end.
 
         Raises:
@@ -164,10 +164,10 @@ class FinetuneJob:
         from host.tlm.proposer import Tlm
         from host.tlm.training.finetune import read_result
 
-        self._worker.await_answer()
+        self._process.await_answer()
         found = read_result(self._job)
         write_whole(self._learned, f"{self._records}\n".encode())
-        return Trained(
+        return TrainingResult(
             proposer=Tlm(found.checkpoint, estimate=estimate_seconds) if found.accepted else None,
             digest=read_card(found.checkpoint).weights,
             before=found.before,
@@ -177,10 +177,10 @@ class FinetuneJob:
 
     def cancel(self) -> None:
         """End it with its process; more than once is no error."""
-        self._worker.end()
+        self._process.end()
 
 
-class _Worker:
+class _TrainingProcess:
     """The training process as its parent sees it."""
 
     def __init__(self, log: Path, nice: int) -> None:

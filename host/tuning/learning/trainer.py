@@ -11,7 +11,7 @@ from host.schedules.proposer import Proposer
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """What came of one training.
 
     Attributes:
@@ -32,7 +32,7 @@ class Trained:
 class Training(Protocol):
     """A training under way."""
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """Wait for its end.
 
         Raises:

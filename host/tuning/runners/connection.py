@@ -1,4 +1,4 @@
-"""One board that programs are timed on."""
+"""The connection to one board that programs are timed on."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TIME_LIMIT_S = 60.0
 _REPEATS, _LONGEST_S = 9, 2.0
 
 
-class Unit(Protocol):
-    """A board as the pool sees it; all but `abort` is called from one thread at a time.
+class BoardConnection(Protocol):
+    """A board as its worker sees it; all but `abort` is called from one thread at a time.
 
     Attributes:
         name: the user's name for it.
@@ -52,10 +52,10 @@ class Unit(Protocol):
         """Have the call under way fail soon; called from another thread."""
 
     def close(self) -> None:
-        """End the session; the connection too, where this unit opened it and nobody else uses it."""
+        """End the session; the connection too, where it was opened here and nobody else uses it."""
 
 
-class DeviceUnit:
+class DeviceConnection:
     """A device reached by a transport.
 
     Args:
@@ -87,7 +87,7 @@ class DeviceUnit:
         self._lost = False
 
     def connect(self) -> None:
-        """See `Unit.connect`."""
+        """See `BoardConnection.connect`."""
         if self.device is None or self._lost:
             cut, self.device = self.device, self._connect()
             self._lost = False
@@ -95,7 +95,7 @@ class DeviceUnit:
                 self.device.replace(cut)
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
-        """See `Unit.measure`."""
+        """See `BoardConnection.measure`."""
         arguments = [
             (tuple(int(size) for size in parameter.shape), str(parameter.dtype))
             for parameter in task.space.task.function.params
@@ -124,7 +124,7 @@ class DeviceUnit:
         return self._runner
 
     def drop(self) -> str:
-        """See `Unit.drop`."""
+        """See `BoardConnection.drop`."""
         self._runner, broken = None, self._open
         self._open = ExitStack()
         self._lost = True
@@ -138,12 +138,12 @@ class DeviceUnit:
         return ""
 
     def abort(self) -> None:
-        """See `Unit.abort`: without its agent, every command under way fails."""
+        """See `BoardConnection.abort`: without its agent, every command under way fails."""
         if self.device is not None:
             self.device.agent.stop()
 
     def close(self) -> None:
-        """See `Unit.close`."""
+        """See `BoardConnection.close`."""
         self._runner, opened = None, self._open
         self._open = ExitStack()
         opened.close()

@@ -1,4 +1,4 @@
-"""Programs built on the host and timed on boards that may go away and come back."""
+"""Programs built on the host and measured on boards that may go away and come back."""
 
 from __future__ import annotations
 
@@ -9,53 +9,49 @@ from types import TracebackType
 
 from host.errors import BuildError, ScheduleError
 from host.model import Candidate, DeviceProfile
-from host.tuning.runners.connection import Unit
-from host.tuning.runners.reconnect import Patience
-from host.tuning.runners.single import OneBoard, Pool, one_line
-from host.tuning.runners.speeds import Speeds
-from host.tuning.runners.worker import Fleet
-from host.tuning.tasks import Item, Outcome, TuningTask
+from host.tuning.runners.connection import BoardConnection
+from host.tuning.runners.pool import WorkerPool
+from host.tuning.runners.reconnect import ReconnectPolicy
+from host.tuning.runners.runner import Outcome, Program
+from host.tuning.runners.speeds import BoardSpeeds
+from host.tuning.runners.worker import one_line
+from host.tuning.tasks import TuningTask
 
 # So many programs say how fast boards are beside each other: kernels are bound by different things.
 _REFERENCES = 3
 
 
-class DeviceBench:
-    """A `host.tuning.tasks.Bench`; a context manager.
+class DeviceRunner:
+    """A `host.tuning.runners.runner.Runner`; a context manager.
 
     Args:
-        units: the boards.
+        connections: to the boards.
         profile: of each of them.
         folder: for libraries.
         note: told of losses and returns; called from several threads.
-        references: programs to tell the boards' speeds by, those that count most first; one board needs
-            none.
-        patience: with boards that went away.
-        speeds: judges several boards by the references.
+        references: programs to compare the boards' speeds by, those that count most first; a single board
+            needs none.
+        policy: how long boards that went away are waited for.
     """
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        connections: Sequence[BoardConnection],
         profile: DeviceProfile,
         folder: Path,
         note: Callable[[str], None],
         references: Sequence[tuple[TuningTask, Candidate]] = (),
-        patience: Patience | None = None,
-        speeds: Speeds | None = None,
+        policy: ReconnectPolicy | None = None,
     ) -> None:
         self._profile = profile
         self._folder = folder
         self._note = note
         self._numbers = itertools.count()
-        patience = patience or Patience()
-        if len(units) == 1:
-            self._pool: Pool = OneBoard(units[0], note, patience)
-        else:
-            self._pool = Fleet(units, note, patience, self._built(references), speeds or Speeds())
+        built = self._built(references) if len(connections) > 1 else []
+        self._pool = WorkerPool(connections, note, policy or ReconnectPolicy(), built, BoardSpeeds())
 
     def build(self, task: TuningTask, candidate: Candidate) -> Path:
-        """See `Bench.build`."""
+        """See `Runner.build`."""
         from host.build import KernelCache, build_cuda_library, build_kernel_library, cuda_major, target_for
         from host.schedules import scheduled_function
 
@@ -71,9 +67,9 @@ class DeviceBench:
             build_kernel_library(functions, library, target, KernelCache())
         return library
 
-    def measured(self, items: Sequence[Item], more: Callable[[], bool]) -> Iterator[Outcome]:
-        """See `Bench.measured`; the libraries are removed afterwards."""
-        return self._pool.measured(items, more)
+    def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
+        """See `Runner.run`; the libraries are removed afterwards."""
+        return self._pool.run(programs, may_begin)
 
     def _built(self, references: Sequence[tuple[TuningTask, Candidate]]) -> list[tuple[TuningTask, Path]]:
         built: list[tuple[TuningTask, Path]] = []
@@ -86,7 +82,7 @@ class DeviceBench:
                 self._note(f"{task.name} is no reference: {one_line(error)}")
         return built
 
-    def __enter__(self) -> DeviceBench:
+    def __enter__(self) -> DeviceRunner:
         self._pool.__enter__()
         return self
 

@@ -1,175 +1,169 @@
-"""What the boards of a fleet share: the queue of programs, and one lane for each board.
+"""Programs on their way to a measurement: one queue of jobs for all boards.
 
-Everything is guarded by one lock. A program is in exactly one place: in the queue, with one lane, or
-done; so none is lost and none is measured twice. A board from which a program is taken away, because it
-hangs, does not hold it any more: whatever it says later does not count.
+    QUEUED --take--> RUNNING --finish--> DONE
+      ^  |              |
+      |  |              | give_back: its board went away, or does not answer in time
+      |  |              |
+      +--|--------------+---> DONE, as a failure, when boards went away from it twice
+         |
+         +-- no time is left --> DROPPED
+
+A job is in exactly one state and RUNNING on exactly one board, so none is lost and none is measured twice.
+A board from which its job was taken does not run it any more: what it answers later changes nothing.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
-from host.errors import DeviceBusy, DeviceError
-from host.tuning.runners.connection import Unit
-from host.tuning.runners.reconnect import Patience
-from host.tuning.runners.single import LOSSES, fault_of
-from host.tuning.tasks import Item, Outcome
+from host.tuning.runners.runner import Outcome, Program
+
+# A program that boards went away from so often is at fault itself.
+MOST_LOSSES = 2
+
+
+class JobState(Enum):
+    """Where a job is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    DROPPED = "dropped"
 
 
 @dataclass(eq=False)
-class Turn:
-    """A program in the queue or on a board.
+class Job:
+    """The measurement of one program.
 
     Attributes:
-        item: the program.
-        lost_on: boards that went away from it.
+        program: that is to be measured.
+        state: see the head of this module.
+        board: name of the board that it runs on; "" in every other state.
+        lost_on: names of the boards that went away while they ran it.
     """
 
-    item: Item
+    program: Program
+    state: JobState = JobState.QUEUED
+    board: str = ""
     lost_on: list[str] = field(default_factory=list)
 
 
-@dataclass(eq=False)
-class Lane:
-    """One board and what it is doing.
+class JobQueue:
+    """The jobs of a runner. Every method but `put` and `drop` needs the lock.
 
     Attributes:
-        unit: the board.
-        waits: seconds before each attempt to connect again; starts anew when it has measured something.
-        turn: what it has to measure; None between two, and once it was taken away.
-        since: when the call under way began; None where there is none, and once it was found to hang.
-        away_since: when it went away; None while it is there.
-        reason: what it went away with.
-        looked_at: whether it was there once, or was found away, so that nobody waits for it at the start.
-        measured: programs since the last look at its speed.
-        rest: outcomes of the fleet until the next look at a board that measures nothing.
+        changed: the lock, notified when anything changes.
+        outcomes: number of outcomes that were taken out.
     """
 
-    unit: Unit
-    waits: Iterator[float]
-    turn: Turn | None = None
-    since: float | None = None
-    away_since: float | None = None
-    reason: DeviceError | None = None
-    looked_at: bool = False
-    measured: int = 0
-    rest: int = 0
-
-
-class Queue:
-    """Programs and lanes; see the head of this module.
-
-    Args:
-        units: the boards.
-        patience: with boards that went away.
-
-    Attributes:
-        changed: the lock, notified when something happened.
-        lanes: one a board.
-        outcomes: how many there were.
-    """
-
-    def __init__(self, units: Sequence[Unit], patience: Patience) -> None:
+    def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.lanes = tuple(Lane(unit, patience.waits()) for unit in units)
         self.outcomes = 0
-        self._patience = patience
-        self._waiting: deque[Turn] = deque()
+        self._waiting: deque[Job] = deque()
+        self._running: set[Job] = set()
         self._done: deque[Outcome] = deque()
-        self._more: Callable[[], bool] = lambda: True
+        self._may_begin: Callable[[], bool] = lambda: True
 
-    def put(self, items: Sequence[Item], more: Callable[[], bool]) -> None:
-        """Add programs behind the others; `more` says whether further ones may begin."""
+    def put(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> None:
+        """Queue programs behind the others; `may_begin` says whether any more of them may begin."""
         with self.changed:
-            self._more = more
-            for item in items:
-                if item.library is None:
-                    self._done.append(Outcome(item, None, item.failure))
-                else:
-                    self._waiting.append(Turn(item))
+            self._may_begin = may_begin
+            self._waiting.extend(Job(program) for program in programs)
             self.changed.notify_all()
 
-    def pop(self) -> Outcome | None:
-        """An outcome, if there is one; with the lock."""
+    def pop_outcome(self) -> Outcome | None:
+        """The next outcome, if there is one."""
+        if not self._done:
+            self._pass_unbuilt()
         if not self._done:
             return None
         self.outcomes += 1
         return self._done.popleft()
 
-    def over(self) -> bool:
-        """Whether time is up and nothing is under way; what has not begun is dropped then. With the lock."""
-        if self._more() or any(lane.turn for lane in self.lanes):
+    @property
+    def empty(self) -> bool:
+        """Whether no job waits, none runs, and no outcome is left."""
+        return not (self._waiting or self._running or self._done)
+
+    def take(self, board: str, alone: bool) -> Job | None:
+        """The next job for a board; None where there is none for it.
+
+        A job that this board went away from is for another one.
+
+        Args:
+            board: name of the board.
+            alone: whether no other board is there, so that this one takes every job.
+        """
+        self._pass_unbuilt()
+        job = next((one for one in self._waiting if alone or board not in one.lost_on), None)
+        if job is None:
+            return None
+        if not self._may_begin():
+            self._drop_waiting()
+            return None
+        self._waiting.remove(job)
+        self._running.add(job)
+        job.state, job.board = JobState.RUNNING, board
+        return job
+
+    def finish(self, job: Job, board: str, outcome: Outcome) -> bool:
+        """A board has an outcome; False, and nothing changes, where the job is not the board's any more."""
+        if job.state is not JobState.RUNNING or job.board != board:
             return False
-        self._waiting.clear()
+        self._end(job, outcome)
         return True
 
-    def clear(self) -> None:
+    def give_back(self, job: Job, at_fault: bool) -> None:
+        """The board of a running job is gone: the job goes to the front of the queue, or fails.
+
+        Args:
+            job: that is running.
+            at_fault: whether the program may be the reason.
+        """
+        assert job.state is JobState.RUNNING
+        if at_fault:
+            job.lost_on.append(job.board)
+        if len(job.lost_on) >= MOST_LOSSES:
+            kernel = job.program.task.name
+            failure = f"kernel {kernel}: the device went away {MOST_LOSSES} times while it was measured"
+            self._end(job, Outcome(job.program, None, failure, job.board))
+            return
+        self._running.remove(job)
+        self._waiting.appendleft(job)
+        job.state, job.board = JobState.QUEUED, ""
+        self.changed.notify_all()
+
+    def drop_late(self) -> None:
+        """Drop what has not begun where no time is left."""
+        if self._waiting and not self._may_begin():
+            self._drop_waiting()
+
+    def drop(self) -> None:
         """Drop what has not begun."""
         with self.changed:
-            self._waiting.clear()
-            self.changed.notify_all()
+            self._drop_waiting()
 
-    def take(self, lane: Lane, usable: bool) -> Turn | None:
-        """The next program for a board that is usable; with the lock.
+    def _pass_unbuilt(self) -> None:
+        """What was not built needs no board: it is done when its turn comes."""
+        while self._waiting and self._waiting[0].program.library is None:
+            if not self._may_begin():
+                self._drop_waiting()
+                return
+            job = self._waiting.popleft()
+            self._end(job, Outcome(job.program, None, job.program.failure))
 
-        A program that a board went away from is for another board, as long as there is one.
-        """
-        if not usable or lane.away_since is not None or not self._waiting or not self._more():
-            return None
-        name = lane.unit.name
-        alone = all(one is lane or one.away_since is not None for one in self.lanes)
-        for turn in self._waiting:
-            if alone or name not in turn.lost_on:
-                self._waiting.remove(turn)
-                lane.turn = turn
-                lane.measured += 1
-                return turn
-        return None
+    def _end(self, job: Job, outcome: Outcome) -> None:
+        self._running.discard(job)
+        job.state, job.board = JobState.DONE, ""
+        self._done.append(outcome)
+        self.changed.notify_all()
 
-    def finish(self, lane: Lane, turn: Turn, outcome: Outcome) -> None:
-        """A board has measured its program; does nothing where that was taken away meanwhile."""
-        with self.changed:
-            if lane.turn is turn:
-                lane.turn = None
-                lane.waits = self._patience.waits()
-                self._done.append(outcome)
-                self.changed.notify_all()
-
-    def lose(self, lane: Lane, loss: DeviceError) -> None:
-        """A board is away: its program goes to the front of the queue."""
-        with self.changed:
-            lane.away_since = lane.away_since or time.monotonic()
-            lane.reason, lane.looked_at, lane.since = loss, True, None
-            self._give_back(lane, at_fault=not isinstance(loss, DeviceBusy))
-            self.changed.notify_all()
-
-    def hanging(self) -> list[tuple[Lane, DeviceError]]:
-        """The boards that have just been found to hang, which are away from now on; with the lock."""
-        limit_s = self._patience.overdue_s
-        found = []
-        for lane in self.lanes:
-            if lane.since is not None and time.monotonic() - lane.since >= limit_s:
-                found.append((lane, DeviceError(f"{lane.unit.name} hangs: no answer for {limit_s:.3g} s")))
-                self.lose(*found[-1])
-        return found
-
-    def deserted(self) -> bool:
-        """Whether every board has been away for longer than anybody waits; with the lock."""
-        away = [lane.away_since for lane in self.lanes if lane.away_since is not None]
-        return len(away) == len(self.lanes) and time.monotonic() - max(away) > self._patience.limit_s
-
-    def _give_back(self, lane: Lane, at_fault: bool) -> None:
-        turn, lane.turn = lane.turn, None
-        if turn is None:
-            return
-        if at_fault:
-            turn.lost_on.append(lane.unit.name)
-        if len(turn.lost_on) == LOSSES:
-            fault = fault_of(turn.item, LOSSES)
-            self._done.append(Outcome(turn.item, None, fault, lane.unit.name))
-        else:
-            self._waiting.appendleft(turn)
+    def _drop_waiting(self) -> None:
+        for job in self._waiting:
+            job.state = JobState.DROPPED
+        self._waiting.clear()
+        self.changed.notify_all()

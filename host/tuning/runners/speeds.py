@@ -1,7 +1,7 @@
 """How fast boards of one kind are beside each other, by reference programs that each of them measures.
 
-Every unit times the same programs when it joins, when it comes back and every so many trials. The largest
-set of units that agree is the fleet; its geometric mean is the unit of time. A unit of it that is a
+Every board times the same programs when it joins, when it comes back and every so many trials. The largest
+set of boards that agree is the group; its geometric mean is the measure of time. A board of it that is a
 little slower or faster has its times divided by its factor; one that is off by more than the tolerance
 measures nothing until it is back within it: it throttles, is busy with something else, or is another
 machine than it says.
@@ -12,20 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-# A unit may be off by so much.
+# A board may be off by so much.
 TOLERANCE = 0.10
 _EVERY = 25
 
 
-class Speeds:
-    """Readings of the units; not locked by itself.
+class BoardSpeeds:
+    """Readings of the boards; not locked by itself.
 
     Args:
-        tolerance: share by which a unit may be off.
-        every: trials of a unit between two readings.
+        tolerance: share by which a board may be off.
+        every: trials of a board between two readings.
 
     Attributes:
-        settled: whether it is known which units agree.
+        settled: whether it is known which boards agree.
     """
 
     def __init__(self, tolerance: float = TOLERANCE, every: int = _EVERY) -> None:
@@ -37,32 +37,32 @@ class Speeds:
         self._excluded: set[str] = set()
 
     def read(self, name: str, times_s: Sequence[float]) -> str:
-        """Take a unit's seconds of each reference, 0 where it failed; returns what to tell, or ""."""
+        """Take a board's seconds of each reference, 0 where it failed; returns what to tell, or ""."""
         self._times[name] = tuple(times_s)
         return self._judged(name) if self.settled else ""
 
     def forget(self, name: str) -> None:
-        """A unit went away: it is read again when it comes back."""
+        """A board went away: it is read again when it comes back."""
         self._times.pop(name, None)
         self._excluded.discard(name)
 
     def settle(self) -> list[str]:
-        """Find the units that agree; returns what to tell. Nothing is settled without a reading."""
+        """Find the boards that agree; returns what to tell. Nothing is settled without a reading."""
         if not self._times:
             return []
-        self._take_as_fleet(self._largest_group())
+        self._take_as_group(self._largest_group())
         self.settled = True
         return [text for name in sorted(self._times) if (text := self._judged(name))]
 
     def usable(self, name: str) -> bool:
-        """Whether a unit was read and is not excluded."""
+        """Whether a board was read and is not excluded."""
         return name in self._times and name not in self._excluded
 
     def factor(self, name: str) -> float:
-        """Seconds of a unit for one of the fleet's; 1 where there is no reading."""
+        """Seconds of a board for one of the group's; 1 where there is no reading."""
         return _ratio(self._times[name], self._centre) if name in self._times else 1.0
 
-    def _take_as_fleet(self, group: Sequence[str]) -> None:
+    def _take_as_group(self, group: Sequence[str]) -> None:
         programs = range(len(self._times[group[0]]))
         self._centre = tuple(_mean([self._times[name][one] for name in group]) for one in programs)
 
@@ -70,7 +70,7 @@ class Speeds:
         return abs(self.factor(name) - 1.0) <= self._tolerance
 
     def _judged(self, name: str) -> str:
-        """Exclude a unit that is off, or take it back; returns what to tell."""
+        """Exclude a board that is off, or take it back; returns what to tell."""
         was = name in self._excluded
         factor = self.factor(name)
         if not self._agrees(name):
@@ -91,14 +91,14 @@ class Speeds:
         return f"{name} measures again: it is within {self._tolerance:.0%} of the others" if was else ""
 
     def _changed(self, group: Sequence[str]) -> str:
-        """Measure speed by other units from now on; returns what to tell."""
-        self._take_as_fleet(group)
+        """Measure speed by other boards from now on; returns what to tell."""
+        self._take_as_group(group)
         self._excluded = {one for one in self._times if not self._agrees(one)}
         text = f"from now on times are those of {', '.join(group)}, which agree with each other"
         return text + (f" and not with {', '.join(sorted(self._excluded))}" if self._excluded else "")
 
     def _largest_group(self) -> list[str]:
-        """The most units that agree; of as many, the fastest: what disturbs a board makes it slower."""
+        """The most boards that agree; of as many, the fastest: what disturbs a board makes it slower."""
         best: list[str] = []
         anchor_s = {name: _ratio(times, self._times[min(self._times)]) for name, times in self._times.items()}
         for fastest in sorted(anchor_s, key=lambda name: (anchor_s[name], name)):

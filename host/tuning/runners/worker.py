@@ -1,283 +1,300 @@
-"""Several boards of one kind that measure one job, each in a thread of its own.
+"""One board of a runner: it joins, is timed, takes jobs, goes away and comes back.
 
-A thread connects to its board, times the reference programs, and then takes one program after the other.
-When the board goes away it connects again, with growing pauses for as long as the others measure, while
-its program is measured by another. How fast the boards are beside each other: `host.tuning.runners.speeds`.
+    JOINING --connected--> TIMING --references timed--> READY <--take, finish--> MEASURING
+                             ^  ^                         |
+                             |  +--- every so many jobs --+
+                             |
+                           AWAY <-- from every state: a DeviceError, or no answer in time
+
+When a board goes away its job goes back to the queue (`host.tuning.runners.job`), and the board is
+connected again with growing pauses.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
-from host.errors import DeviceError
+from host.errors import BuildError, DeviceBusy, DeviceError, MeasureError, ScheduleError, SessionLost
 from host.model import Measurement
-from host.tuning.runners.connection import Unit
-from host.tuning.runners.job import Lane, Queue, Turn
-from host.tuning.runners.reconnect import Patience, come_back, stays_away
-from host.tuning.runners.single import FAULTS, one_line
-from host.tuning.runners.speeds import Speeds
-from host.tuning.tasks import Item, Outcome, TuningTask
+from host.tuning.runners.connection import BoardConnection
+from host.tuning.runners.group import BoardGroup
+from host.tuning.runners.job import Job
+from host.tuning.runners.runner import Outcome
+from host.tuning.tasks import TuningTask
 
-_POLL_S = 0.2
-_END_S = 30.0
+# Seconds that a board without a job waits for a change.
+POLL_S = 0.2
+# Seconds that cutting off a board may take.
+_ABORT_S = 30.0
+# What a program can do that is its own fault alone.
+_PROGRAM_FAULTS = (ScheduleError, BuildError, MeasureError, SessionLost)
 
 T = TypeVar("T")
 
 
-class Fleet:
-    """The pool of several boards; a context manager.
+class BoardState(Enum):
+    """What a board is doing; see the head of this module."""
+
+    JOINING = "joining"
+    TIMING = "timing"
+    READY = "ready"
+    MEASURING = "measuring"
+    AWAY = "away"
+
+
+class Worker:
+    """One board; `step` is called by one thread at a time.
 
     Args:
-        units: the boards.
-        note: told of losses, returns and exclusions; called from several threads.
-        patience: with boards that went away.
-        references: programs that every board times, by task and library; they are kept.
-        speeds: judges the boards by them.
+        connection: to the board.
+        group: what it shares with the others.
+
+    Attributes:
+        name: the user's name for the board.
+        state: what it is doing.
+        known: whether it was timed once, or found away, so that nobody waits for it at the start.
+        reason: what it went away with last.
     """
 
-    def __init__(
-        self,
-        units: Sequence[Unit],
-        note: Callable[[str], None],
-        patience: Patience,
-        references: Sequence[tuple[TuningTask, Path]],
-        speeds: Speeds | None = None,
-    ) -> None:
-        self._queue = Queue(units, patience)
-        self._note = note
-        self._patience = patience
-        self._references = tuple(references)
-        self._speeds = speeds or Speeds()
-        self._ending = threading.Event()
-        self._threads: dict[str, threading.Thread] = {}
-        self._error: Exception | None = None
+    def __init__(self, connection: BoardConnection, group: BoardGroup) -> None:
+        self.connection = connection
+        self.name = connection.name
+        self.state = BoardState.JOINING
+        self.known = False
+        self.reason: DeviceError | None = None
+        self._group = group
+        self._changed = group.jobs.changed
+        self._pauses = group.policy.pauses()
+        self._job: Job | None = None
+        # Whoever loses a device can find it taken by the connection that it lost, for a while.
+        self._was_ours = False
+        self._silent_since: float | None = None
+        self._attempts = 0
+        self._calling = self._hangs = False
+        self._jobs_since_timing = 0
+        self._next_timing = 0
 
-    # -- the thread that waits for outcomes
+    @property
+    def away(self) -> bool:
+        """Whether the board is not there."""
+        return self.state is BoardState.AWAY
 
-    def measured(self, items: Sequence[Item], more: Callable[[], bool]) -> Iterator[Outcome]:
-        """See `host.tuning.tasks.Bench.measured`."""
-        self._queue.put(items, more)
-        self._start()
-        for _ in items:
-            outcome = self._next()
-            if outcome is None:
-                return
-            if outcome.item.library is not None:
-                outcome.item.library.unlink(missing_ok=True)
-            yield outcome
+    @property
+    def busy(self) -> bool:
+        """Whether a call to the board is under way."""
+        return self._calling
 
-    def _start(self) -> None:
-        if self._threads:
-            return
-        for lane in self._queue.lanes:
-            name = lane.unit.name
-            thread = threading.Thread(target=self._run, args=(lane,), name=f"unit {name}", daemon=True)
-            self._threads[name] = thread
-            thread.start()
+    @property
+    def tried(self) -> bool:
+        """Whether the board is away and was tried again, or cannot be because its last call hangs."""
+        return self.away and (self._attempts > 0 or self._hangs)
 
-    def _next(self) -> Outcome | None:
-        """The next outcome; None where time is up and nothing is under way."""
-        queue = self._queue
-        with queue.changed:
-            while True:
-                if self._error is not None:
-                    raise self._error
-                outcome = queue.pop()
-                if outcome is not None or queue.over():
-                    return outcome
-                for lane, loss in queue.hanging():
-                    self._note(f"{loss}; what it was measuring goes to another board")
-                    threading.Thread(target=lane.unit.abort, daemon=True).start()
-                if queue.deserted():
-                    names = ", ".join(lane.unit.name for lane in queue.lanes)
-                    raise stays_away(f"none of {names}", queue.lanes[0].reason)
-                self._settle()
-                queue.changed.wait(min(_POLL_S, self._patience.overdue_s / 4))
+    def silent_s(self, now: float) -> float:
+        """Seconds since the board went away without having measured anything in between."""
+        return 0.0 if self._silent_since is None else now - self._silent_since
 
-    def _settle(self) -> None:
-        """Find out which boards agree, when every one was looked at."""
-        if not self._speeds.settled and all(lane.looked_at for lane in self._queue.lanes):
-            for text in self._speeds.settle():
-                self._note(text)
-            self._queue.changed.notify_all()
+    def step(self) -> None:
+        """Do what the state asks for; waits a moment where there is nothing to do.
 
-    # -- the thread of one board
-
-    def _run(self, lane: Lane) -> None:
+        Raises:
+            DeviceBusy: the only board is another host's from the start.
+        """
         try:
-            self._join(lane)
-            while not self._ending.is_set():
-                try:
-                    self._serve(lane)
-                except DeviceError as error:
-                    self._lose(lane, error)
-        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits for outcomes
-            with self._queue.changed:
-                self._error = error
-                self._queue.changed.notify_all()
-
-    def _join(self, lane: Lane) -> None:
-        """Connect for the first time."""
-        try:
-            self._watched(lane, lane.unit.connect)
-            self._look(lane)
+            if self.state is BoardState.JOINING:
+                self._in_time(self.connection.connect)
+                self._enter(BoardState.TIMING)
+            elif self.state is BoardState.AWAY:
+                self._reconnect()
+            elif self.state is BoardState.TIMING:
+                self._time_references()
+            else:
+                self._work()
         except DeviceError as error:
-            self._lose(lane, error)
+            if isinstance(error, DeviceBusy) and not self._was_ours and len(self._group.workers) == 1:
+                raise
+            self._lose(error)
 
-    def _serve(self, lane: Lane) -> None:
-        """Do what there is to do; wait where there is nothing.
+    def _enter(self, state: BoardState) -> None:
+        with self._changed:
+            self.state = state
+            self._changed.notify_all()
 
-        Raises:
-            DeviceError: the board went away.
-        """
-        queue = self._queue
-        with queue.changed:
-            due = self._due(lane)
-            usable = self._speeds.settled and self._speeds.usable(lane.unit.name)
-            turn = None if due else queue.take(lane, usable)
-            if not due and turn is None:
-                queue.changed.wait(_POLL_S)
-        if due:
-            self._look(lane)
-        elif turn is not None:
-            queue.finish(lane, turn, self._watched(lane, partial(self._measure, lane, turn)))
+    # -- measuring
 
-    def _measure(self, lane: Lane, turn: Turn) -> Outcome:
-        name, item = lane.unit.name, turn.item
-        assert item.library is not None
-        try:
-            measurement = lane.unit.measure(item.task, item.library)
-        except FAULTS as error:
-            return Outcome(item, None, one_line(error), name)
-        with self._queue.changed:
-            factor = self._speeds.factor(name)
-        return Outcome(item, _corrected(measurement, factor), "", name, factor)
-
-    def _watched(self, lane: Lane, call: Callable[[], T]) -> T:
-        """A call to a board that must not take for ever.
-
-        Raises:
-            DeviceError: it answered after it had been found to hang.
-        """
-        with self._queue.changed:
-            lane.since = time.monotonic()
-        try:
-            result = call()
-        finally:
-            with self._queue.changed:
-                late, lane.since = lane.since is None, None
-        if late:
-            raise DeviceError(f"{lane.unit.name} answered too late")
-        return result
-
-    def _lose(self, lane: Lane, loss: DeviceError) -> None:
-        """Do without a board until it answers again."""
-        self._queue.lose(lane, loss)
-        with self._queue.changed:
-            self._speeds.forget(lane.unit.name)
-        reason: DeviceError | None = loss
-        while reason is not None and not self._ending.is_set():
-            reason = come_back(lane.unit, reason, lane.waits, self._note, self._ending, None)
-            if reason is None:
-                try:
-                    self._look(lane)
-                except DeviceError as error:
-                    reason = error
-        with self._queue.changed:
-            lane.reason = reason
-            lane.away_since = None if reason is None else lane.away_since
-            self._queue.changed.notify_all()
-
-    # -- how fast the boards are
-
-    def _due(self, lane: Lane) -> bool:
-        """Whether it is time to look at a board again; with the lock."""
-        speeds = self._speeds
-        if not speeds.settled or not self._references:
-            return False
-        if speeds.usable(lane.unit.name):
-            return lane.measured >= speeds.every
-        # Where nobody else measures, an odd board is better than none: a new look takes it as the fleet.
-        others = any(
-            one is not lane and one.away_since is None and speeds.usable(one.unit.name)
-            for one in self._queue.lanes
-        )
-        return not others or self._queue.outcomes >= lane.rest
-
-    def _look(self, lane: Lane) -> None:
-        """Time the reference programs on a board.
-
-        Raises:
-            DeviceError: it went away.
-        """
-        times_s: list[float] = []
-        for task, library in self._references:
-            if self._ending.is_set():
+    def _work(self) -> None:
+        """Measure the next job, or begin to time the references."""
+        group = self._group
+        with self._changed:
+            if self._timing_due():
+                self.state = BoardState.TIMING
                 return
-            times_s.append(self._watched(lane, partial(self._reference, lane, task, library)))
-        with self._queue.changed:
-            lane.measured, lane.looked_at = 0, True
-            lane.rest = self._queue.outcomes + self._speeds.every
-            said = self._speeds.read(lane.unit.name, times_s)
-            self._queue.changed.notify_all()
-        if said:
-            self._note(said)
+            usable = group.speeds.settled and group.speeds.usable(self.name)
+            self._job = group.jobs.take(self.name, group.is_alone(self)) if usable else None
+            if self._job is None:
+                if not group.jobs.empty:
+                    self._changed.wait(POLL_S)
+                return
+            job, self.state = self._job, BoardState.MEASURING
+            self._jobs_since_timing += 1
+        outcome = self._in_time(partial(self._measure, job))
+        with self._changed:
+            if group.jobs.finish(job, self.name, outcome):
+                self._job, self.state = None, BoardState.READY
+                self._pauses = group.policy.pauses()
+                self._was_ours = True
+                self._answered()
 
-    def _reference(self, lane: Lane, task: TuningTask, library: Path) -> float:
+    def _measure(self, job: Job) -> Outcome:
+        program = job.program
+        assert program.library is not None
+        try:
+            measurement = self.connection.measure(program.task, program.library)
+        except _PROGRAM_FAULTS as error:
+            return Outcome(program, None, one_line(error), self.name)
+        with self._changed:
+            factor = self._group.speeds.factor(self.name)
+        return Outcome(program, _corrected(measurement, factor), "", self.name, factor)
+
+    def _answered(self) -> None:
+        self._silent_since, self._attempts = None, 0
+
+    # -- how fast the board is beside the others
+
+    def _timing_due(self) -> bool:
+        """Whether it is time to time the references again."""
+        speeds = self._group.speeds
+        if not speeds.settled or not self._group.references:
+            return False
+        if speeds.usable(self.name):
+            return self._jobs_since_timing >= speeds.every
+        # Where nobody else measures, an odd board is better than none: timed again, it is the group.
+        return not self._group.others_measure(self) or self._group.jobs.outcomes >= self._next_timing
+
+    def _time_references(self) -> None:
+        group = self._group
+        times_s: list[float] = []
+        for task, library in group.references:
+            if group.ending.is_set():
+                return
+            times_s.append(self._in_time(partial(self._reference_s, task, library)))
+        with self._changed:
+            self._jobs_since_timing, self.known = 0, True
+            self._next_timing = group.jobs.outcomes + group.speeds.every
+            if times_s:
+                self._answered()
+            said = group.speeds.read(self.name, times_s)
+            self.state = BoardState.READY
+            group.compare_speeds()
+            self._changed.notify_all()
+        if said:
+            group.note(said)
+
+    def _reference_s(self, task: TuningTask, library: Path) -> float:
         """Seconds of a reference program; 0 where it failed."""
         try:
-            return lane.unit.measure(task, library).median_s
-        except FAULTS as error:
-            self._note(
-                f"{lane.unit.name}: the reference program of {task.name} is left out: {one_line(error)}"
+            return self.connection.measure(task, library).median_s
+        except _PROGRAM_FAULTS as error:
+            self._group.note(
+                f"{self.name}: the reference program of {task.name} is left out: {one_line(error)}"
             )
             return 0.0
 
-    # -- the end
+    # -- going away and coming back
 
-    def __enter__(self) -> Fleet:
-        return self
+    def _in_time(self, call: Callable[[], T]) -> T:
+        """The result of a call to the board, which is cut off when it takes too long.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ending.set()
-        self._queue.clear()
-        # Where something went wrong nobody waits for what the boards are at.
-        end_s = 0.0 if kind is not None else _END_S
-        for lane in self._queue.lanes:
-            thread = self._threads.get(lane.unit.name)
-            if thread is not None:
-                self._end(lane, thread, end_s)
-            if thread is None or not thread.is_alive():
-                self._close(lane)
-
-    def _end(self, lane: Lane, thread: threading.Thread, end_s: float) -> None:
-        thread.join(end_s)
-        with self._queue.changed:
-            busy = lane.since is not None
-        if thread.is_alive() and busy:
-            lane.unit.abort()
-        thread.join(_END_S)
-        if thread.is_alive():
-            self._note(f"{lane.unit.name} still hangs and is left behind")
-
-    def _close(self, lane: Lane) -> None:
+        Raises:
+            DeviceError: it answered after it had been cut off.
+        """
+        watch = threading.Timer(self._group.policy.answer_limit_s, self._cut_off)
+        watch.daemon = True
+        with self._changed:
+            self._calling = True
+        watch.start()
         try:
-            lane.unit.close()
+            result = call()
+        finally:
+            watch.cancel()
+            with self._changed:
+                self._calling = False
+                late, self._hangs = self._hangs, False
+            if late:
+                # The next call must not be cut off in place of this one.
+                watch.join(_ABORT_S)
+        if late:
+            raise DeviceError(f"{self.name} answered too late")
+        return result
+
+    def _cut_off(self) -> None:
+        """The call under way hangs: the board is away from now on, and another one gets its job."""
+        with self._changed:
+            if not self._calling:
+                return
+            self._hangs = True
+            loss = DeviceError(f"{self.name} hangs: no answer for {self._group.policy.answer_limit_s:.3g} s")
+            text = f"{loss}; it is cut off, and its program is measured again"
+            self._leave(loss)
+        self._group.note(text)
+        self.connection.abort()
+
+    def _lose(self, loss: DeviceError) -> None:
+        """The board went away: let the connection go and do without it."""
+        with self._changed:
+            self._leave(loss)
+        self._group.note(f"{loss}; trying to reach it again")
+        said = self.connection.drop()
+        if said:
+            self._group.note(said)
+
+    def _leave(self, loss: DeviceError) -> None:
+        """Be away; does nothing more where the board is away already. With the lock."""
+        self.state, self.reason, self.known = BoardState.AWAY, loss, True
+        self._silent_since = self._silent_since or time.monotonic()
+        self._group.speeds.forget(self.name)
+        job, self._job = self._job, None
+        if job is not None:
+            # A device that another host has is no fault of the program.
+            self._group.jobs.give_back(job, at_fault=not isinstance(loss, DeviceBusy))
+        self._group.compare_speeds()
+        self._changed.notify_all()
+
+    def _reconnect(self) -> None:
+        """Try once to connect again, after the next pause."""
+        if self._group.ending.wait(self._pause_s()):
+            return
+        try:
+            self.connection.connect()
         except DeviceError as error:
-            self._note(f"{lane.unit.name}: at the end: {one_line(error)}")
+            self.reason = error
+        else:
+            self._group.note(f"{self.name} is back")
+            self._enter(BoardState.TIMING)
+        with self._changed:
+            self._attempts += 1
+            self._changed.notify_all()
+
+    def _pause_s(self) -> float:
+        """Seconds until the next attempt; one falls on the moment at which the patience ends."""
+        left_s = self._group.policy.limit_s - self.silent_s(time.monotonic())
+        return min(next(self._pauses), left_s if left_s > 0 else math.inf)
+
+
+def one_line(error: Exception) -> str:
+    """A message without line breaks."""
+    return " ".join(str(error).split())
 
 
 def _corrected(measurement: Measurement, factor: float) -> Measurement:
-    """Times as the boards of the fleet have them on average."""
+    """Times as the boards of the group have them on average."""
     if factor == 1.0:
         return measurement
     return replace(measurement, times_s=tuple(time_s / factor for time_s in measurement.times_s))

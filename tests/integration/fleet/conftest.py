@@ -15,7 +15,7 @@ from host.devices import DeviceEntry, Registry
 from host.errors import DeviceError
 from host.transport import Device
 from host.transport.local import connect_local
-from host.tuning.runners.speeds import Speeds
+from host.tuning.runners.speeds import BoardSpeeds
 
 
 @dataclass
@@ -59,7 +59,9 @@ def boards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalFle
     fleet = LocalFleet(tmp_path / "boards")
     monkeypatch.setattr(host.transport, "connect_entry", fleet.connect)
     # Agents that share a machine disturb each other: who is odd is for the unit tests.
-    monkeypatch.setattr("host.tuning.runners.device_runner.Speeds", functools.partial(Speeds, tolerance=10.0))
+    monkeypatch.setattr(
+        "host.tuning.runners.device_runner.BoardSpeeds", functools.partial(BoardSpeeds, tolerance=10.0)
+    )
     yield fleet
     for device in fleet.open:
         device.close()

@@ -8,7 +8,7 @@ import pytest
 
 from host.commands.tune import TunedModel
 from host.model import Candidate
-from host.tuning.learning.trainer import Trained
+from host.tuning.learning.trainer import TrainingResult
 from host.tuning.result import ProposerFigures, TunedTask, TuneResult
 from sdk.cli.console import ConsoleProgress
 from sdk.cli.printing import print_tuned
@@ -33,7 +33,7 @@ def tuning() -> TuneResult:
         measured_now=4,
         curve=((0, 5e-3), (1, 5e-3), (6, 3e-3)),
         shares=({"gensor": 2, "tlm": 1}, {"gensor": 1, "tlm": 2}),
-        trainings=(Trained(None, "digest", 0.9, 1.0, 3.0),),
+        trainings=(TrainingResult(None, "digest", 0.9, 1.0, 3.0),),
         stopped="gain",
     )
 

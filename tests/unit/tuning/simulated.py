@@ -16,7 +16,8 @@ from host.errors import BuildError, DeviceError, TlmError
 from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement, Task
 from host.schedules import DesignSpace, space_for
-from host.tuning.tasks import Item, Outcome, TuningTask
+from host.tuning.runners.runner import Outcome, Program
+from host.tuning.tasks import TuningTask
 from targets import board_for, declared
 
 
@@ -80,8 +81,10 @@ class Skilled:
         known = {candidate.decisions for candidate, _ in history}
         found: dict[object, Candidate] = {}
         for _ in range(k):
-            drawn = [space.candidate(space.sample(generator), self.name) for _ in range(self.draws)]
-            fresh = [one for one in drawn if one.decisions not in known and one.decisions not in found]
+            sample_proposer = [space.candidate(space.sample(generator), self.name) for _ in range(self.draws)]
+            fresh = [
+                one for one in sample_proposer if one.decisions not in known and one.decisions not in found
+            ]
             if fresh:
                 best = min(fresh, key=lambda one: truth(space, one))
                 found[best.decisions] = best
@@ -114,7 +117,7 @@ def by(one: Candidate, proposer: str) -> Candidate:
     return replace(one, proposer=proposer)
 
 
-class SimulatedBench:
+class SimulatedRunner:
     """Builds nothing and measures by formula.
 
     Args:
@@ -146,14 +149,14 @@ class SimulatedBench:
         self._built[path] = candidate
         return path
 
-    def measured(self, items: Sequence[Item], more: Callable[[], bool]) -> Iterator[Outcome]:
-        for item in items:
-            if not more():
+    def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
+        for program in programs:
+            if not may_begin():
                 return
-            if item.library is None:
-                yield Outcome(item, None, item.failure)
+            if program.library is None:
+                yield Outcome(program, None, program.failure)
             else:
-                yield Outcome(item, self.measure(item.task, item.library), "", "desk")
+                yield Outcome(program, self.measure(program.task, program.library), "", "desk")
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         if self.lose_after is not None and len(self.done) >= self.lose_after:

@@ -4,7 +4,7 @@ from typing import Any
 
 from host.gensor import Gensor
 from host.model import Candidate
-from host.tuning.caching import Pooled
+from host.tuning.caching import CachingProposer
 from tests.unit.tuning.simulated import dense_space, measured, profile
 
 
@@ -24,7 +24,7 @@ class Counted:
 
 def test_one_walk_serves_many_requests_in_its_order() -> None:
     space, inner = dense_space(), Counted()
-    pooled = Pooled(inner)
+    pooled = CachingProposer(inner)
     expected = Gensor().propose(space, profile(), (), 32, 0)
     history: list[Any] = []
     for batch in range(8):
@@ -39,7 +39,7 @@ def test_one_walk_serves_many_requests_in_its_order() -> None:
 
 def test_tasks_do_not_mix() -> None:
     inner = Counted()
-    pooled = Pooled(inner)
+    pooled = CachingProposer(inner)
     for name in ("a", "b", "a"):
         [one] = pooled.propose(dense_space(name), profile(), (), 1, 0)
         assert one.workload_hash == f"hash-{name}"
@@ -48,7 +48,7 @@ def test_tasks_do_not_mix() -> None:
 
 def test_who_has_nothing_more_is_not_asked_again() -> None:
     space, inner = dense_space(), Counted(most=3)
-    pooled = Pooled(inner)
+    pooled = CachingProposer(inner)
     first = pooled.propose(space, profile(), (), 9, 0)
     assert len(first) == 3
     history = [(one, measured(1.0)) for one in first]

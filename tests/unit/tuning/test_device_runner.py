@@ -13,10 +13,11 @@ import pytest
 from host.errors import DeviceBusy, DeviceError, SessionLost
 from host.gensor import Gensor
 from host.model import Measurement
-from host.tuning.runners.connection import DeviceUnit
-from host.tuning.runners.device_runner import DeviceBench
-from host.tuning.runners.reconnect import Patience
-from host.tuning.tasks import Item, Outcome, TuningTask
+from host.tuning.runners.connection import DeviceConnection
+from host.tuning.runners.device_runner import DeviceRunner
+from host.tuning.runners.reconnect import ReconnectPolicy
+from host.tuning.runners.runner import Outcome, Program
+from host.tuning.tasks import TuningTask
 from tests.unit.tuning.simulated import candidate, dense_space, measured, profile
 
 HANG = RuntimeError("it answers only when it is cut off")
@@ -76,7 +77,7 @@ class FakeRunner(FakeSession):
 
 
 @pytest.fixture(autouse=True)
-def runner(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_kernel_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "host.measure.kernels.KernelRunner", lambda session: FakeRunner(session.device), raising=True
     )
@@ -84,10 +85,10 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TASK = TuningTask(dense_space(), 1e-5)
 GONE = DeviceError("desk: the device agent went away; connect again")
-AT_ONCE = Patience(limit_s=0.0)
+AT_ONCE = ReconnectPolicy(limit_s=0.0)
 
 
-def unit(device: FakeDevice, others: Sequence[FakeDevice | Exception]) -> DeviceUnit:
+def connection(device: FakeDevice, others: Sequence[FakeDevice | Exception]) -> DeviceConnection:
     left = list(others)
 
     def connect() -> FakeDevice:
@@ -96,22 +97,27 @@ def unit(device: FakeDevice, others: Sequence[FakeDevice | Exception]) -> Device
             raise found
         return found
 
-    return DeviceUnit("desk", profile(), connect, device, keep=True)  # type: ignore[arg-type]
+    return DeviceConnection("desk", profile(), connect, device, keep=True)  # type: ignore[arg-type]
 
 
-def bench(
-    one: DeviceUnit, folder: Path, notes: list[str] | None = None, patience: Patience | None = None
-) -> DeviceBench:
+def runner(
+    one: DeviceConnection,
+    folder: Path,
+    notes: list[str] | None = None,
+    policy: ReconnectPolicy | None = None,
+) -> DeviceRunner:
     heard = notes if notes is not None else []
-    return DeviceBench([one], profile(), folder, heard.append, patience=patience or Patience(first_s=0.0))
+    return DeviceRunner(
+        [one], profile(), folder, heard.append, policy=policy or ReconnectPolicy(first_pause_s=0.0)
+    )
 
 
-def items(folder: Path, count: int = 1) -> list[Item]:
+def programs(folder: Path, count: int = 1) -> list[Program]:
     made = []
     for number in range(count):
         path = folder / f"k{number}.so"
         path.write_bytes(b"elf")
-        made.append(Item(TASK, candidate(TASK.key, number, "gensor"), path, "", {}))
+        made.append(Program(TASK, candidate(TASK.key, number, "gensor"), path, "", {}))
     return made
 
 
@@ -126,9 +132,9 @@ def always() -> bool:
 def test_a_device_that_comes_back_measures_on(tmp_path: Path) -> None:
     first, second = FakeDevice([1.0, GONE]), FakeDevice([2.0, 3.0])
     notes: list[str] = []
-    one = unit(first, [DeviceError("no route"), second])
-    with bench(one, tmp_path, notes) as here:
-        assert results(here.measured(items(tmp_path, 3), always)) == [1.0, 2.0, 3.0]
+    one = connection(first, [DeviceError("no route"), second])
+    with runner(one, tmp_path, notes) as here:
+        assert results(here.run(programs(tmp_path, 3), always)) == [1.0, 2.0, 3.0]
     assert one.device is second, "the caller finds the connection that it is left with"
     assert (first.closed, second.closed) == (1, 0), "and closes it"
     assert (len(first.sessions), len(second.sessions)) == (1, 1), "one session serves all programs"
@@ -137,73 +143,73 @@ def test_a_device_that_comes_back_measures_on(tmp_path: Path) -> None:
 
 
 def test_a_device_that_stays_away_ends_with_what_to_do(tmp_path: Path) -> None:
-    one = unit(FakeDevice([GONE]), [DeviceError("desk: no route to host")] * 2)
+    one = connection(FakeDevice([GONE]), [DeviceError("desk: no route to host")] * 2)
     with (
-        bench(one, tmp_path, patience=AT_ONCE) as here,
+        runner(one, tmp_path, policy=AT_ONCE) as here,
         pytest.raises(DeviceError, match=r"desk does not come back .*no route.*run the same command again"),
     ):
-        list(here.measured(items(tmp_path), always))
+        list(here.run(programs(tmp_path), always))
 
 
 def test_a_device_that_restarts_is_waited_for_with_growing_pauses() -> None:
-    patience = Patience(first_s=1.0, longest_s=30.0)
-    assert list(itertools.islice(patience.waits(), 8)) == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    policy = ReconnectPolicy(first_pause_s=1.0, longest_pause_s=30.0)
+    assert list(itertools.islice(policy.pauses(), 8)) == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     # A board takes a minute to start.
-    assert patience.limit_s >= 180.0
+    assert policy.limit_s >= 180.0
 
 
 def test_a_program_that_takes_the_device_away_is_at_fault(tmp_path: Path) -> None:
-    one = unit(FakeDevice([GONE]), [FakeDevice([GONE]), FakeDevice([4.0])])
-    with bench(one, tmp_path) as here:
-        fault, other = results(here.measured(items(tmp_path, 2), always))
+    one = connection(FakeDevice([GONE]), [FakeDevice([GONE]), FakeDevice([4.0])])
+    with runner(one, tmp_path) as here:
+        fault, other = results(here.run(programs(tmp_path, 2), always))
     assert "went away 2 times" in str(fault)
     assert other == 4.0
 
 
 def test_a_program_that_crashes_costs_only_itself(tmp_path: Path) -> None:
     device = FakeDevice([SessionLost("kernel dense:\n crashed"), 1.0])
-    with bench(unit(device, []), tmp_path) as here:
-        assert results(here.measured(items(tmp_path, 2), always)) == ["kernel dense: crashed", 1.0]
+    with runner(connection(device, []), tmp_path) as here:
+        assert results(here.run(programs(tmp_path, 2), always)) == ["kernel dense: crashed", 1.0]
 
 
 def test_what_was_not_built_comes_back_as_it_is_and_nothing_begins_when_time_is_up(tmp_path: Path) -> None:
     device = FakeDevice([1.0])
-    [built, later] = items(tmp_path, 2)
-    unbuilt = Item(TASK, candidate(TASK.key, 9, "gensor"), None, "does not compile", {})
+    [built, later] = programs(tmp_path, 2)
+    unbuilt = Program(TASK, candidate(TASK.key, 9, "gensor"), None, "does not compile", {})
     asked: list[None] = []
 
     def twice() -> bool:
         asked.append(None)
         return len(asked) <= 2
 
-    with bench(unit(device, []), tmp_path) as here:
-        assert results(here.measured([unbuilt, built, later], twice)) == ["does not compile", 1.0]
+    with runner(connection(device, []), tmp_path) as here:
+        assert results(here.run([unbuilt, built, later], twice)) == ["does not compile", 1.0]
 
 
 def test_a_device_that_another_host_has_is_no_fault_of_a_program(tmp_path: Path) -> None:
     busy = DeviceBusy("desk: the device is in use by ann@lab for 3 s")
     # At the start that is for the user to know.
     with (
-        bench(unit(FakeDevice([busy]), []), tmp_path) as here,
+        runner(connection(FakeDevice([busy]), []), tmp_path) as here,
         pytest.raises(DeviceBusy, match="in use by ann@lab"),
     ):
-        list(here.measured(items(tmp_path), always))
+        list(here.run(programs(tmp_path), always))
     # After a loss it is the connection that was lost, or somebody who was faster: it is waited for.
     others = [FakeDevice([busy]), FakeDevice([busy]), FakeDevice([busy]), FakeDevice([2.0])]
-    with bench(unit(FakeDevice([1.0, GONE]), others), tmp_path) as here:
-        assert results(here.measured(items(tmp_path, 2), always)) == [1.0, 2.0]
+    with runner(connection(FakeDevice([1.0, GONE]), others), tmp_path) as here:
+        assert results(here.run(programs(tmp_path, 2), always)) == [1.0, 2.0]
 
 
 def test_a_device_that_hangs_is_cut_off(tmp_path: Path) -> None:
     first, second = FakeDevice([HANG]), FakeDevice([2.0])
-    patience = Patience(first_s=0.0, overdue_s=0.05)
-    with bench(unit(first, [second]), tmp_path, patience=patience) as here:
-        assert results(here.measured(items(tmp_path), always)) == [2.0]
+    policy = ReconnectPolicy(first_pause_s=0.0, answer_limit_s=0.05)
+    with runner(connection(first, [second]), tmp_path, policy=policy) as here:
+        assert results(here.run(programs(tmp_path), always)) == [2.0]
 
 
 def test_programs_are_built_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with bench(unit(FakeDevice([]), []), tmp_path) as here:
+    with runner(connection(FakeDevice([]), []), tmp_path) as here:
         made = Gensor().propose(TASK.space, profile(), (), 2, 0)
         paths = [here.build(TASK, one) for one in made]
     assert len({path.read_bytes() for path in paths}) == 2

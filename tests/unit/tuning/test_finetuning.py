@@ -46,14 +46,14 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
     digest = read_card(base).weights
     listening = Listening()
     with FinetuneTrainer(
-        profile(), tmp_path, gentle=True, steps=2, last_steps=8, root=tmp_path / "models"
+        profile(), tmp_path, low_priority=True, steps=2, last_steps=8, root=tmp_path / "models"
     ) as trainer:
         result = run(
             tmp_path,
-            options(trials=49, batch=3, beside=True, bases={"tlm": digest}),
+            options(trials=49, batch=3, concurrent=True, bases={"tlm": digest}),
             proposers=(Gensor(), Tlm(base)),
             trainer=trainer,
-            watcher=listening,
+            listener=listening,
         )
     assert listening.notes == []
     assert (result.trials, result.measured_now) == (49, 9)
@@ -65,7 +65,7 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
     # The first two batches are of the model in use, the third of the one that learned from the first.
     made = {one.origin["batch"]: one.origin["base"] for one in new if one.candidate.proposer == "tlm"}
     assert made.items() <= {2: digest, 3: digest, 4: first.digest}.items()
-    assert listening.moments[-1].loss == last.after
+    assert listening.reports[-1].loss == last.after
     used = model_for(profile(), tmp_path / "models")
     assert read_card(used).weights == last.digest
     # One is used where it beat the other, and only there.
@@ -96,7 +96,7 @@ def test_damaged_weights_are_told_of_and_measuring_goes_on(base: Path, tmp_path:
             options(trials=26, batch=26),
             proposers=(Gensor(), Tlm(base)),
             trainer=trainer,
-            watcher=listening,
+            listener=listening,
         )
     assert result.trials == 26
     with RecordStore(tmp_path / "r.sqlite") as store:

@@ -7,7 +7,7 @@ from typing import Any
 from host.model import Candidate
 from host.records import Record, RecordStore
 from host.records.store import profile_data
-from host.tuning.history import BoardRecords, model_seconds, tuning_key
+from host.tuning.history import TuningHistory, model_seconds, tuning_key
 from host.tuning.result import summary
 from tests.unit.tuning.simulated import measured, profile, tuning_tasks
 
@@ -28,11 +28,11 @@ def test_less_than_two_percent_does_not_change_the_program(tmp_path: Path) -> No
         store.append(
             [record(program(0, number), seconds) for number, seconds in enumerate((3.0, 1.01, 1.0, 0.995))]
         )
-        board = BoardRecords.read(store, profile(), "net/0")
-    best = board.best(TASKS[0])
+        history = TuningHistory.read(store, profile(), "net/0")
+    best = history.best(TASKS[0])
     assert best is not None
     assert (best[0].candidate, best[1]) == (program(0, 1), 1.01)
-    assert board.best(TASKS[1]) is None
+    assert history.best(TASKS[1]) is None
 
 
 def test_a_throttled_measurement_costs_budget_and_teaches_nothing(tmp_path: Path) -> None:
@@ -40,32 +40,35 @@ def test_a_throttled_measurement_costs_budget_and_teaches_nothing(tmp_path: Path
     slowed = replace(slowed, measurement=replace(slowed.measurement, throttled=True))
     with RecordStore(tmp_path / "r.sqlite") as store:
         store.append([record(program(0, 1), 1.0, tuning="net/0"), slowed])
-        board = BoardRecords.read(store, profile(), "net/0")
-    assert len(board.mine) == 2
-    assert [one.candidate for one in board.records] == [program(0, 1)]
-    assert [trial.seconds for trial in board.trials] == [1.0]
-    assert board.failed(TASKS[0]) == []
-    best = board.best(TASKS[0])
+        history = TuningHistory.read(store, profile(), "net/0")
+    assert len(history.own) == 2
+    assert [one.candidate for one in history.records] == [program(0, 1)]
+    assert [trial.seconds for trial in history.trials] == [1.0]
+    assert history.failed_programs(TASKS[0]) == []
+    best = history.best(TASKS[0])
     assert best is not None and best[1] == 1.0
 
 
 def test_what_counts_for_whom(tmp_path: Path) -> None:
-    mine = {"tuning": "net/0", "batch": 3, "elapsed_s": 7.5}
+    own = {"tuning": "net/0", "batch": 3, "elapsed_s": 7.5}
     with RecordStore(tmp_path / "r.sqlite") as store:
         store.append([record(program(0, 1), 1.0, tuning="other/0", batch=9, elapsed_s=99.0)])
-        store.append([record(program(0, 2), 2.0, **mine), record(program(0, 3, "winograd"), 0.1, **mine)])
-        store.append([Record.failed(program(0, 4), DATA, "does not compile", mine)])
+        store.append([record(program(0, 2), 2.0, **own), record(program(0, 3, "winograd"), 0.1, **own)])
+        store.append([Record.failed(program(0, 4), DATA, "does not compile", own)])
         elsewhere = {**DATA, "threads": 2}
-        store.append([Record(program(0, 5), elsewhere, measured(0.1), origin=mine)])
-        board = BoardRecords.read(store, profile(), "net/0")
-    assert len(board.records) == 4, "records of another profile are another board's"
-    assert [one.candidate for one in board.mine] == [program(0, 2), program(0, 3, "winograd"), program(0, 4)]
-    assert (board.next_batch, board.elapsed_s) == (4, 7.5)
-    assert [candidate for candidate, _ in board.history(TASKS[0])] == [program(0, 1), program(0, 2)]
-    assert board.failed(TASKS[0]) == [program(0, 4)]
-    state = board.state(TASKS[0], pending=2)
+        store.append([Record(program(0, 5), elsewhere, measured(0.1), origin=own)])
+        history = TuningHistory.read(store, profile(), "net/0")
+    assert len(history.records) == 4, "records of another profile are another board's"
+    assert [one.candidate for one in history.own] == [program(0, 2), program(0, 3, "winograd"), program(0, 4)]
+    assert (history.next_batch, history.elapsed_s) == (4, 7.5)
+    assert [candidate for candidate, _ in history.measured_programs(TASKS[0])] == [
+        program(0, 1),
+        program(0, 2),
+    ]
+    assert history.failed_programs(TASKS[0]) == [program(0, 4)]
+    state = history.task_state(TASKS[0], pending=2)
     assert (state.best_s, len(state.times_s), state.pending) == (1.0, 3, 2)
-    result = summary(TASKS, board, measured_now=1)
+    result = summary(TASKS, history, measured_now=1)
     assert result.tasks[0].earlier and result.tasks[0].failed == 1
     # The task that nobody measured counts as estimated.
     assert result.model_s == TASKS[0].weight * 1.0 + TASKS[1].weight * TASKS[1].estimate_s

@@ -23,10 +23,10 @@ _TRIALS, _BATCH, _SEEN = 24, 8, 11
 _CHILD = f"""
 import sys, time
 from pathlib import Path
-from tests.unit.tuning.simulated import SimulatedBench
+from tests.unit.tuning.simulated import SimulatedRunner
 from tests.unit.tuning.test_loop import options, run
 
-class Bench(SimulatedBench):
+class Slow(SimulatedRunner):
     def measure(self, task, library):
         if len(self.done) == {_SEEN}:
             print("now", flush=True)
@@ -34,14 +34,14 @@ class Bench(SimulatedBench):
         return super().measure(task, library)
 
 folder = Path(sys.argv[1])
-run(folder, options({_TRIALS}, {_BATCH}, beside=True), bench=Bench(folder))
+run(folder, options({_TRIALS}, {_BATCH}, concurrent=True), runner=Slow(folder))
 """
 _AGAIN = f"""
 import sys
 from pathlib import Path
 from tests.unit.tuning.test_loop import options, run
 
-result = run(Path(sys.argv[1]), options({_TRIALS}, {_BATCH}, beside=True))
+result = run(Path(sys.argv[1]), options({_TRIALS}, {_BATCH}, concurrent=True))
 print(result.trials, result.measured_now, result.stopped)
 """
 
@@ -80,9 +80,9 @@ def test_killed_in_the_middle_of_a_round_nothing_is_lost_or_measured_again(tmp_p
 _TRAINER = """
 import sys, time
 from pathlib import Path
-from host.tuning.learning.finetuning import _Worker
+from host.tuning.learning.finetuning import _TrainingProcess
 
-worker = _Worker(Path(sys.argv[1]) / "log", 1)
+worker = _TrainingProcess(Path(sys.argv[1]) / "log", 1)
 print(worker._process.pid, flush=True)
 time.sleep(600)
 """

@@ -14,23 +14,23 @@ from host.records import Record, RecordStore
 from host.records.store import profile_data
 from host.schedules.proposer import Proposer
 from host.tuning.budget import Budget
-from host.tuning.learning.trainer import Trained
+from host.tuning.learning.trainer import TrainingResult
 from host.tuning.loop import tune
-from host.tuning.options import Moment, TuneOptions
+from host.tuning.options import TuneOptions, TuningProgress
 from host.tuning.result import TuneResult
 from host.tuning.tasks import TuningTask
-from tests.unit.tuning.simulated import Broken, SimulatedBench, Skilled, profile, truth, tuning_tasks
+from tests.unit.tuning.simulated import Broken, SimulatedRunner, Skilled, profile, truth, tuning_tasks
 
 
 class Listening:
     """Remembers what a tuning tells."""
 
     def __init__(self) -> None:
-        self.moments: list[Moment] = []
+        self.reports: list[TuningProgress] = []
         self.notes: list[str] = []
 
-    def moment(self, moment: Moment) -> None:
-        self.moments.append(moment)
+    def progress(self, progress: TuningProgress) -> None:
+        self.reports.append(progress)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -45,7 +45,7 @@ def run(
     folder: Path,
     how: TuneOptions | None = None,
     proposers: Sequence[Proposer] = (),
-    bench: SimulatedBench | None = None,
+    runner: SimulatedRunner | None = None,
     **others: object,
 ) -> TuneResult:
     with RecordStore(folder / "r.sqlite") as store:
@@ -53,7 +53,7 @@ def run(
             others.pop("tasks", None) or tuning_tasks(),  # type: ignore[arg-type]
             profile(),
             proposers or (Gensor(), Skilled("random", 1)),
-            bench or SimulatedBench(folder),
+            runner or SimulatedRunner(folder),
             store,
             how or options(),
             **others,  # type: ignore[arg-type]
@@ -69,12 +69,12 @@ def programs(some: Sequence[Record]) -> set[tuple[str, object]]:
     return {(one.candidate.workload_hash, one.candidate.decisions) for one in some}
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("concurrent", [False, True])
 def test_the_budget_is_spent_on_different_programs_and_all_of_it_is_kept(
-    tmp_path: Path, beside: bool
+    tmp_path: Path, concurrent: bool
 ) -> None:
     listening = Listening()
-    result = run(tmp_path, options(beside=beside, workers=2 if beside else 1), watcher=listening)
+    result = run(tmp_path, options(concurrent=concurrent, workers=2 if concurrent else 1), listener=listening)
     kept = records(tmp_path)
     assert (result.trials, result.measured_now, result.stopped) == (24, 24, "trials")
     assert len(kept) == len(programs(kept)) == 24
@@ -92,9 +92,9 @@ def test_the_budget_is_spent_on_different_programs_and_all_of_it_is_kept(
     assert [trials for trials, _ in result.curve] == list(range(25))
     seconds = [time for _, time in result.curve]
     assert seconds == sorted(seconds, reverse=True)
-    assert [moment.trials for moment in listening.moments[:-1]] == list(range(25))
-    assert listening.moments[0].unmeasured == 3
-    assert listening.moments[-1].unmeasured == 0
+    assert [progress.trials for progress in listening.reports[:-1]] == list(range(25))
+    assert listening.reports[0].unmeasured == 3
+    assert listening.reports[-1].unmeasured == 0
 
 
 def test_a_record_holds_the_sentence_of_its_task(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_record_holds_the_sentence_of_its_task(tmp_path: Path) -> None:
 def test_the_same_seed_measures_the_same_programs(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        run(tmp_path / name, options(trials=15, beside=True))
+        run(tmp_path / name, options(trials=15, concurrent=True))
     first, second = ([one.candidate for one in records(tmp_path / name)] for name in ("a", "b"))
     assert first == second
 
@@ -130,10 +130,10 @@ def test_a_spent_budget_is_spent_and_a_larger_one_goes_on(tmp_path: Path) -> Non
 
 
 def test_a_device_that_is_lost_in_mid_round_loses_nothing(tmp_path: Path) -> None:
-    bench = SimulatedBench(tmp_path)
-    bench.lose_after = 9
+    runner = SimulatedRunner(tmp_path)
+    runner.lose_after = 9
     with pytest.raises(DeviceError, match="does not come back"):
-        run(tmp_path, bench=bench)
+        run(tmp_path, runner=runner)
     assert len(records(tmp_path)) == 9
     result = run(tmp_path)
     assert (result.trials, result.measured_now) == (24, 15)
@@ -144,7 +144,7 @@ def test_programs_that_fail_are_kept_with_the_reason_and_count(tmp_path: Path) -
     def fails(one: Candidate) -> bool:
         return one.proposer == "random"
 
-    result = run(tmp_path, bench=SimulatedBench(tmp_path, fail=fails))
+    result = run(tmp_path, runner=SimulatedRunner(tmp_path, fail=fails))
     kept = records(tmp_path)
     failed = [one for one in kept if one.failure]
     assert len(kept) == len(programs(kept)) == 24
@@ -157,7 +157,7 @@ def test_programs_that_fail_are_kept_with_the_reason_and_count(tmp_path: Path) -
 
 def test_a_broken_language_model_is_told_of_once_and_the_loop_goes_on(tmp_path: Path) -> None:
     listening = Listening()
-    result = run(tmp_path, proposers=(Gensor(), Broken()), watcher=listening)
+    result = run(tmp_path, proposers=(Gensor(), Broken()), listener=listening)
     assert result.trials == 24
     assert {one.candidate.proposer for one in records(tmp_path)} == {"gensor"}
     assert len([text for text in listening.notes if "weights.safetensors" in text]) == 1
@@ -167,7 +167,7 @@ def test_a_task_with_no_decisions_is_skipped_with_a_note(tmp_path: Path) -> None
     tasks = tuning_tasks(2)
     bare = TuningTask(replace(tasks[1].space, decisions=()), 1e-5)
     listening = Listening()
-    result = run(tmp_path, tasks=[tasks[0], bare], watcher=listening)
+    result = run(tmp_path, tasks=[tasks[0], bare], listener=listening)
     assert result.skipped == {"t1": "it has no decisions"}
     assert listening.notes == ["t1 is not tuned: it has no decisions"]
     assert {one.candidate.workload_hash for one in records(tmp_path)} == {"hash-t0"}
@@ -216,11 +216,11 @@ class Learning:
             self.records = records
             self.cancelled = threading.Event()
 
-        def result(self) -> Trained:
+        def result(self) -> TrainingResult:
             if self.trainer.error:
                 raise TlmError(self.trainer.error)
             self.trainer.learned = self.records
-            return Trained(Model(self.batches), f"digest {self.batches}", 2.0, 2.0 / self.batches, 0.0)
+            return TrainingResult(Model(self.batches), f"digest {self.batches}", 2.0, 2.0 / self.batches, 0.0)
 
         def cancel(self) -> None:
             self.cancelled.set()
@@ -234,22 +234,22 @@ class Model(Skilled):
         self.batches = batches
 
 
-@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("concurrent", [True, False])
 def test_batch_i_plus_2_is_proposed_by_the_model_that_learned_up_to_batch_i(
-    tmp_path: Path, beside: bool
+    tmp_path: Path, concurrent: bool
 ) -> None:
     events: list[str] = []
     result = run(
         tmp_path,
-        options(trials=30, beside=beside, bases={"tlm": "digest 0"}),
+        options(trials=30, concurrent=concurrent, bases={"tlm": "digest 0"}),
         proposers=(Model(0),),
-        bench=SimulatedBench(tmp_path, events),
+        runner=SimulatedRunner(tmp_path, events),
         trainer=Learning(events),
     )
     trainings = [event for event in events if event.startswith("train")]
     digests = [trained.digest for trained in result.trainings]
     learned = {one.origin["batch"]: one.origin["base"] for one in records(tmp_path)}
-    if beside:
+    if concurrent:
         assert learned == {batch: f"digest {max(0, batch - 1)}" for batch in range(5)}
         assert digests == [f"digest {batches}" for batches in (1, 2, 3, 5)], "the last one learns from all"
     else:
@@ -270,13 +270,13 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
             waits = len({one.origin["batch"] for one in known}) == 1
 
             class Late(Learning.Training):
-                def result(self) -> Trained:
+                def result(self) -> TrainingResult:
                     assert not waits or measuring.wait(20.0), "the device waits for the training"
                     return super().result()
 
             return Late(self, training.batches, training.records)
 
-    class Bench(SimulatedBench):
+    class Runner(SimulatedRunner):
         def measure(self, task, library):  # type: ignore[no-untyped-def]
             if len(self.done) == 7:
                 measuring.set()
@@ -285,9 +285,9 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
     events: list[str] = []
     run(
         tmp_path,
-        options(trials=18, beside=True),
+        options(trials=18, concurrent=True),
         proposers=(Model(0),),
-        bench=Bench(tmp_path, events),
+        runner=Runner(tmp_path, events),
         trainer=Waiting(events),
     )
     assert measuring.is_set()
@@ -311,7 +311,7 @@ def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
         options(bases={"tlm": "digest 0"}),
         proposers=(Model(0),),
         trainer=Learning([], error="out of memory"),
-        watcher=listening,
+        listener=listening,
     )
     assert result.trials == 24
     assert result.trainings == ()
@@ -322,16 +322,16 @@ def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
 def test_time_ends_a_tuning_and_counts_over_its_runs(tmp_path: Path) -> None:
     how = TuneOptions("net/0", Budget(seconds=2.0, batch=4))
     strangers = (Skilled("random", 1),)
-    result = run(tmp_path, how, strangers, SimulatedBench(tmp_path, pause_s=0.1))
+    result = run(tmp_path, how, strangers, SimulatedRunner(tmp_path, pause_s=0.1))
     assert result.stopped == "time"
     assert 0 < result.trials <= 21
-    again = run(tmp_path, how, strangers, SimulatedBench(tmp_path, pause_s=0.1))
+    again = run(tmp_path, how, strangers, SimulatedRunner(tmp_path, pause_s=0.1))
     assert again.stopped == "time"
     assert again.trials <= 21, "the second run has what the first one left"
 
 
 def test_a_budget_of_time_ends_early_when_little_is_expected(tmp_path: Path) -> None:
-    class Flat(SimulatedBench):
+    class Flat(SimulatedRunner):
         def measure(self, task, library):  # type: ignore[no-untyped-def]
             super().measure(task, library)
             from tests.unit.tuning.simulated import measured
@@ -340,7 +340,7 @@ def test_a_budget_of_time_ends_early_when_little_is_expected(tmp_path: Path) -> 
 
     tasks = tuning_tasks(1)
     how = TuneOptions("net/0", Budget(seconds=3600.0, batch=1))
-    result = run(tmp_path, how, proposers=(Skilled("random", 1),), bench=Flat(tmp_path), tasks=tasks)
+    result = run(tmp_path, how, proposers=(Skilled("random", 1),), runner=Flat(tmp_path), tasks=tasks)
     assert result.stopped == "gain"
     assert 10 < result.trials < 60
 

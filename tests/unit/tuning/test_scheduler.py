@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.tuning.scheduler import TaskState, allot, expected_gain, score, worth
+from host.tuning.scheduler import TaskState, allocate_trials, expected_gain, expected_saving, score
 
 times = st.lists(st.floats(1e-6, 1.0) | st.just(math.inf), max_size=40).map(tuple)
 states = st.lists(
@@ -36,12 +36,12 @@ def test_an_expected_gain_is_a_share_and_falls_with_trials_under_way(
 @settings(deadline=None)
 @given(states, st.integers(0, 64))
 def test_all_trials_are_given_and_none_to_what_is_given_up(some: list[TaskState], count: int) -> None:
-    given_out = allot(some, count)
+    given_out = allocate_trials(some, count)
     usable = [state for state in some if not state.given_up]
     assert sum(given_out.values()) == (count if usable else 0)
     assert all(number > 0 for number in given_out.values())
     assert set(given_out) <= {state.key for state in usable}
-    assert allot(list(reversed(some)), count) == given_out, "the order of the tasks does not matter"
+    assert allocate_trials(list(reversed(some)), count) == given_out, "the order of the tasks does not matter"
 
 
 def test_unmeasured_tasks_come_first_the_heavy_ones_before_the_others() -> None:
@@ -50,11 +50,11 @@ def test_unmeasured_tasks_come_first_the_heavy_ones_before_the_others() -> None:
         TaskState("heavy", 8, estimate_s=1e-3),
         TaskState("known", 1000, (1.0, 0.5)),
     ]
-    assert allot(some, 2) == {"heavy": 2}
-    assert allot(some, 3) == {"heavy": 2, "light": 1}
-    assert allot(some, 10) == {"heavy": 2, "light": 2, "known": 6}
+    assert allocate_trials(some, 2) == {"heavy": 2}
+    assert allocate_trials(some, 3) == {"heavy": 2, "light": 1}
+    assert allocate_trials(some, 10) == {"heavy": 2, "light": 2, "known": 6}
     pending = [replace(some[1], pending=2), some[0]]
-    assert allot(pending, 2) == {"light": 2}
+    assert allocate_trials(pending, 2) == {"light": 2}
 
 
 def test_what_improves_and_weighs_gets_more() -> None:
@@ -62,7 +62,7 @@ def test_what_improves_and_weighs_gets_more() -> None:
     stalled = TaskState("stalled", 1, (0.3,) * 8)
     assert score(improving) > 3 * score(stalled)
     assert score(replace(stalled, weight=4.0)) == 4 * score(stalled)
-    given_out = allot([improving, stalled], 12)
+    given_out = allocate_trials([improving, stalled], 12)
     assert given_out["improving"] > given_out.get("stalled", 0)
 
 
@@ -70,19 +70,19 @@ def test_a_task_whose_programs_all_fail_is_given_up() -> None:
     failing = TaskState("failing", 100, (math.inf,) * 8)
     assert failing.given_up
     assert not replace(failing, times_s=(math.inf,) * 7).given_up
-    assert allot([failing, TaskState("a", 1, (1.0,) * 4)], 3) == {"a": 3}
-    assert allot([failing], 3) == {}
+    assert allocate_trials([failing, TaskState("a", 1, (1.0,) * 4)], 3) == {"a": 3}
+    assert allocate_trials([failing], 3) == {}
 
 
 def test_the_worth_of_a_batch_falls_as_nothing_improves() -> None:
     def stalled(trials: int) -> list[TaskState]:
         return [TaskState(name, 1, (1.0,) * trials) for name in "abcd"]
 
-    values = [worth(stalled(n), allot(stalled(n), 16)) for n in (4, 16, 64, 256)]
+    values = [expected_saving(stalled(n), allocate_trials(stalled(n), 16)) for n in (4, 16, 64, 256)]
     assert values == sorted(values, reverse=True)
     assert values[-1] < 0.002 < values[1]
-    assert worth([TaskState("new", 1)], {"new": 1}) == 1.0
-    assert worth([], {}) == 0.0
+    assert expected_saving([TaskState("new", 1)], {"new": 1}) == 1.0
+    assert expected_saving([], {}) == 0.0
 
 
 def test_simulated_tasks_come_closer_to_their_optimum_than_with_equal_shares() -> None:
@@ -95,7 +95,7 @@ def test_simulated_tasks_come_closer_to_their_optimum_than_with_equal_shares() -
         tried: dict[str, list[float]] = {key: [] for key in spread}
         for _ in range(15):
             some = [TaskState(key, weights[key], tuple(tried[key])) for key in spread]
-            shares = allot(some, 12) if scheduled else dict.fromkeys(spread, 1)
+            shares = allocate_trials(some, 12) if scheduled else dict.fromkeys(spread, 1)
             for key, number in shares.items():
                 # Squared, so that good programs are rare.
                 tried[key] += [1.0 + spread[key] * generator.random() ** 0.5 for _ in range(number)]

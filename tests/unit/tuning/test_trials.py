@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 
-from host.tuning.trials import Trial, first_choice, judged, odds_of, shares_of
+from host.tuning.bandit import expected_shares, win_posteriors
+from host.tuning.trials import Trial, best_first_proposer, judge_trials
 from tests.unit.tuning.simulated import candidate
 
 
@@ -12,9 +13,9 @@ def trial(task: str, proposer: str, seconds: float, group: str = "", number: int
 
 def test_being_measured_first_is_no_win() -> None:
     together = [trial("a", "gensor", 2.0, "0"), trial("a", "tlm", 1.0, "0"), trial("a", "gensor", 1.01, "0")]
-    assert [verdict.won for verdict in judged(together)] == [False, True, True]
+    assert [verdict.won for verdict in judge_trials(together)] == [False, True, True]
     alone = [trial("a", "gensor", 2.0, "0"), trial("a", "gensor", 1.0, "0")]
-    assert judged(alone) == [], "one proposer's first programs of a task are compared with nobody's"
+    assert judge_trials(alone) == [], "one proposer's first programs of a task are compared with nobody's"
 
 
 def test_a_win_is_a_new_best_or_within_two_percent_of_it() -> None:
@@ -27,12 +28,12 @@ def test_a_win_is_a_new_best_or_within_two_percent_of_it() -> None:
         trial("b", "gensor", math.inf, "4"),
         trial("b", "tlm", math.inf, "4"),
     ]
-    assert [verdict.won for verdict in judged(trials)] == [True, False, True, False, False, False]
+    assert [verdict.won for verdict in judge_trials(trials)] == [True, False, True, False, False, False]
 
 
 def test_records_of_unknown_batches_are_compared_with_what_came_before() -> None:
     trials = [trial("a", "gensor", 1.0), trial("a", "tlm", 0.9), trial("a", "gensor", 0.95)]
-    assert [verdict.won for verdict in judged(trials)] == [True, False]
+    assert [verdict.won for verdict in judge_trials(trials)] == [True, False]
 
 
 def test_shares_follow_the_later_trials() -> None:
@@ -47,9 +48,9 @@ def test_shares_follow_the_later_trials() -> None:
         return trials
 
     names = ("gensor", "tlm")
-    assert shares_of(odds_of(history("tlm", "tlm"), names))["tlm"] > 0.99
-    assert shares_of(odds_of(history("gensor", "tlm"), names))["tlm"] > 0.6
-    assert 0.4 < shares_of(odds_of([], names))["tlm"] < 0.6
+    assert expected_shares(win_posteriors(history("tlm", "tlm"), names))["tlm"] > 0.99
+    assert expected_shares(win_posteriors(history("gensor", "tlm"), names))["tlm"] > 0.6
+    assert 0.4 < expected_shares(win_posteriors([], names))["tlm"] < 0.6
 
 
 def test_who_was_not_asked_for_long_does_not_come_back_as_the_better_one() -> None:
@@ -57,7 +58,7 @@ def test_who_was_not_asked_for_long_does_not_come_back_as_the_better_one() -> No
     for batch in range(400):
         seconds = 1.0 if batch % 10 == 0 else 2.0
         trials.append(trial("a", "tlm", seconds, str(batch)))
-    shares = shares_of(odds_of(trials, ("gensor", "tlm")))
+    shares = expected_shares(win_posteriors(trials, ("gensor", "tlm")))
     assert shares["tlm"] > 0.6, "one win in ten is better than nothing known"
 
 
@@ -65,13 +66,13 @@ def test_first_choice_is_who_made_the_better_first_programs() -> None:
     trials = []
     for task in "abcd":
         trials += [trial(task, "gensor", 1.0), trial(task, "tlm", 0.8), trial(task, "gensor", 0.1)]
-    assert first_choice(trials, ("gensor", "tlm")) == "tlm"
-    assert first_choice(trials[:6], ("gensor", "tlm")) == "gensor", "two tasks are too few"
-    assert first_choice([], ("gensor", "tlm")) == "gensor"
+    assert best_first_proposer(trials, ("gensor", "tlm")) == "tlm"
+    assert best_first_proposer(trials[:6], ("gensor", "tlm")) == "gensor", "two tasks are too few"
+    assert best_first_proposer([], ("gensor", "tlm")) == "gensor"
     worse = [trial(task, "tlm", 0.99) for task in "abcd"] + [trial(task, "gensor", 1.0) for task in "abcd"]
-    assert first_choice(worse, ("gensor", "tlm")) == "gensor", "a percent is noise"
+    assert best_first_proposer(worse, ("gensor", "tlm")) == "gensor", "a percent is noise"
     failing = [trial(task, "tlm", math.inf) for task in "abcd"] + [
         trial(task, "gensor", 1.0) for task in "abcd"
     ]
-    assert first_choice(failing, ("gensor", "tlm")) == "gensor"
-    assert first_choice(failing, ("tlm", "gensor")) == "gensor"
+    assert best_first_proposer(failing, ("gensor", "tlm")) == "gensor"
+    assert best_first_proposer(failing, ("tlm", "gensor")) == "gensor"

@@ -15,16 +15,17 @@ import pytest
 from host.errors import DeviceBusy, DeviceError, MeasureError
 from host.model import Measurement
 from host.records import Record, RecordStore
-from host.tuning.runners.reconnect import Patience
-from host.tuning.runners.speeds import Speeds
-from host.tuning.runners.worker import Fleet
-from host.tuning.tasks import Item, Outcome, TuningTask
+from host.tuning.runners.pool import WorkerPool
+from host.tuning.runners.reconnect import ReconnectPolicy
+from host.tuning.runners.runner import Outcome, Program
+from host.tuning.runners.speeds import BoardSpeeds
+from host.tuning.tasks import TuningTask
 from tests.unit.tuning.simulated import candidate, dense_space, measured, profile, truth, tuning_tasks
 from tests.unit.tuning.test_loop import options, programs, records
 from tests.unit.tuning.test_loop import run as tuned
 
 TASK = TuningTask(dense_space(), 1e-5)
-QUICK = Patience(limit_s=5.0, first_s=0.001, longest_s=0.01, overdue_s=20.0)
+QUICK = ReconnectPolicy(limit_s=5.0, first_pause_s=0.001, longest_pause_s=0.01, answer_limit_s=20.0)
 SECOND = 1.0
 
 
@@ -33,7 +34,7 @@ class Away(DeviceError):
 
 
 @dataclass
-class FakeUnit:
+class FakeBoard:
     """A board that does to each program what `behave` says.
 
     Attributes:
@@ -43,7 +44,7 @@ class FakeUnit:
     """
 
     name: str
-    behave: Callable[[FakeUnit, Path], None] = lambda unit, library: None
+    behave: Callable[[FakeBoard, Path], None] = lambda board, library: None
     slowness: float = 1.0
     away: int = 0
     times: list[Path] = field(default_factory=list)
@@ -85,40 +86,42 @@ class FakeUnit:
         return [one for one in self.times if not one.name.startswith("reference")]
 
 
-def items(folder: Path, count: int) -> list[Item]:
+def made_programs(folder: Path, count: int) -> list[Program]:
     made = []
     for number in range(count):
         path = folder / f"program{number}.so"
         path.write_bytes(b"elf")
-        made.append(Item(TASK, candidate(TASK.key, number, "gensor"), path, "", {}))
+        made.append(Program(TASK, candidate(TASK.key, number, "gensor"), path, "", {}))
     return made
 
 
-def fleet(units: list[FakeUnit], folder: Path, notes: list[str] | None = None, **others: object) -> Fleet:
+def pool(
+    boards: list[FakeBoard], folder: Path, notes: list[str] | None = None, **others: object
+) -> WorkerPool:
     heard = notes if notes is not None else []
     references = [(TASK, folder / "reference0.so"), (TASK, folder / "reference1.so")]
-    patience = others.pop("patience", QUICK)
-    return Fleet(units, heard.append, patience, references, **others)  # type: ignore[arg-type]
+    policy = others.pop("policy", QUICK)
+    return WorkerPool(boards, heard.append, policy, references, **others)  # type: ignore[arg-type]
 
 
-def run(pool: Fleet, wanted: list[Item], more: Callable[[], bool] = lambda: True) -> list[Outcome]:
-    with pool:
-        return list(pool.measured(wanted, more))
+def run(workers: WorkerPool, wanted: list[Program], more: Callable[[], bool] = lambda: True) -> list[Outcome]:
+    with workers:
+        return list(workers.run(wanted, more))
 
 
 def numbers(outcomes: list[Outcome]) -> list[int]:
-    return sorted(int(one.item.candidate.value("rows")) for one in outcomes)  # type: ignore[call-overload]
+    return sorted(int(one.program.candidate.value("rows")) for one in outcomes)  # type: ignore[call-overload]
 
 
 def test_all_boards_measure_and_every_program_once(tmp_path: Path) -> None:
     barrier = threading.Barrier(3, timeout=20)
     # Each waits for the others: so all three are at work at one time.
-    units = [FakeUnit(name, lambda unit, library: barrier.wait() and None) for name in "abc"]
-    outcomes = run(fleet(units, tmp_path), items(tmp_path, 12))
+    boards = [FakeBoard(name, lambda board, library: barrier.wait() and None) for name in "abc"]
+    outcomes = run(pool(boards, tmp_path), made_programs(tmp_path, 12))
     assert numbers(outcomes) == list(range(12))
-    assert [len(one.programs) for one in units] == [4, 4, 4]
-    assert {one.unit for one in outcomes} == {"a", "b", "c"}
-    assert all(one.closed for one in units)
+    assert [len(one.programs) for one in boards] == [4, 4, 4]
+    assert {one.board for one in outcomes} == {"a", "b", "c"}
+    assert all(one.closed for one in boards)
     assert not list(tmp_path.glob("program*.so"))
 
 
@@ -126,164 +129,164 @@ def test_a_board_that_drops_out_loses_nothing_but_its_turn(tmp_path: Path) -> No
     notes: list[str] = []
     lost: list[Path] = []
 
-    def once(unit: FakeUnit, library: Path) -> None:
+    def once(board: FakeBoard, library: Path) -> None:
         if not lost:
             lost.append(library)
-            unit.away = 3
-            unit.lose()
+            board.away = 3
+            board.lose()
 
-    units = [FakeUnit("a", once), FakeUnit("b", lambda unit, library: time.sleep(0.01))]
-    outcomes = run(fleet(units, tmp_path, notes), items(tmp_path, 30))
+    boards = [FakeBoard("a", once), FakeBoard("b", lambda board, library: time.sleep(0.01))]
+    outcomes = run(pool(boards, tmp_path, notes), made_programs(tmp_path, 30))
     assert numbers(outcomes) == list(range(30))
     assert not any(one.failure for one in outcomes)
-    assert lost[0] in units[1].programs, "its program was measured by the other"
+    assert lost[0] in boards[1].programs, "its program was measured by the other"
     assert "a is back" in notes
-    assert units[0].programs, "and it came back"
+    assert boards[0].programs, "and it came back"
 
 
 def test_a_board_that_never_answers_is_done_without(tmp_path: Path) -> None:
-    units = [FakeUnit("a"), FakeUnit("b", away=1_000_000)]
-    outcomes = run(fleet(units, tmp_path), items(tmp_path, 5))
-    assert [one.unit for one in outcomes] == ["a"] * 5
+    boards = [FakeBoard("a"), FakeBoard("b", away=1_000_000)]
+    outcomes = run(pool(boards, tmp_path), made_programs(tmp_path, 5))
+    assert [one.board for one in outcomes] == ["a"] * 5
 
 
 def test_a_program_that_takes_two_boards_away_is_at_fault(tmp_path: Path) -> None:
-    def behave(unit: FakeUnit, library: Path) -> None:
+    def behave(board: FakeBoard, library: Path) -> None:
         if library.name == "program1.so":
-            unit.lose()
+            board.lose()
 
-    outcomes = run(fleet([FakeUnit(name, behave) for name in "abc"], tmp_path), items(tmp_path, 4))
+    outcomes = run(pool([FakeBoard(name, behave) for name in "abc"], tmp_path), made_programs(tmp_path, 4))
     assert numbers(outcomes) == [0, 1, 2, 3]
     [fault] = [one for one in outcomes if one.failure]
     assert "the device went away 2 times" in fault.failure
-    assert fault.item.candidate.value("rows") == 1
+    assert fault.program.candidate.value("rows") == 1
 
 
 def test_a_board_that_fails_at_everything_makes_no_program_look_bad(tmp_path: Path) -> None:
-    units = [FakeUnit("a", lambda unit, library: unit.lose()), FakeUnit("b")]
-    outcomes = run(fleet(units, tmp_path), items(tmp_path, 10))
-    assert [(one.unit, one.failure) for one in outcomes] == [("b", "")] * 10
+    boards = [FakeBoard("a", lambda board, library: board.lose()), FakeBoard("b")]
+    outcomes = run(pool(boards, tmp_path), made_programs(tmp_path, 10))
+    assert [(one.board, one.failure) for one in outcomes] == [("b", "")] * 10
 
 
 def test_a_board_that_another_host_has_for_a_while_joins_later(tmp_path: Path) -> None:
     left = [None] * 4
 
-    def busy(unit: FakeUnit, library: Path) -> None:
+    def busy(board: FakeBoard, library: Path) -> None:
         if left:
             left.pop()
             raise DeviceBusy("a: the device is in use by ann@lab for 3 s")
 
-    units = [FakeUnit("a", busy), FakeUnit("b", lambda unit, library: time.sleep(0.01))]
-    outcomes = run(fleet(units, tmp_path), items(tmp_path, 30))
+    boards = [FakeBoard("a", busy), FakeBoard("b", lambda board, library: time.sleep(0.01))]
+    outcomes = run(pool(boards, tmp_path), made_programs(tmp_path, 30))
     assert numbers(outcomes) == list(range(30))
     assert not left
     assert not any(one.failure for one in outcomes)
-    assert units[0].programs
+    assert boards[0].programs
 
 
 def test_what_hangs_is_measured_by_another_and_what_it_says_later_does_not_count(tmp_path: Path) -> None:
     notes: list[str] = []
     hung: list[Path] = []
 
-    def hang(unit: FakeUnit, library: Path) -> None:
+    def hang(board: FakeBoard, library: Path) -> None:
         if not hung:
             hung.append(library)
             # Cut off, it gives a number after all.
-            assert unit.aborted.wait(20)
+            assert board.aborted.wait(20)
 
-    units = [FakeUnit("a", hang), FakeUnit("b", lambda unit, library: time.sleep(0.01))]
-    patience = Patience(limit_s=5.0, first_s=0.001, longest_s=0.01, overdue_s=0.2)
-    outcomes = run(fleet(units, tmp_path, notes, patience=patience), items(tmp_path, 6))
+    boards = [FakeBoard("a", hang), FakeBoard("b", lambda board, library: time.sleep(0.01))]
+    policy = ReconnectPolicy(limit_s=5.0, first_pause_s=0.001, longest_pause_s=0.01, answer_limit_s=0.2)
+    outcomes = run(pool(boards, tmp_path, notes, policy=policy), made_programs(tmp_path, 6))
     assert numbers(outcomes) == list(range(6))
     assert not any(one.failure for one in outcomes)
-    assert [one.unit for one in outcomes if one.item.library == hung[0]] == ["b"]
+    assert [one.board for one in outcomes if one.program.library == hung[0]] == ["b"]
     assert [text for text in notes if text.startswith("a hangs: no answer for 0.2 s")]
 
 
 def test_when_all_boards_stay_away_it_ends_with_what_to_do(tmp_path: Path) -> None:
-    def gone(unit: FakeUnit, library: Path) -> None:
-        unit.away = 1_000_000
-        unit.lose()
+    def gone(board: FakeBoard, library: Path) -> None:
+        board.away = 1_000_000
+        board.lose()
 
-    patience = Patience(limit_s=0.1, first_s=0.001, longest_s=0.01)
-    pool = fleet([FakeUnit("a", gone), FakeUnit("b", gone)], tmp_path, patience=patience)
+    policy = ReconnectPolicy(limit_s=0.1, first_pause_s=0.001, longest_pause_s=0.01)
+    workers = pool([FakeBoard("a", gone), FakeBoard("b", gone)], tmp_path, policy=policy)
     with pytest.raises(DeviceError, match=r"none of a, b .*kept: run the same command again"):
-        run(pool, items(tmp_path, 5))
+        run(workers, made_programs(tmp_path, 5))
 
 
 def test_when_time_is_up_what_has_begun_is_finished_and_nothing_else(tmp_path: Path) -> None:
     begun: list[Path] = []
 
-    def behave(unit: FakeUnit, library: Path) -> None:
+    def behave(board: FakeBoard, library: Path) -> None:
         begun.append(library)
 
     def more() -> bool:
         return len(begun) < 4
 
-    units = [FakeUnit(name, behave) for name in "ab"]
-    outcomes = run(fleet(units, tmp_path), items(tmp_path, 20), more)
+    boards = [FakeBoard(name, behave) for name in "ab"]
+    outcomes = run(pool(boards, tmp_path), made_programs(tmp_path, 20), more)
     assert 4 <= len(outcomes) == len(begun) <= 5, "both may have begun with the last"
 
 
 def test_a_fault_of_ours_is_not_swallowed(tmp_path: Path) -> None:
-    def behave(unit: FakeUnit, library: Path) -> None:
+    def behave(board: FakeBoard, library: Path) -> None:
         raise ZeroDivisionError("a mistake")
 
     with pytest.raises(ZeroDivisionError, match="a mistake"):
-        run(fleet([FakeUnit("a", behave), FakeUnit("b", behave)], tmp_path), items(tmp_path, 3))
+        run(pool([FakeBoard("a", behave), FakeBoard("b", behave)], tmp_path), made_programs(tmp_path, 3))
 
 
 def test_times_are_those_of_the_fleet_and_an_odd_unit_measures_nothing(tmp_path: Path) -> None:
     notes: list[str] = []
-    units = [FakeUnit("a", slowness=1.0), FakeUnit("b", slowness=1.04), FakeUnit("odd", slowness=1.3)]
-    outcomes = run(fleet(units, tmp_path, notes), items(tmp_path, 40))
+    boards = [FakeBoard("a", slowness=1.0), FakeBoard("b", slowness=1.04), FakeBoard("odd", slowness=1.3)]
+    outcomes = run(pool(boards, tmp_path, notes), made_programs(tmp_path, 40))
     assert numbers(outcomes) == list(range(40))
-    assert not units[2].programs
+    assert not boards[2].programs
     assert [text for text in notes if text.startswith("odd is 27% slower than the others")]
-    by_unit = {one.unit: one for one in outcomes}
+    by_board = {one.board: one for one in outcomes}
     middle = 1.04**0.5
     for name, factor in (("a", 1 / middle), ("b", 1.04 / middle)):
-        if name in by_unit:
-            assert by_unit[name].factor == pytest.approx(factor)
-            assert by_unit[name].measurement is not None
-            assert by_unit[name].measurement.median_s == pytest.approx(middle)
+        if name in by_board:
+            assert by_board[name].factor == pytest.approx(factor)
+            assert by_board[name].measurement is not None
+            assert by_board[name].measurement.median_s == pytest.approx(middle)
 
 
 def test_an_odd_unit_goes_on_where_it_is_the_only_one_left(tmp_path: Path) -> None:
     notes: list[str] = []
 
-    def leave(unit: FakeUnit, library: Path) -> None:
-        if len(unit.programs) == 3:
-            unit.away = 1_000_000
-            unit.lose()
+    def leave(board: FakeBoard, library: Path) -> None:
+        if len(board.programs) == 3:
+            board.away = 1_000_000
+            board.lose()
 
-    units = [FakeUnit("a", leave), FakeUnit("odd", slowness=1.3)]
-    outcomes = run(fleet(units, tmp_path, notes), items(tmp_path, 10))
+    boards = [FakeBoard("a", leave), FakeBoard("odd", slowness=1.3)]
+    outcomes = run(pool(boards, tmp_path, notes), made_programs(tmp_path, 10))
     assert numbers(outcomes) == list(range(10))
-    assert [one.unit for one in outcomes] == ["a"] * 3 + ["odd"] * 7
+    assert [one.board for one in outcomes] == ["a"] * 3 + ["odd"] * 7
     assert {one.factor for one in outcomes} == {1.0}
     assert [text for text in notes if text.startswith("from now on times are those of odd")]
 
 
 def test_a_unit_that_gets_slow_is_left_out_until_it_is_as_fast_again(tmp_path: Path) -> None:
     notes: list[str] = []
-    units = [FakeUnit("a"), FakeUnit("b"), FakeUnit("c")]
+    boards = [FakeBoard("a"), FakeBoard("b"), FakeBoard("c")]
 
-    def throttles(unit: FakeUnit, library: Path) -> None:
-        total = sum(len(one.programs) for one in units)
-        unit.slowness = 1.5 if 20 <= total < 60 else 1.0
+    def throttles(board: FakeBoard, library: Path) -> None:
+        total = sum(len(one.programs) for one in boards)
+        board.slowness = 1.5 if 20 <= total < 60 else 1.0
         time.sleep(0.002)
 
-    units[0].behave = throttles
-    speeds = Speeds(tolerance=0.1, every=3)
+    boards[0].behave = throttles
+    speeds = BoardSpeeds(tolerance=0.1, every=3)
 
-    def later(unit: FakeUnit, library: Path) -> None:
-        if sum(len(one.programs) for one in units) >= 60:
-            units[0].slowness = 1.0
+    def later(board: FakeBoard, library: Path) -> None:
+        if sum(len(one.programs) for one in boards) >= 60:
+            boards[0].slowness = 1.0
         time.sleep(0.002)
 
-    units[1].behave = units[2].behave = later
-    outcomes = run(fleet(units, tmp_path, notes, speeds=speeds), items(tmp_path, 120))
+    boards[1].behave = boards[2].behave = later
+    outcomes = run(pool(boards, tmp_path, notes, speeds=speeds), made_programs(tmp_path, 120))
     assert numbers(outcomes) == list(range(120))
     said = [text for text in notes if text.startswith("a ")]
     assert any("50% slower" in text for text in said)
@@ -301,41 +304,41 @@ def test_whatever_the_boards_do_no_program_is_lost_or_counted_twice(tmp_path: Pa
         with guard:
             return draw.random()
 
-    def whim(unit: FakeUnit, library: Path) -> None:
+    def whim(board: FakeBoard, library: Path) -> None:
         luck = chance()
         if luck < 0.1:
-            unit.away = int(4 * chance())
-            unit.lose()
+            board.away = int(4 * chance())
+            board.lose()
         elif luck < 0.2:
             raise MeasureError("kernel dense: refuses its arguments")
         elif luck < 0.25:
             # Longer than anybody waits; then it answers, or is gone.
-            unit.aborted.wait(10)
-            unit.aborted.clear()
+            board.aborted.wait(10)
+            board.aborted.clear()
             if chance() < 0.5:
-                unit.lose()
+                board.lose()
         elif luck < 0.5:
             time.sleep(0.002)
 
-    units = [FakeUnit(name, whim, away=int(3 * chance())) for name in "abcd"]
-    patience = Patience(limit_s=30.0, first_s=0.0005, longest_s=0.005, overdue_s=0.05)
-    pool = fleet(units, tmp_path, patience=patience, speeds=Speeds(every=5))
+    boards = [FakeBoard(name, whim, away=int(3 * chance())) for name in "abcd"]
+    policy = ReconnectPolicy(limit_s=30.0, first_pause_s=0.0005, longest_pause_s=0.005, answer_limit_s=0.05)
+    workers = pool(boards, tmp_path, policy=policy, speeds=BoardSpeeds(every=5))
     seen: Counter[int] = Counter()
-    wanted = items(tmp_path, 60)
-    with pool:
+    wanted = made_programs(tmp_path, 60)
+    with workers:
         for start in range(0, 60, 15):
-            outcomes = list(pool.measured(wanted[start : start + 15], lambda: True))
+            outcomes = list(workers.run(wanted[start : start + 15], lambda: True))
             assert numbers(outcomes) == list(range(start, start + 15))
             seen.update(numbers(outcomes))
             assert all(bool(one.failure) != bool(one.measurement) for one in outcomes)
     assert seen == Counter(range(60))
-    assert all(one.closed for one in units)
-    assert not [one for one in threading.enumerate() if one.name.startswith("unit ")]
+    assert all(one.closed for one in boards)
+    assert not [one for one in threading.enumerate() if one.name.startswith("board ")]
 
 
 def test_the_loop_keeps_who_measured_and_no_program_twice(tmp_path: Path) -> None:
 
-    class Board(FakeUnit):
+    class Board(FakeBoard):
         def measure(self, task: TuningTask, library: Path) -> Measurement:
             if library.name.startswith("reference"):
                 return measured(self.slowness)
@@ -344,25 +347,25 @@ def test_the_loop_keeps_who_measured_and_no_program_twice(tmp_path: Path) -> Non
 
     built = {}
 
-    class Bench:
+    class Runner:
         def build(self, task: TuningTask, one: object) -> Path:
             path = tmp_path / f"{len(built)}.so"
             path.touch()
             built[path] = one
             return path
 
-        def measured(self, some: list[Item], more: Callable[[], bool]) -> object:
-            return pool.measured(some, more)
+        def run(self, some: list[Program], may_begin: Callable[[], bool]) -> object:
+            return workers.run(some, may_begin)
 
-    def sometimes(unit: FakeUnit, library: Path) -> None:
+    def sometimes(board: FakeBoard, library: Path) -> None:
         if library.name in ("3.so", "11.so") and not (tmp_path / f"{library.name}.lost").exists():
             (tmp_path / f"{library.name}.lost").touch()
-            unit.lose()
+            board.lose()
         time.sleep(0.002)
 
-    pool = fleet([Board("a", sometimes, 1.0), Board("b", sometimes, 1.06)], tmp_path)
-    with pool:
-        result = tuned(tmp_path, options(24, 8), bench=Bench(), tasks=tuning_tasks())  # type: ignore[arg-type]
+    workers = pool([Board("a", sometimes, 1.0), Board("b", sometimes, 1.06)], tmp_path)
+    with workers:
+        result = tuned(tmp_path, options(24, 8), runner=Runner(), tasks=tuning_tasks())  # type: ignore[arg-type]
     kept: list[Record] = records(tmp_path)
     assert result.trials == len(kept) == len(programs(kept)) == 24
     assert not any(one.failure for one in kept)

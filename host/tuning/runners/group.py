@@ -1,0 +1,76 @@
+"""What the boards of one runner share: jobs, speeds, and who of them is there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.tuning.runners.job import JobQueue
+from host.tuning.runners.reconnect import ReconnectPolicy
+from host.tuning.runners.speeds import BoardSpeeds
+from host.tuning.tasks import TuningTask
+
+if TYPE_CHECKING:
+    from host.tuning.runners.worker import Worker
+
+
+class BoardGroup:
+    """Boards of one kind that measure the same jobs. Its methods need the lock of the jobs.
+
+    Args:
+        note: told of losses, returns and exclusions; called from several threads.
+        policy: how long boards that went away are waited for.
+        references: programs that every board times, by task and library; none for a single board.
+        speeds: compares the boards by them.
+
+    Attributes:
+        jobs: with the lock of everything that changes here.
+        workers: one a board.
+        ending: set when nobody needs the boards any more.
+    """
+
+    def __init__(
+        self,
+        note: Callable[[str], None],
+        policy: ReconnectPolicy,
+        references: Sequence[tuple[TuningTask, Path]],
+        speeds: BoardSpeeds,
+    ) -> None:
+        self.note = note
+        self.policy = policy
+        self.references = tuple(references)
+        self.speeds = speeds
+        self.jobs = JobQueue()
+        self.workers: tuple[Worker, ...] = ()
+        self.ending = threading.Event()
+
+    @property
+    def names(self) -> str:
+        """The boards as the subject of a message that none of them does something."""
+        names = ", ".join(worker.name for worker in self.workers)
+        return names if len(self.workers) == 1 else f"none of {names}"
+
+    def is_alone(self, worker: Worker) -> bool:
+        """Whether no other board is there."""
+        return all(one is worker or one.away for one in self.workers)
+
+    def others_measure(self, worker: Worker) -> bool:
+        """Whether another board is there and as fast as the group."""
+        return any(
+            one is not worker and not one.away and self.speeds.usable(one.name) for one in self.workers
+        )
+
+    def all_gone(self) -> bool:
+        """Whether every board is away, was tried again, and has measured nothing for too long."""
+        limit_s = self.policy.limit_s
+        return all(one.tried and one.silent_s(time.monotonic()) >= limit_s for one in self.workers)
+
+    def compare_speeds(self) -> None:
+        """Find out which boards agree, as soon as every one was timed once or found away."""
+        if not self.speeds.settled and all(worker.known for worker in self.workers):
+            for text in self.speeds.settle():
+                self.note(text)
+            self.jobs.changed.notify_all()

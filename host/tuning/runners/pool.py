@@ -1,0 +1,136 @@
+"""Workers that measure one queue of jobs.
+
+A single board is served by the thread that waits for outcomes, so that nothing runs beside its
+measurements. Several boards have a thread each. The states of jobs and boards are the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from host.errors import DeviceError
+from host.tuning.runners.connection import BoardConnection
+from host.tuning.runners.group import BoardGroup
+from host.tuning.runners.reconnect import ReconnectPolicy, gone_for_good
+from host.tuning.runners.runner import Outcome, Program
+from host.tuning.runners.speeds import BoardSpeeds
+from host.tuning.runners.worker import POLL_S, Worker, one_line
+from host.tuning.tasks import TuningTask
+
+# Seconds that a board may take to end what it is doing, and again after it was cut off.
+_END_S = 30.0
+
+
+class WorkerPool:
+    """Measures programs on boards of one kind; a context manager.
+
+    Args:
+        connections: to the boards.
+        note: told of losses, returns and exclusions; called from several threads.
+        policy: how long boards that went away are waited for.
+        references: programs that every board times, by task and library; they are kept.
+        speeds: compares the boards by them.
+    """
+
+    def __init__(
+        self,
+        connections: Sequence[BoardConnection],
+        note: Callable[[str], None],
+        policy: ReconnectPolicy,
+        references: Sequence[tuple[TuningTask, Path]] = (),
+        speeds: BoardSpeeds | None = None,
+    ) -> None:
+        self._group = BoardGroup(note, policy, references, speeds or BoardSpeeds())
+        self._group.workers = tuple(Worker(connection, self._group) for connection in connections)
+        self._threads: dict[Worker, threading.Thread] = {}
+        self._error: Exception | None = None
+
+    def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
+        """See `host.tuning.runners.runner.Runner.run`; a library is removed when its outcome is known."""
+        self._group.jobs.put(programs, may_begin)
+        if len(self._group.workers) > 1 and not self._threads:
+            self._start_threads()
+        for _ in programs:
+            outcome = self._next_outcome()
+            if outcome is None:
+                return
+            if outcome.program.library is not None:
+                outcome.program.library.unlink(missing_ok=True)
+            yield outcome
+
+    def _next_outcome(self) -> Outcome | None:
+        """The next outcome; None where no time is left and nothing is under way.
+
+        Raises:
+            DeviceError: no board is left, and none comes back.
+        """
+        group, jobs = self._group, self._group.jobs
+        while True:
+            with jobs.changed:
+                if self._error is not None:
+                    raise self._error
+                outcome = jobs.pop_outcome()
+                if outcome is not None or jobs.empty:
+                    return outcome
+                if group.all_gone():
+                    reason = group.workers[0].reason
+                    raise gone_for_good(group.names, reason) from reason
+                if self._threads:
+                    jobs.drop_late()
+                    jobs.changed.wait(POLL_S)
+                    continue
+            group.workers[0].step()
+
+    def _start_threads(self) -> None:
+        for worker in self._group.workers:
+            thread = threading.Thread(
+                target=self._serve, args=(worker,), name=f"board {worker.name}", daemon=True
+            )
+            self._threads[worker] = thread
+            thread.start()
+
+    def _serve(self, worker: Worker) -> None:
+        try:
+            while not self._group.ending.is_set():
+                worker.step()
+        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits for outcomes
+            with self._group.jobs.changed:
+                self._error = error
+                self._group.jobs.changed.notify_all()
+
+    def __enter__(self) -> WorkerPool:
+        """Nothing begins before it is asked for."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what the boards have open."""
+        self._group.ending.set()
+        self._group.jobs.drop()
+        for worker in self._group.workers:
+            # Where something went wrong nobody waits for what the boards are doing.
+            if self._ended(worker, 0.0 if kind is not None else _END_S):
+                self._close(worker)
+
+    def _ended(self, worker: Worker, wait_s: float) -> bool:
+        """Whether the thread of a board ends, if need be by cutting the board off."""
+        thread = self._threads.get(worker)
+        if thread is None:
+            return True
+        thread.join(wait_s)
+        if thread.is_alive() and worker.busy:
+            worker.connection.abort()
+        thread.join(_END_S)
+        if thread.is_alive():
+            self._group.note(f"{worker.name} still hangs and is left behind")
+        return not thread.is_alive()
+
+    def _close(self, worker: Worker) -> None:
+        try:
+            worker.connection.close()
+        except DeviceError as error:
+            self._group.note(f"{worker.name}: at the end: {one_line(error)}")
