@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_agent.contract.manifest import SCHEMA, content_digest
 from host.model import LengthRange, Signature, TensorSpec
-
-Backend = Literal["tvm", "onnxruntime", "litert"]
-BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
+from host.options import Backend
 
 
 class _Part(BaseModel):

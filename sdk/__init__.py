@@ -5,11 +5,62 @@
     with sdk.connect("local") as device:
         outputs = device.run(result.bundle, {"input": array})
 
-The command line `sdk` is the same calls with their results printed.
+The command line `sdk` is the same calls with their results printed. `sdk.compiler` has the steps one by one,
+for those who write proposers and rules; `sdk.errors` has what the calls raise.
 """
 
 from __future__ import annotations
 
-from sdk.api import compile, connect, deploy, deploy_fleet, load, tune
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["compile", "connect", "deploy", "deploy_fleet", "load", "tune"]
+from host.options import CompileOptions, DeployOptions
+from sdk import errors
+from sdk.api import compile, connect, deploy, deploy_fleet, explain, load, profile, tune
+from sdk.device import Device
+from sdk.errors import EdgeError
+from sdk.fleet import FleetDeployment
+from sdk.model import Deployment, Model
+
+if TYPE_CHECKING:
+    from host.commands.explain import Explanation
+    from host.commands.tune import TunedModel
+    from host.compile.result import DeployResult
+    from host.manifest import Manifest
+
+__all__ = [
+    "CompileOptions",
+    "DeployOptions",
+    "DeployResult",
+    "Deployment",
+    "Device",
+    "EdgeError",
+    "Explanation",
+    "FleetDeployment",
+    "Manifest",
+    "Model",
+    "TunedModel",
+    "compile",
+    "connect",
+    "deploy",
+    "deploy_fleet",
+    "errors",
+    "explain",
+    "load",
+    "profile",
+    "tune",
+]
+
+# Results whose modules load NumPy and more: imported when they are asked for, so that `sdk --help` is quick.
+_LATE = {
+    "DeployResult": "host.compile.result",
+    "Explanation": "host.commands.explain",
+    "Manifest": "host.manifest",
+    "TunedModel": "host.commands.tune",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'sdk' has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)

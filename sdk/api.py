@@ -6,23 +6,26 @@ Heavy packages are imported inside the calls, so that `sdk --help` answers at on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from host.options import CompileOptions, DeployOptions
 from sdk.arrays import read_arrays, write_arrays
 from sdk.device import Device
 from sdk.fleet import FleetDeployment, deploy_fleet, names_several
 from sdk.model import Deployment, Model
 from sdk.module_file import as_file
+from sdk.settings import CompileSettings, DeploySettings, with_settings
 
 if TYPE_CHECKING:
     import torch
 
     from host.commands.explain import Explanation
     from host.commands.tune import TunedModel
-    from host.compile.options import Size
     from host.deploy import DeployResult
     from host.manifest import Manifest
+    from host.options import Size
     from host.progress import Progress
 
 PathLike = str | Path
@@ -48,250 +51,131 @@ __all__ = [
 
 def deploy(
     model: PathLike | torch.nn.Module,
+    options: DeployOptions | None = None,
     *,
-    device: str = "local",
     example_inputs: Sequence[Any] = (),
-    backend: str = "auto",
-    processor: str = "auto",
-    dtype: str = "fp32",
-    objective: str = "latency",
-    power_cap_w: float | None = None,
-    power_modes: Sequence[str] = (),
-    trials: int = 0,
-    budget_s: float = 0.0,
-    train: bool = True,
-    reconnect_s: float = 300.0,
-    wait_s: float = 0.0,
-    records: str = "",
-    threads: int = 0,
-    shapes: Mapping[str, tuple[Size, ...]] | None = None,
-    lengths: Sequence[int] = (),
-    seed: int = 0,
-    name: str = "",
-    bundle: PathLike | None = None,
     report: PathLike | None = None,
-    peers: Sequence[str] | None = None,
-    peer_files: Mapping[str, Path] | None = None,
-    command: str = "",
     progress: Progress | None = None,
+    **settings: Unpack[DeploySettings],
 ) -> Deployment:
     """Compile a model for a device, verify and measure it there beside its peers, install, activate.
 
     Args:
         model: ONNX, `.pt2` or TFLite file, or a torch module with `example_inputs`.
-        device: name of the device.
+        options: what is wanted; the defaults if None.
         example_inputs: tensors for a torch module; their shapes are the model's.
-        backend: "auto" takes whichever verified engine is faster, else "tvm", "onnxruntime", "litert".
-        processor: "cpu", "gpu" (the board's CUDA GPU), or "auto": whichever is better where both can run it.
-        dtype: "fp32", or "fp16": tensors take half the memory, and outputs may be off by 1e-2 of the largest.
-        objective: "latency", "energy" (joules of a run) or "edp" (their product): what "auto" and the choice
-            among variants of the model go by.
-        power_cap_w: greatest mean gross watts within the boundary of the device's sensor; None for no limit.
-        power_modes: power modes to measure in as well, by name, or "all"; the device is left as it was.
-        trials: kernels to measure in all; 0 measures only the finished model, unless there is a `budget_s`.
-        budget_s: seconds that measuring kernels may take; 0 sets no limit.
-        train: whether the language model learns from what is measured.
-        reconnect_s: seconds that a device which goes away while kernels are measured is waited for.
-        wait_s: seconds to wait for a device that another host has.
-        records: store of records, a SQLite file or an SQLAlchemy URL; the user's own if "".
-        threads: threads for the model; 0 takes all cores of the device.
-        shapes: shapes of inputs with open dimensions, by name, or sizes by the name of a dimension; one
-            size may be a range, as in `{"seq": ((1, 512),)}`.
-        lengths: lengths of the range to measure at; a few spread over it if empty.
-        seed: of every random choice.
-        name: the model's name on the device; the file's without suffix if "".
-        bundle: directory or `.zip` of the bundle; `edgetlm-out/NAME/bundle` if None.
         report: the HTML report; `edgetlm-out/NAME/report.html` if None.
-        peers: engines to measure beside ours; the format's own runtime if None.
-        peer_files: the same model for engines that do not read this format.
-        command: the command line to show in bundle and report.
-        progress: where stages are told.
+        progress: is told each stage.
+        settings: fields of the options that differ from `options`, such as `device="jetson"`.
 
     Returns:
         Every figure, and where bundle and report lie.
 
     Raises:
-        EdgeError: one of host.errors; the message is one line that says what to do.
+        EdgeError: one of `sdk.errors`; the message is one line that says what to do.
     """
     from host.importers import start_ahead
 
-    with as_file(model, example_inputs, name) as path, start_ahead(path, shapes) as reader:
-        from host.deploy import DeployOptions
+    options = with_settings(options or DeployOptions(), settings)
+    shapes = options.shapes
+    with as_file(model, example_inputs, options.name) as path, start_ahead(path, shapes) as reader:
         from host.deploy import deploy as run_deployment
         from sdk.report.html import render
         from sdk.report.page import StagedPage
 
-        options = DeployOptions(
-            model=path,
-            name=name,
-            backend=backend,
-            processor=processor,
-            dtype=dtype,
-            shapes=dict(shapes or {}),
-            lengths=tuple(lengths),
-            threads=threads,
-            seed=seed,
-            trials=trials,
-            budget_s=budget_s,
-            train=train,
-            reconnect_s=reconnect_s,
-            wait_s=wait_s,
-            records=records,
-            command=command or f"sdk.deploy({str(model)!r}, device={device!r})",
-            device=device,
-            objective=objective,
-            power_cap_w=power_cap_w,
-            power_modes=tuple(power_modes),
-            bundle=Path(bundle) if bundle is not None else None,
-            peers=tuple(peers) if peers is not None else None,
-            peer_files=dict(peer_files or {}),
-        )
-        default = Path("edgetlm-out") / (name or path.stem) / "report.html"
-        with StagedPage(Path(report) if report is not None else default) as page:
+        options = replace(options, model=path, command=options.command or _call("deploy", model, options))
+        with StagedPage(_page(report, options, "report.html")) as page:
             result = run_deployment(options, progress, lambda made: page.write(render(made)), reader)
     return Deployment(result, page.path)
 
 
 def compile(
     model: PathLike | torch.nn.Module,
+    options: CompileOptions | None = None,
     *,
     output: PathLike,
     target: str = "local",
     example_inputs: Sequence[Any] = (),
-    backend: str = "auto",
-    processor: str = "auto",
-    dtype: str = "fp32",
-    cuda: str = "",
-    threads: int = 0,
-    shapes: Mapping[str, tuple[Size, ...]] | None = None,
-    seed: int = 0,
-    name: str = "",
-    command: str = "",
     progress: Progress | None = None,
+    **settings: Unpack[CompileSettings],
 ) -> Manifest:
     """Compile a model to a bundle; nothing runs, so nothing is verified or measured.
 
     Args:
         model: see `deploy`.
+        options: what is wanted; the defaults if None. With the backend "auto", the original runtime is taken
+            only where ours cannot compile; the processor "auto" is the CPU.
         output: directory or `.zip` of the bundle.
         target: what to compile for: a name of `sdk targets`, or "local" for this machine.
         example_inputs: see `deploy`.
-        backend: see `deploy`; "auto" falls back to the original runtime only where ours cannot compile.
-        processor: see `deploy`; "auto" is the CPU.
-        dtype: see `deploy`.
-        cuda: CUDA version of the board whose GPU is compiled for; that of the usual JetPack if "".
-        threads: see `deploy`.
-        shapes: see `deploy`.
-        seed: see `deploy`.
-        name: see `deploy`.
-        command: see `deploy`.
         progress: see `deploy`.
+        settings: see `deploy`.
 
     Returns:
         The manifest of the bundle.
 
     Raises:
-        EdgeError: one of host.errors.
+        EdgeError: one of `sdk.errors`.
     """
     from host.importers import start_ahead
 
-    with as_file(model, example_inputs, name) as path, start_ahead(path, shapes) as reader:
-        from host.deploy import CompileOptions, compile_bundle
+    options = with_settings(options or CompileOptions(), settings)
+    shapes = options.shapes
+    with as_file(model, example_inputs, options.name) as path, start_ahead(path, shapes) as reader:
+        from host.deploy import compile_bundle
 
-        options = CompileOptions(
-            model=path,
-            name=name,
-            backend=backend,
-            processor=processor,
-            dtype=dtype,
-            cuda=cuda,
-            shapes=dict(shapes or {}),
-            threads=threads,
-            seed=seed,
-            command=command or f"sdk.compile({str(model)!r}, target={target!r})",
-        )
+        command = options.command or f"sdk.compile({str(model)!r}, target={target!r})"
+        options = replace(options, model=path, command=command)
         return compile_bundle(options, target, Path(output), progress, reader)
 
 
 def tune(
     model: PathLike | torch.nn.Module,
+    options: DeployOptions | None = None,
     *,
-    device: str = "local",
     example_inputs: Sequence[Any] = (),
-    objective: str = "latency",
-    power_cap_w: float | None = None,
-    power_modes: Sequence[str] = (),
-    trials: int = 0,
-    budget_s: float = 0.0,
-    train: bool = True,
-    reconnect_s: float = 300.0,
-    wait_s: float = 0.0,
-    records: str = "",
-    threads: int = 0,
-    shapes: Mapping[str, tuple[Size, ...]] | None = None,
-    seed: int = 0,
-    name: str = "",
     report: PathLike | None = None,
-    command: str = "",
     progress: Progress | None = None,
+    **settings: Unpack[DeploySettings],
 ) -> TunedModel:
     """Measure programs of a model's kernels on a device and learn from them; later deployments use them.
 
     The same call goes on where an earlier one was interrupted: what it measured counts against the budget.
+    It ends earlier when little more is expected.
 
     Args:
         model: see `deploy`.
-        device: name of the device; several of a kind with commas, or `tag:NAME`, measure side by side.
+        options: what is wanted; several devices of a kind (`a,b` or `tag:NAME`) measure side by side.
         example_inputs: see `deploy`.
-        objective: what the choice among variants of the tuned model goes by; see `deploy`.
-        power_cap_w: see `deploy`.
-        power_modes: see `deploy`.
-        trials: kernels to measure in all; 0 sets no limit.
-        budget_s: seconds in all; 0 sets no limit. It ends earlier when little more is expected.
-        train: whether the language model learns from what is measured.
-        reconnect_s: seconds that a device which goes away while kernels are measured is waited for.
-        wait_s: seconds to wait for a device that another host has.
-        records: store of records, a SQLite file or an SQLAlchemy URL; the user's own if "".
-        threads: see `deploy`.
-        shapes: see `deploy`.
-        seed: see `deploy`.
-        name: see `deploy`.
         report: the HTML report; `edgetlm-out/NAME/tuning.html` if None.
-        command: see `deploy`.
         progress: see `deploy`.
+        settings: see `deploy`.
 
     Raises:
-        EdgeError: one of host.errors.
+        EdgeError: one of `sdk.errors`.
     """
     from host.commands.tune import tune_model
-    from host.deploy import DeployOptions
     from sdk.report.page import StagedPage
     from sdk.report.tuning import render_tuning
 
-    with as_file(model, example_inputs, name) as path:
-        options = DeployOptions(
-            model=path,
-            name=name,
-            shapes=dict(shapes or {}),
-            threads=threads,
-            seed=seed,
-            trials=trials,
-            budget_s=budget_s,
-            train=train,
-            reconnect_s=reconnect_s,
-            wait_s=wait_s,
-            records=records,
-            command=command or f"sdk.tune({str(model)!r}, device={device!r})",
-            device=device,
-            objective=objective,
-            power_cap_w=power_cap_w,
-            power_modes=tuple(power_modes),
-        )
-        default = Path("edgetlm-out") / (name or path.stem) / "tuning.html"
-        with StagedPage(Path(report) if report is not None else default) as page:
+    options = with_settings(options or DeployOptions(), settings)
+    with as_file(model, example_inputs, options.name) as path:
+        options = replace(options, model=path, command=options.command or _call("tune", model, options))
+        with StagedPage(_page(report, options, "tuning.html")) as page:
             result = tune_model(options, progress)
             page.write(render_tuning(result))
     return result
+
+
+def _call(function: str, model: Any, options: DeployOptions) -> str:
+    """What stands for the command line where there was none."""
+    return f"sdk.{function}({str(model)!r}, device={options.device!r})"
+
+
+def _page(report: PathLike | None, options: CompileOptions, name: str) -> Path:
+    if report is not None:
+        return Path(report)
+    return Path("edgetlm-out") / (options.name or options.model.stem) / name
 
 
 def connect(device: str = "local", *, wait_s: float = 0.0) -> Device:

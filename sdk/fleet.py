@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
+
+from host.options import DeployOptions
+from sdk.settings import DeploySettings, with_settings
 
 if TYPE_CHECKING:
     import torch
@@ -40,12 +44,12 @@ def names_several(device: str) -> bool:
 
 def deploy_fleet(
     model: str | Path | torch.nn.Module,
-    device: str,
+    options: DeployOptions | None = None,
     *,
-    example_inputs: tuple[Any, ...] = (),
+    example_inputs: Sequence[Any] = (),
     report: str | Path | None = None,
     progress: Progress | None = None,
-    **how: Any,
+    **settings: Unpack[DeploySettings],
 ) -> FleetDeployment:
     """Compile a model for each kind of board, verify it on every device, install it there and activate it.
 
@@ -53,11 +57,11 @@ def deploy_fleet(
 
     Args:
         model: see `sdk.deploy`.
-        device: names with commas, or `tag:NAME`.
+        options: what is wanted; the device is names with commas, or `tag:NAME`.
         example_inputs: see `sdk.deploy`.
         report: the HTML report; each kind of board has one, its name added to this one's.
-        progress: where stages are told.
-        how: any other argument of `sdk.deploy`.
+        progress: is told each stage.
+        settings: see `sdk.deploy`.
 
     Returns:
         What became of every device; nothing is raised for one that failed.
@@ -65,18 +69,15 @@ def deploy_fleet(
     Raises:
         UserError: the request cannot be: file, shape, devices.
     """
-    from host.deploy import DeployOptions
     from host.deploy.fleet import deploy_fleet as run_fleet
     from sdk.module_file import as_file
 
-    name = str(how.get("name", ""))
-    how.setdefault("command", f"sdk.deploy_fleet({str(model)!r}, {device!r})")
-    if how.get("bundle") is not None:
-        how["bundle"] = Path(how["bundle"])
-    with as_file(model, example_inputs, name) as path:
-        default = Path("edgetlm-out") / (name or path.stem) / "report.html"
+    options = with_settings(options or DeployOptions(), settings)
+    command = options.command or f"sdk.deploy_fleet({str(model)!r}, device={options.device!r})"
+    with as_file(model, example_inputs, options.name) as path:
+        default = Path("edgetlm-out") / (options.name or path.stem) / "report.html"
         pages = _Pages(Path(report) if report is not None else default)
-        result = run_fleet(DeployOptions(model=path, device=device, **how), progress, pages.write)
+        result = run_fleet(replace(options, model=path, command=command), progress, pages.write)
     return FleetDeployment(tuple(pages.deployment(one) for one in result.results), result.devices)
 
 

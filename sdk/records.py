@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from host.errors import EdgeError, ImportFailed, ScheduleError, UserError
 
 if TYPE_CHECKING:
-    from host.compile.options import CompileOptions
+    from host.options import CompileOptions
     from host.progress import Progress
     from host.records import Record, RecordStore
     from host.records.metaschedule import Exported

@@ -12,13 +12,13 @@ from host.compare.engine_comparison import Entrant, Terms, hold
 from host.compare.selection import require_verified
 from host.compile.bundle_builder import versions
 from host.compile.device_profile import profile_of
-from host.compile.options import DeployOptions, Size
 from host.compile.ranged_model import inputs_to_measure
 from host.compile.result import Choice, DeployResult, TaskOutcome
 from host.deploy.deployment import deploy
 from host.errors import ModelFileError, UserError
 from host.manifest import Manifest
 from host.model import Signature
+from host.options import DeployOptions, Size
 from host.progress import Progress, Silence, StageClock
 
 

@@ -13,12 +13,12 @@ from host.compile import static_model as compiling
 from host.compile.bundle_builder import Maker, check_file, read_model, versions
 from host.compile.device_profile import profile_of
 from host.compile.kernel_tuning import recall, records_of
-from host.compile.options import DeployOptions
 from host.compile.static_model import Compiled, one_line
 from host.compile.variants import variants_of
 from host.deploy.board_group import Boards, device_names
 from host.errors import BuildError, EngineError, ImportFailed, MeasureError, UserError
 from host.model import ImportedModel
+from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
 

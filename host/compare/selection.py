@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from host.compare.engine_comparison import Contest
-from host.compile.options import DeployOptions
 from host.compile.result import Choice, Contender
 from host.errors import EngineError, MeasureError, VerifyError
-from host.manifest import BACKENDS, Backend
+from host.options import BACKENDS, Backend, DeployOptions
 
 _WORDS = {
     "latency": "is faster",

@@ -14,10 +14,10 @@ from host.compare.operating_points import PowerPoint, PowerResult, gain, take
 from host.compare.power_mode_sweep import Effort, Sweep
 from host.compare.power_modes import ModeSwitch, PowerMode, home_of, list_modes, settings_of
 from host.compare.verification import verify
-from host.compile.options import DeployOptions
 from host.compile.variants import UNTUNED, Variant
 from host.errors import DeviceError, EngineError, MeasureError, SessionLost, UserError
 from host.model import Energy, GoldenCase, Signature
+from host.options import DeployOptions
 
 if TYPE_CHECKING:
     from host.progress import StageClock

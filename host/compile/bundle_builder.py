@@ -13,13 +13,13 @@ from device_agent.contract.manifest import as_name
 from host import bundle
 from host.compile import static_model as compiling
 from host.compile.kernel_tuning import Tuning, prefer_winner, recall, records_of
-from host.compile.options import CompileOptions
 from host.compile.ranged_model import RangedModel, compile_ranged, read_ranged
 from host.compile.result import TaskOutcome
 from host.compile.tasks_file import tasks_json
 from host.errors import ImportFailed, ModelFileError, UserError
-from host.manifest import Backend, Draft, Kernel, Origin, signature_part
+from host.manifest import Draft, Kernel, Origin, signature_part
 from host.model import DeviceProfile, ImportedModel, LoweredModel
+from host.options import Backend, CompileOptions
 from host.progress import StageClock
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.compile.options import CompileOptions
 from host.compile.static_model import Plan, one_line
 from host.errors import EdgeError, TlmError
 from host.model import SPACE_VERSION, DeviceProfile, LoweredModel, Task
+from host.options import CompileOptions
 from host.places import data_root
 from host.progress import StageClock
 from host.records import RecordStore

@@ -8,7 +8,6 @@ from host.errors import UserError
 from host.model import DeviceProfile
 from targets import Board
 
-PROCESSORS = ("auto", "cpu", "gpu")
 # CUDA major versions that cubins can be made for: of JetPack 5, 6 and 7.
 CUDA_MAJORS = (11, 12, 13)
 # The first and the last of them that know an architecture (release notes of CUDA: sm_87 came with 11.4, sm_90

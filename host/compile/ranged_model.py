@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agent.contract.manifest import as_name
-from host.compile.options import CompileOptions, Size
 from host.compile.result import TaskOutcome
 from host.compile.static_model import Compiled, defects_as, one_line
 from host.errors import LoweringError, ScheduleError, UserError
@@ -24,6 +23,7 @@ from host.model import (
     Task,
     TensorSpec,
 )
+from host.options import CompileOptions, Size
 from host.progress import StageClock
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.manifest import Backend
 from host.model import Measurement, Signature
+from host.options import Backend
 from targets import MachineDescription
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from host.compare.variant_comparison import Field, hold_finals, require_sensor, 
 from host.compile.bundle_builder import Maker, check_file, kernels_part, let_go, read_model, versions
 from host.compile.device_profile import profile_for, profile_of
 from host.compile.gpu_variant import GPU, compiled_for_gpu
-from host.compile.options import CompileOptions, DeployOptions
 from host.compile.processor import gpu_profile
 from host.compile.ranged_model import inputs_to_measure
 from host.compile.result import Choice, DeployResult, LengthFigures, TaskOutcome
@@ -28,8 +27,9 @@ from host.deploy.wrong_kernel import blame
 from host.engines import ENGINES, engine_for_format
 from host.engines.ncnn_files import ncnn_files
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
-from host.manifest import BACKENDS, Manifest
+from host.manifest import Manifest
 from host.model import DeviceProfile, GoldenCase, ImportedModel
+from host.options import BACKENDS, CompileOptions, DeployOptions
 from host.progress import Progress, Silence, StageClock
 from targets import declared
 

@@ -10,34 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sdk.cli.options import (
-    Backend,
-    Budget,
-    DeviceNames,
-    Dtype,
-    JsonFile,
-    Lengths,
-    Objective,
-    PeerFiles,
-    Peers,
-    PowerCap,
-    PowerModes,
-    Processor,
-    Reconnect,
-    Records,
-    Seed,
-    Shapes,
-    Threads,
-    Train,
-    Trials,
-    Verbose,
-    Wait,
-    parse_lengths,
-    parse_names,
-    parse_peer_files,
-    parse_seconds,
-    parse_shapes,
-)
+from host.options import DeployOptions
+from sdk.cli.options import JsonFile, Verbose
+from sdk.cli.settings import takes_settings
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*):\S*@")
 _SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|token|secret)[^=&]*=)[^&\s]*")
@@ -54,32 +29,14 @@ def command_line() -> str:
     return shlex.join([Path(sys.argv[0]).name, *words])
 
 
+@takes_settings("deploy", DeployOptions)
 def deploy(
     model: Annotated[Path, typer.Argument(help="ONNX, .pt2 or TFLite file.")],
-    device: DeviceNames = "local",
-    backend: Backend = "auto",
-    processor: Processor = "auto",
-    dtype: Dtype = "fp32",
-    peer: Peers = None,
-    peer_file: PeerFiles = None,
-    objective: Objective = "latency",
-    power_cap: PowerCap = None,
-    power_modes: PowerModes = "",
-    trials: Trials = 0,
-    budget: Budget = "",
-    train: Train = True,
-    wait: Wait = "",
-    reconnect: Reconnect = "5m",
-    records: Records = "",
-    threads: Threads = 0,
-    shape: Shapes = None,
-    lengths: Lengths = "",
-    seed: Seed = 0,
-    name: Annotated[str, typer.Option(help="Name on the device; the file's name if not given.")] = "",
+    *,
     json_file: JsonFile = None,
     report: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
-    bundle: Annotated[Path | None, typer.Option(help="Directory or .zip of the bundle.")] = None,
     verbose: Verbose = False,
+    **settings: Any,
 ) -> None:
     """Compile a model for a device, verify and measure it there, install and activate it.
 
@@ -92,35 +49,12 @@ def deploy(
     from sdk.cli.fleet import deploy_to_several
     from sdk.report import figures
 
-    how: dict[str, Any] = {
-        "backend": backend,
-        "processor": processor,
-        "dtype": dtype,
-        "peers": tuple(peer) if peer else None,
-        "peer_files": parse_peer_files(peer_file),
-        "objective": objective,
-        "power_cap_w": power_cap,
-        "power_modes": parse_names(power_modes),
-        "trials": trials,
-        "budget_s": parse_seconds(budget),
-        "train": train,
-        "wait_s": parse_seconds(wait, "--wait"),
-        "reconnect_s": parse_seconds(reconnect, "--reconnect"),
-        "records": records,
-        "threads": threads,
-        "shapes": parse_shapes(shape),
-        "lengths": parse_lengths(lengths),
-        "seed": seed,
-        "name": name,
-        "bundle": bundle,
-        "report": report,
-        "command": command_line(),
-    }
-    if api.names_several(device):
-        deploy_to_several(model, device, json_file, **how)
+    options = DeployOptions(**settings, command=command_line())
+    if api.names_several(options.device):
+        deploy_to_several(model, options, report, json_file)
         return
     with ConsoleProgress() as progress:
-        result = api.deploy(model, device=device, progress=progress, **how)
+        result = api.deploy(model, options, report=report, progress=progress)
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result.result))
     printing.print_deployment(result)

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from host.options import DeployOptions
 from sdk.cli import printing
 from sdk.cli.console import ConsoleProgress, print_line
 from sdk.fleet import FleetDeployment, deploy_fleet
@@ -16,10 +17,12 @@ from sdk.report import figures
 SCHEMA = "edgetlm.fleet/1"
 
 
-def deploy_to_several(model: Path, device: str, json_file: Path | None, **how: Any) -> None:
+def deploy_to_several(
+    model: Path, options: DeployOptions, report: Path | None, json_file: Path | None
+) -> None:
     """Deploy, write the figures and print the table; ends with exit code 1 where a device failed."""
     with ConsoleProgress() as progress:
-        result = deploy_fleet(model, device, progress=progress, **how)
+        result = deploy_fleet(model, options, report=report, progress=progress)
     if json_file is not None:
         printing.write_json(json_file, fleet_json(result))
     for one in result.kinds:

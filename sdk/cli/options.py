@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how their text is read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from host.errors import UserError
+from host.options import text_of
 
 
 @dataclass
@@ -33,86 +34,11 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)
 ]
 DeviceName = Annotated[str, typer.Option("--device", help="The device's name; sdk devices lists them.")]
-DeviceNames = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        metavar="NAME[,NAME]|tag:TAG",
-        help="The device's name; sdk devices lists them. Several, or a tag, are worked with at once.",
-    ),
-]
-Wait = Annotated[
-    str, typer.Option("--wait", metavar="10m", help="Time to wait for a device that another host has.")
-]
-Reconnect = Annotated[
-    str,
-    typer.Option(
-        "--reconnect",
-        metavar="5m",
-        help="Time to wait for a device that goes away while kernels are measured.",
-    ),
-]
-Backend = Annotated[str, typer.Option(help="auto, tvm, onnxruntime or litert.")]
-Objective = Annotated[str, typer.Option(help="latency, energy (joules of a run) or edp (their product).")]
-PowerCap = Annotated[
-    float | None,
-    typer.Option("--power-cap", metavar="WATTS", help="Greatest mean gross watts at the sensor's boundary."),
-]
-PowerModes = Annotated[
-    str,
-    typer.Option(
-        "--power-modes",
-        metavar="all|NAME,...",
-        help="Power modes to measure in as well; the device is left as it was.",
-    ),
-]
-Processor = Annotated[
-    str, typer.Option(help="cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it.")
-]
-Dtype = Annotated[str, typer.Option(help="fp32, or fp16: half the memory, checked with a tolerance of 1e-2.")]
-Peers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--peer",
-        metavar="ENGINE",
-        help="Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn); the "
-        "format's own if not given. May repeat.",
-    ),
-]
-PeerFiles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--peer-file", metavar="ENGINE=PATH", help="The same model for an engine that cannot read this one."
-    ),
-]
-Trials = Annotated[int, typer.Option(help="Kernels to measure in all; 0 measures only the finished model.")]
-Budget = Annotated[
-    str, typer.Option("--budget", metavar="3m", help="Time for measuring kernels: 90s, 3m, 1h.")
-]
-Train = Annotated[
-    bool, typer.Option("--train/--no-train", help="Whether the language model learns from the measurements.")
-]
-Threads = Annotated[int, typer.Option(help="Threads for the model; 0 takes all cores of the device.")]
-Shapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="NAME=1,128",
-        help="Shape of an input with open dimensions, or the size of a dimension by its name; "
-        "LOW..HIGH serves a range (seq=1..512). May repeat.",
-    ),
-]
-Lengths = Annotated[
-    str, typer.Option("--lengths", metavar="16,128", help="Lengths of the range to measure at.")
-]
+Threads = Annotated[int, typer.Option(help=text_of("threads"))]
+Shapes = Annotated[list[str] | None, typer.Option("--shape", metavar="NAME=1,128", help=text_of("shapes"))]
+Lengths = Annotated[str, typer.Option("--lengths", metavar="16,128", help=text_of("lengths"))]
 Records = Annotated[
-    str,
-    typer.Option(
-        "--records",
-        metavar="URL",
-        envvar="EDGETLM_RECORDS",
-        help="Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
-    ),
+    str, typer.Option("--records", metavar="URL", envvar="EDGETLM_RECORDS", help=text_of("records"))
 ]
 Trust = Annotated[
     str,
@@ -122,7 +48,7 @@ Trust = Annotated[
         help="unsigned runs a bundle whose signer the device does not trust: its code runs there as you.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+Seed = Annotated[int, typer.Option(help=text_of("seed"))]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
 
 

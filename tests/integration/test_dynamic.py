@@ -13,9 +13,9 @@ import pytest
 import device_agent.runtime
 import sdk
 from host import bundle
-from host.compile.options import CompileOptions
 from host.deploy import DeployOptions, compile_bundle, deploy
 from host.errors import DeviceError, ShapeError
+from host.options import CompileOptions
 from sdk.cli.main import main
 from sdk.report.html import render
 from tests.integration import small_models

@@ -153,8 +153,8 @@ def _writers() -> dict[str, Callable[[Path], Path]]:
 def load(path: Path, ranges: Ranges) -> Any:
     """Import a model file in this process; with a range, read it for all of its lengths."""
     if ranges:
-        from host.compile.options import CompileOptions
         from host.compile.ranged_model import read_ranged
+        from host.options import CompileOptions
         from host.progress import Silence, StageClock
 
         shapes = {name: (span,) for name, span in ranges.items()}

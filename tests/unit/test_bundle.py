@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from host import bundle
 from host.errors import BundleError, ModelFileError
-from host.manifest import Backend, Draft, Origin, signature_part
+from host.manifest import Draft, Origin, signature_part
 from host.model import GoldenCase, Signature, TensorSpec
+from host.options import Backend
 from tests.signing import entry as file_entry
 from tests.signing import reseal, sign
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from host import bundle
-from host.compile.options import CompileOptions
 from host.deploy.deployment import compile_bundle
+from host.options import CompileOptions
 from host.payload import payload_for
 from targets import board_for, declared
 from tests.emulation.cuda import emulated

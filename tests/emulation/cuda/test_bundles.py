@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 import device_agent
 from host.build.nvrtc import package_folders
 from host.compile.bundle_builder import Maker, read_model
-from host.compile.options import CompileOptions
 from host.model import DeviceProfile
+from host.options import CompileOptions
 from host.payload.cuda import cuda_runtime
 from host.progress import Silence, StageClock
 from targets import board_for, declared

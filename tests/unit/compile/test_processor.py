@@ -12,11 +12,11 @@ import pytest
 from host.build import cuda_major
 from host.compile.bundle_builder import Maker
 from host.compile.gpu_variant import compiled_for_gpu
-from host.compile.options import CompileOptions
 from host.compile.processor import gpu_profile, why_no_gpu
 from host.deploy.deployment import compile_bundle
 from host.errors import UserError
 from host.model import DeviceProfile
+from host.options import CompileOptions
 from targets import board_for, declared
 from tests.integration.small_models import convnet
 

@@ -1,24 +1,91 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import typer
 
 import sdk
 from host.errors import UserError
+from host.options import CompileOptions, DeployOptions, setting_of, settings_of
+from sdk.cli.main import build_app, main
+from sdk.settings import CompileSettings, DeploySettings, with_settings
 
 
-def test_the_public_names_are_these_and_no_others() -> None:
-    assert sdk.__all__ == ["compile", "connect", "deploy", "deploy_fleet", "load", "tune"]
+def test_the_public_names_are_sorted_and_all_there() -> None:
     assert sorted(sdk.__all__) == sdk.__all__
     for name in sdk.__all__:
-        function = getattr(sdk, name)
-        assert callable(function)
-        assert inspect.getdoc(function)
-        signature = inspect.signature(function)
-        assert signature.return_annotation is not inspect.Signature.empty
-        assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values())
+        assert inspect.getdoc(getattr(sdk, name)), name
+    shown = {name for name, value in vars(sdk).items() if not name.startswith("_") and _is_own(value)}
+    submodules = {name for name in shown if inspect.ismodule(getattr(sdk, name))}
+    assert shown - submodules <= set(sdk.__all__)
+
+
+def _is_own(value: object) -> bool:
+    module = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", "")
+    return module.startswith(("sdk", "host"))
+
+
+def test_public_functions_are_typed() -> None:
+    for function in (getattr(sdk, name) for name in sdk.__all__):
+        if inspect.isfunction(function):
+            signature = inspect.signature(function)
+            assert signature.return_annotation is not inspect.Signature.empty
+            assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values())
+
+
+def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
+    code = "import sdk, sys; print({'numpy', 'tvm', 'pydantic', 'torch'} & set(sys.modules) or 'light')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "light"
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'deplyo'"):
+        sdk.deplyo  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"), [(CompileSettings, CompileOptions), (DeploySettings, DeployOptions)]
+)
+def test_keywords_are_the_fields_of_the_options(settings: type, options: type[CompileOptions]) -> None:
+    assert set(settings.__annotations__) == {one.name for one in fields(options)} - {"model"}
+
+
+def test_keywords_change_the_options_that_are_given() -> None:
+    options = with_settings(DeployOptions(device="pi", threads=2), {"threads": 4, "lengths": [1, 2]})
+    assert (options.device, options.threads, options.lengths) == ("pi", 4, (1, 2))
+    with pytest.raises(TypeError, match="no option 'thread'"):
+        with_settings(options, {"thread": 4})
+
+
+def test_each_command_has_a_flag_for_each_of_its_settings() -> None:
+    group = typer.main.get_command(build_app())
+    for command, options in (("compile", CompileOptions), ("tune", DeployOptions), ("deploy", DeployOptions)):
+        parameters = {one.name: one for one in group.commands[command].params}  # type: ignore[attr-defined]
+        for option in settings_of(options, command):
+            assert parameters[option.name].help == setting_of(option).text
+
+
+def test_typed_text_becomes_the_value_of_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[DeployOptions] = []
+
+    def deployed(model: Path, options: DeployOptions, **how: object) -> None:
+        seen.append(options)
+        raise UserError("seen")
+
+    monkeypatch.setattr("sdk.api.deploy", deployed)
+    text = "deploy net.onnx --device pi --budget 3m --wait 90s --shape ids=1,1..512 --lengths 9,3 --no-train"
+    assert main([*text.split(), "--power-modes", "15W, MAXN", "--peer", "ncnn", "--power-cap", "7.5"]) == 2
+    [options] = seen
+    assert (options.device, options.budget_s, options.wait_s, options.reconnect_s) == ("pi", 180, 90, 300)
+    assert (options.shapes, options.lengths) == ({"ids": (1, (1, 512))}, (3, 9))
+    assert (options.train, options.power_modes, options.peers) == (False, ("15W", "MAXN"), ("ncnn",))
+    assert options.power_cap_w == 7.5
 
 
 def test_the_package_is_typed() -> None:

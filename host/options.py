@@ -1,0 +1,307 @@
+"""What a user can ask of a compilation, of tuning and of a deployment.
+
+Each field says how a command line offers it: flags and their help are made from here, and the Python
+functions take the same names. So an option is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.manifest import is_name
+from device_agent.contract.text import printable
+from host.errors import UserError
+
+Backend = Literal["tvm", "onnxruntime", "litert"]
+BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
+DTYPES = ("fp32", "fp16")
+OBJECTIVES = ("latency", "energy", "edp")
+PROCESSORS = ("auto", "cpu", "gpu")
+
+# A dimension of a shape: its size, or the least and greatest size that are to be served.
+Size = int | tuple[int, int]
+
+# The order of the groups in which a command lists its options.
+GROUPS = ("device", "program", "peers", "objective", "tuning", "model")
+_EVERYWHERE = ("compile", "tune", "deploy")
+_ON_A_DEVICE = ("tune", "deploy")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a command line offers a field of the options.
+
+    Attributes:
+        text: the help; the documentation of the field too.
+        group: one of `GROUPS`.
+        commands: that offer it; () for what only Python callers set.
+        flag: without the leading dashes; "" is the field's name.
+        metavar: what stands for the value; "" is the type's name.
+        form: how the text becomes the value, by name of a form of `sdk.cli.settings`; "" takes it as it is.
+        environment: variable that gives the value where no flag does.
+    """
+
+    text: str
+    group: str = "model"
+    commands: tuple[str, ...] = _EVERYWHERE
+    flag: str = ""
+    metavar: str = ""
+    form: str = ""
+    environment: str = ""
+
+
+def _set(default: Any, text: str, group: str = "model", **how: Any) -> Any:
+    setting = {"setting": Setting(text, group, **how)}
+    if callable(default):
+        return field(default_factory=default, metadata=setting)
+    return field(default=default, metadata=setting)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a model is made into a bundle; `setting_of` has the text of each field."""
+
+    model: Path = field(default=Path(), metadata={"setting": Setting("The model file.", commands=())})
+    backend: str = _set(
+        "auto", "auto, tvm, onnxruntime or litert.", "program", commands=("compile", "deploy")
+    )
+    processor: str = _set(
+        "auto",
+        "cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it.",
+        "program",
+        commands=("compile", "deploy"),
+    )
+    dtype: str = _set(
+        "fp32",
+        "fp32, or fp16: half the memory, checked with a tolerance of 1e-2.",
+        "program",
+        commands=("compile", "deploy"),
+    )
+    cuda: str = _set(
+        "",
+        "CUDA version of the board; the usual JetPack's if not given.",
+        "program",
+        commands=("compile",),
+        metavar="11",
+    )
+    trials: int = _set(
+        0,
+        "Kernels to measure in all; 0 measures only the finished model, unless there is a budget.",
+        "tuning",
+        commands=_ON_A_DEVICE,
+    )
+    budget_s: float = _set(
+        0.0,
+        "Time for measuring kernels: 90s, 3m, 1h.",
+        "tuning",
+        commands=_ON_A_DEVICE,
+        flag="budget",
+        metavar="3m",
+        form="duration",
+    )
+    train: bool = _set(
+        True, "Whether the language model learns from the measurements.", "tuning", commands=_ON_A_DEVICE
+    )
+    wait_s: float = _set(
+        0.0,
+        "Time to wait for a device that another host has.",
+        "tuning",
+        commands=_ON_A_DEVICE,
+        flag="wait",
+        metavar="10m",
+        form="duration",
+    )
+    reconnect_s: float = _set(
+        300.0,
+        "Time to wait for a device that goes away while kernels are measured.",
+        "tuning",
+        commands=_ON_A_DEVICE,
+        flag="reconnect",
+        metavar="5m",
+        form="duration",
+    )
+    records: str = _set(
+        "",
+        "Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
+        "tuning",
+        commands=_ON_A_DEVICE,
+        metavar="URL",
+        environment="EDGETLM_RECORDS",
+    )
+    threads: int = _set(0, "Threads for the model; 0 takes all cores of the device.")
+    shapes: Mapping[str, tuple[Size, ...]] = _set(
+        dict,
+        "Shape of an input with open dimensions, or the size of a dimension by its name; "
+        "LOW..HIGH serves a range (seq=1..512). May repeat.",
+        flag="shape",
+        metavar="NAME=1,128",
+        form="shapes",
+    )
+    lengths: tuple[int, ...] = _set(
+        (),
+        "Lengths of the range to measure at.",
+        commands=("deploy",),
+        metavar="16,128",
+        form="lengths",
+    )
+    seed: int = _set(0, "Seed of every random choice.")
+    name: str = _set("", "Name of the model on the device; the file's name if not given.")
+    command: str = _set("", "The command line, kept in the bundle and the report.", commands=())
+
+    @property
+    def ranged(self) -> bool:
+        """Whether a range of lengths was asked for."""
+        return any(isinstance(size, tuple) for shape in self.shapes.values() for size in shape)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether kernels are measured."""
+        return bool(self.trials or self.budget_s)
+
+    def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes without a range."""
+        return {
+            name: tuple(size for size in shape if isinstance(size, int))
+            for name, shape in self.shapes.items()
+            if all(isinstance(size, int) for size in shape)
+        }
+
+    def check(self) -> None:
+        """Refuse what cannot be, before any work.
+
+        Raises:
+            UserError: says what to type instead.
+        """
+        if self.backend not in ("auto", *BACKENDS):
+            raise UserError(f"no backend {self.backend!r}: use auto, {', '.join(BACKENDS)}")
+        if self.name and not is_name(self.name):
+            raise UserError(
+                f"--name {printable(self.name)}: use letters, digits, dot, dash and underscore, at most"
+                f" {LIMITS.bundle.name_characters} characters"
+            )
+        if self.dtype not in DTYPES:
+            raise UserError(f"no dtype {self.dtype!r}: use {' or '.join(DTYPES)}")
+        if self.dtype == "fp16" and self.ranged:
+            raise UserError("--dtype fp16 does not go with a range of lengths: leave one of them out")
+        if self.processor not in PROCESSORS:
+            raise UserError(f"no processor {self.processor!r}: use {', '.join(PROCESSORS)}")
+        if self.processor == "gpu" and self.ranged:
+            raise UserError("--processor gpu does not go with a range of lengths: leave one of them out")
+        if self.threads < 0:
+            raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
+        if self.trials < 0:
+            raise UserError(f"--trials {self.trials}: give a number of measurements, or 0 for none")
+        if self.ranged and self.tuned:
+            asked = f"--trials {self.trials}" if self.trials else "--budget"
+            raise UserError(
+                f"{asked}: kernels are measured at one length, and --shape gives a range: "
+                f"leave {asked.split()[0]} out, or give one length"
+            )
+        if self.lengths and not self.ranged:
+            raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
+
+
+@dataclass(frozen=True)
+class DeployOptions(CompileOptions):
+    """How a model is brought to a device, and what its kernels are tuned for; see `CompileOptions`."""
+
+    device: str = _set(
+        "local",
+        "The device's name; sdk devices lists them. Several, or a tag, are worked with at once.",
+        "device",
+        commands=_ON_A_DEVICE,
+        metavar="NAME[,NAME]|tag:TAG",
+    )
+    peers: tuple[str, ...] | None = _set(
+        None,
+        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn); the "
+        "format's own if not given. May repeat.",
+        "peers",
+        commands=("deploy",),
+        flag="peer",
+        metavar="ENGINE",
+        form="repeated",
+    )
+    peer_files: Mapping[str, Path] = _set(
+        dict,
+        "The same model for an engine that cannot read this one.",
+        "peers",
+        commands=("deploy",),
+        flag="peer-file",
+        metavar="ENGINE=PATH",
+        form="peer_files",
+    )
+    objective: str = _set(
+        "latency",
+        "latency, energy (joules of a run) or edp (their product).",
+        "objective",
+        commands=_ON_A_DEVICE,
+    )
+    power_cap_w: float | None = _set(
+        None,
+        "Greatest mean gross watts at the sensor's boundary.",
+        "objective",
+        commands=_ON_A_DEVICE,
+        flag="power-cap",
+        metavar="WATTS",
+    )
+    power_modes: tuple[str, ...] = _set(
+        (),
+        "Power modes to measure in as well; the device is left as it was.",
+        "objective",
+        commands=_ON_A_DEVICE,
+        flag="power-modes",
+        metavar="all|NAME,...",
+        form="names",
+    )
+    bundle: Path | None = _set(  # noqa: RUF009 - makes a field
+        None, "Directory or .zip of the bundle; edgetlm-out/NAME/bundle if not given.", commands=("deploy",)
+    )
+    beside: tuple[str, ...] = _set(
+        (), "Further devices of the kind that measure kernels; nothing is installed on them.", commands=()
+    )
+    rounds: int = _set(12, "Rounds of the paired comparison.", commands=())
+    install: bool = _set(True, "Whether the bundle is installed and activated.", commands=())
+
+    def check(self) -> None:
+        """Refuse what cannot be, before any work.
+
+        Raises:
+            UserError: says what to type instead.
+        """
+        super().check()
+        if self.objective not in OBJECTIVES:
+            raise UserError(f"no objective {self.objective!r}: use {', '.join(OBJECTIVES)}")
+        if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
+            raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
+
+    @property
+    def needs_energy(self) -> bool:
+        """Whether nothing can be chosen without joules or watts."""
+        return self.objective != "latency" or self.power_cap_w is not None
+
+    @property
+    def has_finals(self) -> bool:
+        """Whether variants of the model are measured beside each other before one is taken."""
+        return self.needs_energy or bool(self.power_modes) or self.tuned
+
+
+def setting_of(option: Field[Any]) -> Setting:
+    """How a field of the options is offered."""
+    setting: Setting = option.metadata["setting"]
+    return setting
+
+
+def text_of(name: str) -> str:
+    """The help of a field of `DeployOptions`."""
+    return next(setting_of(option).text for option in fields(DeployOptions) if option.name == name)
+
+
+def settings_of(options: type[CompileOptions], command: str) -> tuple[Field[Any], ...]:
+    """The fields that a command offers, in the order in which it lists them."""
+    offered = [one for one in fields(options) if command in setting_of(one).commands]
+    return tuple(sorted(offered, key=lambda one: GROUPS.index(setting_of(one).group)))
