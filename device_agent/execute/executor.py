@@ -22,9 +22,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from device_agent.board.machine import Machine
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import MANIFEST
+from device_agent.contract.measuring import MEASURING, Plan
 from device_agent.contract.text import printable
 from device_agent.execute import engines
-from device_agent.measure.measurement import Meter, Plan, plan_of
+from device_agent.measure.measurement import Meter, plan_of
 from device_agent.measure.meter_client import meter_for
 from device_agent.serve.tickets import SharedToken
 from device_agent.store.opened_bundle import OpenedBundle, open_bundle
@@ -37,7 +38,6 @@ _PR_SET_PDEATHSIG = 1
 _LEAVING_S = 3.0
 # See device_agent.execute.rpc_server, which is imported by sessions of TVM only.
 _RPC_MAGIC = b"\x71\xf2\x0f\x00"
-_PROFILE_RUNS = 10
 _INTERMEDIATE_BYTES = 64 << 20
 _LIMITS = LIMITS.wire
 Reply = Tuple[Header, List[frames.Buffer]]
@@ -147,7 +147,7 @@ class Commands:
         return _tensor_reply({}, self._engine.outputs())
 
     def measure(self, header: Header, _blob: bytearray) -> Reply:
-        """Times and energy of inferences, by the `plan` of `device_agent.measure.measurement`."""
+        """Times and energy of inferences, by the `plan` of the request."""
         self._need_inputs()
         return self._meter.measure(self._engine.invoke, _plan_in(header)), []
 
@@ -155,7 +155,7 @@ class Commands:
         """Time of each kernel in place."""
         self._need_inputs()
         self._only_tvm("profile")
-        runs = frames.fields_of(header, "profile").whole("runs", 1, _LIMITS.runs, _PROFILE_RUNS)
+        runs = frames.fields_of(header, "profile").whole("runs", 1, _LIMITS.runs, MEASURING.profile_runs)
         return {"kernels": self._engine.profile(runs)}, []
 
     def intermediates(self, header: Header, _blob: bytearray) -> Reply:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import array
 import functools
 import json
-import math
 import random
 import struct
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from device_agent.board.machine import Machine
+from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
 from device_agent.execute import ffi
 from device_agent.measure.meter import PowerMeter
+from device_agent.measure.repeats import kernel_counts
 from device_agent.power.none import NoSensor
 from device_agent.wire.frames import tensor_bytes
 
 _KERNEL = "edgetlm.kernel"
-# Measuring once more and waiting so long for it costs a search less than a wrong time.
-_RETRIES = 1
-_COOL_S = 30.0
-_PATTERN_ELEMENTS = 4096
 # DLPack's numbers of devices.
 _CPU, _CUDA = 1, 2
 _FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
@@ -33,11 +30,11 @@ def _pattern(dtype: str, seed: int) -> bytes:
     # as often as not, and only 0 is in range of every table.
     if dtype in _FLOATS:
         generator = random.Random(seed)
-        values = [generator.gauss(0.0, 1.0) for _ in range(_PATTERN_ELEMENTS)]
+        values = [generator.gauss(0.0, 1.0) for _ in range(MEASURING.random_elements)]
         if dtype == "float16":
-            return struct.pack("<%de" % _PATTERN_ELEMENTS, *values)
+            return struct.pack("<%de" % MEASURING.random_elements, *values)
         return array.array(_FLOATS[dtype], values).tobytes()
-    return bytes(_PATTERN_ELEMENTS)
+    return bytes(MEASURING.random_elements)
 
 
 def random_tensor(shape: Sequence[int], dtype: str, seed: int, device: Any = None) -> Any:
@@ -47,6 +44,12 @@ def random_tensor(shape: Sequence[int], dtype: str, seed: int, device: Any = Non
     pattern = _pattern(dtype, seed)
     ffi.copy_from_buffer(tensor, (pattern * (size // len(pattern) + 1))[:size])
     return tensor
+
+
+def kernel_plan_of(fields: Mapping[str, Any]) -> KernelPlan:
+    """The fields of a kernel's specification that say how often to call it."""
+    standard = KernelPlan()._asdict().items()
+    return KernelPlan(**{name: type(value)(fields.get(name, value)) for name, value in standard})
 
 
 class KernelMeter:
@@ -69,66 +72,59 @@ class KernelMeter:
         Args:
             module: the module that holds it.
             name: of the function.
-            specification: JSON of `repeat` (samples), `number` (calls in a sample, at least),
-                `min_repeat_ms` (length of a sample, at least), `max_s` (stop early; one sample is
-                always taken), `flush_bytes` (cache to clear before each sample, which is one call then),
-                `retries` (measure so often again, after cooling for `cool_s` at most, where the device
-                throttled), `seed`, `device` ("cuda", else the CPU), and `arguments` ([shape, dtype] each)
-                where no tensors are given.
+            specification: JSON of fields of `KernelPlan`, `device` ("cuda", else the CPU), and `arguments`
+                ([shape, dtype] each) where no tensors are given.
             arguments: tensors to call it with.
 
         Returns:
             JSON of `times_s` (seconds of one call, a sample each), `state_before`, `state_after`, `threads`,
             `throttled`, `throttle_reasons`, `invalid`, `conditions`.
         """
-        plan: Dict[str, Any] = json.loads(specification)
-        seed = int(plan.get("seed", 0))
-        device = ffi.device_of(str(plan.get("device", "cpu")))
+        fields: Dict[str, Any] = json.loads(specification)
+        plan = kernel_plan_of(fields)
+        on_gpu = fields.get("device") == "cuda"
+        device = ffi.device_of("cuda" if on_gpu else "cpu")
         tensors = list(arguments) or [
-            random_tensor(shape, dtype, seed + index, device)
-            for index, (shape, dtype) in enumerate(plan["arguments"])
+            random_tensor(shape, dtype, plan.seed + index, device)
+            for index, (shape, dtype) in enumerate(fields["arguments"])
         ]
-        terms: Optional[Dict[str, Any]] = {
-            "energy": False,
-            "retries": int(plan.get("retries", _RETRIES)),
-            "cool_s": float(plan.get("cool_s", _COOL_S)),
-        }
+        asked: Optional[Dict[str, Any]] = Plan(
+            energy=False, retries=plan.retries, cool_s=plan.cool_s
+        )._asdict()
         again = True
         while again:
-            self._meter.begin(terms)
-            terms = None
+            self._meter.begin(asked)
+            asked = None
             start_s = time.monotonic()
-            times = self._times(module, name, plan, tensors)
+            times = self._times(module, name, plan, tensors, on_gpu)
             answer = self._meter.end(start_s, time.monotonic(), len(times))
             again = answer.pop("again")
         told = {key: value for key, value in answer.items() if key not in ("keep", "energy")}
         return json.dumps(dict(told, times_s=times, threads=self._threads))
 
-    def _times(self, module: Any, name: str, plan: Dict[str, Any], tensors: List[Any]) -> List[float]:
+    def _times(
+        self, module: Any, name: str, plan: KernelPlan, tensors: List[Any], on_gpu: bool
+    ) -> List[float]:
         # Kernels of a whole model lie in a module that its library imports.
         function = module.get_function(name, query_imports=True)
-        on_gpu = plan.get("device") == "cuda"
         kind = _CUDA if on_gpu else _CPU
         device = ffi.device_of("cuda" if on_gpu else "cpu")
         begin = time.perf_counter()
         function(*tensors)
         ffi.synchronise(device)
         first = time.perf_counter() - begin
-        limit = float(plan.get("max_s", 10.0))
-        if first >= limit:
+        if first >= plan.max_s:
             return [first]
         begin = time.perf_counter()
         function(*tensors)
         ffi.synchronise(device)
-        once = max(time.perf_counter() - begin, 1e-9)
-        flush = int(plan.get("flush_bytes", 0))
-        shortest = 0.0 if flush else float(plan.get("min_repeat_ms", 0)) * 1e-3
-        number = max(int(plan.get("number", 1)), math.ceil(shortest / once))
-        repeat = max(1, min(int(plan.get("repeat", 5)), int((limit - first) / (number * once))))
+        number, repeat = kernel_counts(plan, first, time.perf_counter() - begin)
         # The evaluator takes a module's own functions or global ones.
         self._runtime.register_global_func(_KERNEL, function, override=True)
         try:
-            evaluator = self._evaluator(None, _KERNEL, kind, 0, number, repeat, 0, 100, 0, 1, flush, "")
+            evaluator = self._evaluator(
+                None, _KERNEL, kind, 0, number, repeat, 0, 100, 0, 1, plan.flush_bytes, ""
+            )
             raw = bytes(evaluator(*tensors))
         finally:
             self._runtime.remove_global_func(_KERNEL)

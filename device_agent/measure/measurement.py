@@ -2,66 +2,20 @@
 
 from __future__ import annotations
 
-import collections
-import math
 import time
-from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from device_agent.board.machine import Machine
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.measuring import Plan
 from device_agent.contract.text import printable
 from device_agent.measure import energy
 from device_agent.measure.meter import PowerMeter
 from device_agent.measure.meter_client import MeterLost
+from device_agent.measure.repeats import WarmUp, enough_samples
 from device_agent.power.none import NoSensor
 from device_agent.wire.frames import AgentError
-
-# Warm-up goes on, up to so many times its length, while the median of so many runs still falls by more than
-# this.
-_STABLE_RUNS = 3
-_STABLE_WITHIN = 0.05
-_STABLE_SHARE = 4.0
-
-
-class Plan(NamedTuple):
-    """How long and how often to run.
-
-    Attributes:
-        warmup_s: run unmeasured for at least this long.
-        warmup_runs: and at least so often.
-        min_repeats: samples to take at least, unless `max_time_s` ends it.
-        max_repeats: samples to take at most in a window, unless energy needs a longer one.
-        min_time_s: sample for at least this long.
-        max_time_s: stop after this long whatever the number of samples (one at least is taken).
-        min_sample_s: repeat a shorter run within one sample until it lasts as long.
-        idle_s: seconds without work for the idle power, once a session, where energy is measured.
-        energy: whether to measure energy.
-        energy_s: where a sensor is read, length of a window at least.
-        energy_updates: readings of the sensor in a window, at least.
-        trials: windows of energy, with cooling down in between.
-        cool_c: degrees above the start within which the hottest zone has to be before a further window.
-        cool_s: longest time to wait for that.
-        retries: how often a window in which the board throttled is measured again, after cooling.
-        start_c: temperature to begin windows of energy at, 0 for the present one.
-    """
-
-    warmup_s: float = 0.5
-    warmup_runs: int = 3
-    min_repeats: int = 20
-    max_repeats: int = 5000
-    min_time_s: float = 1.0
-    max_time_s: float = 60.0
-    min_sample_s: float = 0.0005
-    idle_s: float = 10.0
-    energy: bool = True
-    energy_s: float = 10.0
-    energy_updates: int = 50
-    trials: int = 3
-    cool_c: float = 2.0
-    cool_s: float = 120.0
-    retries: int = 2
-    start_c: float = 0.0
 
 
 def plan_of(fields: Mapping[str, Any]) -> Plan:
@@ -143,11 +97,11 @@ class Meter:
 
     def _windows(self, meter: Any, call: Callable[[], Any], plan: Plan) -> Dict[str, Any]:
         times: List[float] = []
-        terms: Optional[Dict[str, Any]] = plan._asdict()
+        asked: Optional[Dict[str, Any]] = plan._asdict()
         while True:
             # Sampling begins with the warm-up: the window's first edge has a reading under load before it.
-            begun = meter.begin(terms)
-            terms = None
+            begun = meter.begin(asked)
+            asked = None
             number = _warm_up(call, plan)
             start_s = time.monotonic()
             window = _sample(call, plan, number, float(begun["window_s"]))
@@ -161,31 +115,14 @@ class Meter:
 def _warm_up(call: Callable[[], Any], plan: Plan) -> int:
     """Runs until enough was run and the times no longer fall; how many runs make a sample."""
     clock = time.perf_counter
+    warm_up = WarmUp(plan)
     started = clock()
-    runs = 0
-    shortest = math.inf
-    recent: Deque[float] = collections.deque(maxlen=2 * _STABLE_RUNS)
     while True:
         begin = clock()
         call()
         end = clock()
-        runs += 1
-        shortest = min(shortest, end - begin)
-        recent.append(end - begin)
-        spent = end - started
-        enough = runs >= plan.warmup_runs and spent >= plan.warmup_s
-        unstable = _falling(recent) and spent < _STABLE_SHARE * plan.warmup_s
-        if (enough and not unstable) or spent > plan.max_time_s:
-            return max(1, math.ceil(plan.min_sample_s / max(shortest, 1e-9)))
-
-
-def _falling(recent: Sequence[float]) -> bool:
-    """Whether the later half of the latest runs is clearly faster than the half before it, or may be."""
-    if len(recent) < 2 * _STABLE_RUNS:
-        return True
-    times = list(recent)
-    earlier, later = sorted(times[:_STABLE_RUNS]), sorted(times[_STABLE_RUNS:])
-    return later[_STABLE_RUNS // 2] < (1.0 - _STABLE_WITHIN) * earlier[_STABLE_RUNS // 2]
+        if warm_up.add(end - begin, end - started):
+            return warm_up.runs_per_sample
 
 
 def _sample(call: Callable[[], Any], plan: Plan, number: int, window_s: float) -> List[float]:
@@ -193,18 +130,11 @@ def _sample(call: Callable[[], Any], plan: Plan, number: int, window_s: float) -
     times: List[float] = []
     started = clock()
     inner = range(number)
-    least_s = max(plan.min_time_s, window_s)
     while True:
         begin = clock()
         for _ in inner:
             call()
         end = clock()
         times.append((end - begin) / number)
-        spent = end - started
-        if spent >= max(plan.max_time_s, window_s):
-            return times
-        # A window of energy has its length whatever the number of samples.
-        if spent >= window_s and len(times) >= plan.max_repeats:
-            return times
-        if len(times) >= plan.min_repeats and spent >= least_s:
+        if enough_samples(plan, len(times), end - started, window_s):
             return times

@@ -14,46 +14,23 @@ import os
 import select
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from device_agent import power
 from device_agent.board.machine import Machine
 from device_agent.board.throttle import Verdict, slowed_now, verdict
+from device_agent.contract.measuring import Plan
 from device_agent.measure import energy, sampling
 from device_agent.power.none import NoSensor
 
 _COOLING_POLL_S = 0.5
 
 
-class Terms(NamedTuple):
-    """How windows are to be measured; fields of a measurement's plan (`measurement.Plan`).
-
-    Attributes:
-        energy: whether to measure energy at all.
-        energy_s: length of a window, at least.
-        energy_updates: readings of the sensor in a window, at least.
-        trials: windows.
-        cool_c: degrees above the start within which the hottest zone has to be before a further window.
-        cool_s: longest time to wait for that, seconds.
-        retries: how often a window in which the board throttled is measured again.
-        start_c: temperature to begin at, degrees Celsius; 0 for what it is at the first window.
-    """
-
-    energy: bool = True
-    energy_s: float = 10.0
-    energy_updates: int = 50
-    trials: int = 1
-    cool_c: float = 2.0
-    cool_s: float = 120.0
-    retries: int = 2
-    start_c: float = 0.0
-
-
 class _Series:
     """The windows of one measurement, as far as they have come."""
 
-    def __init__(self, terms: Terms, start_c: Optional[float]) -> None:
-        self.terms = terms
+    def __init__(self, plan: Plan, start_c: Optional[float]) -> None:
+        self.plan = plan
         self.start_c = start_c
         self.trials: List[energy.Trial] = []
         self.windows = 0
@@ -71,10 +48,10 @@ class _Series:
         return {
             "windows": self.windows,
             "retries": self.retries,
-            "retry_limit": self.terms.retries,
+            "retry_limit": self.plan.retries,
             "cooldown_s": round(self.cooldown_s, 3),
             "cooldown_timeouts": self.cooldown_timeouts,
-            "cooldown_limit_s": self.terms.cool_s,
+            "cooldown_limit_s": self.plan.cool_s,
             "start_c": self.start_c,
             **({"power_mode": self.power_mode} if self.power_mode else {}),
         }
@@ -127,19 +104,18 @@ class PowerMeter:
         """Before a window, its warm-up included: cools down where that is due, then samples.
 
         Args:
-            plan: fields of `Terms`, others are ignored; begins a measurement. None goes on with the one
-            begun,
-                or begins one of a single window.
+            plan: fields of a `Plan`, others are ignored; begins a measurement. None goes on with the one
+                begun, or begins one of a single window.
 
         Returns:
             `time_s` (now) and `window_s` (how long the window has to be at least).
         """
         series = self._series
         if plan is not None or series is None:
-            known = {name: plan[name] for name in Terms._fields if plan and name in plan}
-            series = self._series = _Series(Terms(**known), self._note_temperature())
-            if series.terms.start_c > 0:
-                series.start_c = series.terms.start_c
+            known = {name: plan[name] for name in Plan._fields if plan and name in plan}
+            series = self._series = _Series(Plan(trials=1)._replace(**known), self._note_temperature())
+            if series.plan.start_c > 0:
+                series.start_c = series.plan.start_c
                 self._cool(series, series.start_c)
         elif series.start_c is not None:
             # After throttling the start is not cool enough: it may have been hot already.
@@ -152,13 +128,13 @@ class PowerMeter:
             series.power_mode = self._machine.power_mode()
             self._sampler = sampling.Sampler(self._sensor, self._poll)
             self._sampler.start()
-            window_s = max(series.terms.energy_s, series.terms.energy_updates * self._sensor.period_s)
+            window_s = max(series.plan.energy_s, series.plan.energy_updates * self._sensor.period_s)
         return {"time_s": time.monotonic(), "window_s": window_s}
 
     def _measures(self, series: _Series) -> bool:
-        if series.terms.energy and not self._probed:
+        if series.plan.energy and not self._probed:
             self.probe()
-        return series.terms.energy and self._unavailable is None
+        return series.plan.energy and self._unavailable is None
 
     def _poll(self) -> Any:
         return self._machine.throttle.flags(), self._machine.hottest_c()
@@ -174,10 +150,10 @@ class PowerMeter:
         began = time.monotonic()
         while True:
             hottest = self._machine.hottest_c()
-            hot = hottest is not None and hottest > start_c + series.terms.cool_c
+            hot = hottest is not None and hottest > start_c + series.plan.cool_c
             if not hot and not slowed_now(self._machine.throttle.flags()):
                 break
-            if time.monotonic() - began >= series.terms.cool_s:
+            if time.monotonic() - began >= series.plan.cool_s:
                 series.cooldown_timeouts += 1
                 break
             self._sleep(_COOLING_POLL_S)
@@ -209,9 +185,9 @@ class PowerMeter:
         polled = [flags for _, (flags, _) in readings.polled] if readings else []
         found = verdict(series.before.get("throttle", {}), polled, after.get("throttle", {}))
         # A weak supply stays weak.
-        series.again = found.throttled and not found.invalid and series.retries < series.terms.retries
+        series.again = found.throttled and not found.invalid and series.retries < series.plan.retries
         record = self._record(series, readings, start_s, end_s, runs) if not series.again else {}
-        more = bool(series.trials) and len(series.trials) < series.terms.trials and not found.throttled
+        more = bool(series.trials) and len(series.trials) < series.plan.trials and not found.throttled
         if series.again:
             series.retries += 1
             record = energy.unavailable("the board throttled; it is measured again")
@@ -228,7 +204,7 @@ class PowerMeter:
         runs: int,
     ) -> Dict[str, Any]:
         if readings is None:
-            reason = self._unavailable if series.terms.energy else "not asked for"
+            reason = self._unavailable if series.plan.energy else "not asked for"
             return energy.unavailable(str(reason))
         hottest = [(at_s, temperature) for at_s, (_, temperature) in readings.polled]
         try:

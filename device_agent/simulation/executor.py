@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from device_agent import power
 from device_agent.board.machine import Machine
+from device_agent.contract.measuring import KernelPlan
 from device_agent.execute import engines, executor, kernels
 from device_agent.measure import measurement, sampling
 from device_agent.measure import meter as power_meter
@@ -115,7 +116,9 @@ def _meter_of(world: World) -> Any:
     class SimulatedKernelMeter(kernels.KernelMeter):
         """Times kernels by the simulated clock."""
 
-        def _times(self, module: Any, name: str, plan: Dict[str, Any], tensors: List[Any]) -> List[float]:
+        def _times(
+            self, module: Any, name: str, plan: KernelPlan, tensors: List[Any], on_gpu: bool
+        ) -> List[float]:
             function = module.get_function(name, query_imports=True)
             function(*tensors)
             seconds = world.scenario.kernel_s(name)
@@ -127,7 +130,7 @@ def _meter_of(world: World) -> Any:
                     spent.append(time.perf_counter() - begin)
                 seconds = min(spent) * world.scenario.factor
             times = []
-            for _ in range(max(1, int(plan.get("repeat", _SAMPLES)))):
+            for _ in range(max(1, plan.repeat)):
                 begin = world.monotonic()
                 world.work(seconds)
                 times.append(world.monotonic() - begin)

@@ -14,7 +14,7 @@ _PACKAGE = "device_agent"
 # Sources that are compiled on the host, and boards that are none.
 _LEFT_OUT = ("native/", "simulation/", "tests/", "__pycache__/")
 # What the agent reads and does not run.
-_DATA = ("contract/limits.json",)
+_DATA = ("contract/limits.json", "contract/measuring.json")
 
 
 @dataclass(frozen=True)

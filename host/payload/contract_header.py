@@ -1,30 +1,45 @@
-"""What device_agent/contract has as data, as a header for C++: bounds, sizes of elements, hidden characters.
+"""What device_agent/contract has as data, as headers for C++.
 
-`python -m host.payload.contract_header` prints the header, for programs that are built elsewhere.
+`contract/limits.h` has bounds, sizes of elements and hidden characters, `contract/measuring.h` how
+measurements are made.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
 from device_agent.contract.text import is_hidden
 
-HEADER = "contract/limits.h"
 # Of the protocols that C++ speaks.
 _SECTIONS = ("json", "text", "wire", "bundle")
 _LAST_CHARACTER = 0x10FFFF
 
 
+_MADE = ("// Made of device_agent/contract by host/payload/contract_header.py.", "#pragma once", "")
+
+
+def contract_headers() -> dict[str, str]:
+    """The headers' contents by name."""
+    return {"contract/limits.h": _limits_header(), "contract/measuring.h": _measuring_header()}
+
+
+def write_headers(folder: Path) -> None:
+    """Write the headers into a folder that C++ includes from."""
+    for name, content in contract_headers().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
+
 @functools.cache
-def contract_header() -> str:
-    """The content of the header."""
+def _limits_header() -> str:
+    """The content of `contract/limits.h`."""
     lines = [
-        "// Made of device_agent/contract by host/payload/contract_header.py.",
-        "#pragma once",
-        "",
+        *_MADE,
         "#include <cstdint>",
         "",
         "namespace edgetlm {",
@@ -72,5 +87,46 @@ def _table(name: str, wanted: Callable[[str], bool]) -> Iterator[str]:
     yield "};"
 
 
-if __name__ == "__main__":
-    sys.stdout.write(contract_header())
+@functools.cache
+def _measuring_header() -> str:
+    """The content of `contract/measuring.h`: constants, plans with their defaults, tables of their fields."""
+    lines = [
+        *_MADE,
+        "#include <cstdint>",
+        "#include <variant>",
+        "",
+        "namespace edgetlm {",
+        "namespace measuring {",
+        *(f"inline constexpr {_declared(name, value)}" for name, value in MEASURING._asdict().items()),
+        "}  // namespace measuring",
+        "",
+        "template <typename P>",
+        "struct PlanField {",
+        "  const char* name;",
+        "  std::variant<double P::*, int64_t P::*, bool P::*> member;",
+        "};",
+        "",
+        *_structure("Plan", Plan()._asdict()),
+        *_structure("KernelPlan", KernelPlan()._asdict()),
+        "}  // namespace edgetlm",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _structure(name: str, defaults: Mapping[str, float | int | bool]) -> Iterator[str]:
+    yield f"struct {name} {{"
+    yield from (f"  {_declared(field, value)}" for field, value in defaults.items())
+    yield "};"
+    yield f"inline constexpr PlanField<{name}> k{name}Fields[] = {{"
+    yield from (f'    {{"{field}", &{name}::{field}}},' for field in defaults)
+    yield "};"
+    yield ""
+
+
+def _declared(name: str, value: float | int | bool) -> str:
+    if isinstance(value, bool):
+        return f"bool {name} = {str(value).lower()};"
+    if isinstance(value, int):
+        return f"int64_t {name} = INT64_C({value});"
+    return f"double {name} = {value!r};"

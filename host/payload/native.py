@@ -23,7 +23,7 @@ from pathlib import Path
 from host.build.cache import KernelCache
 from host.build.linker import zig_executable
 from host.errors import BuildError, PayloadError
-from host.payload.contract_header import HEADER, contract_header
+from host.payload.contract_header import contract_headers, write_headers
 from host.payload.native_crypto import crypto_key, crypto_source, crypto_units
 from host.places import cache_root
 from host.sealed import is_sealed, seal
@@ -89,7 +89,7 @@ class _Sources:
 
     def content_hash(self, own: bool) -> str:
         """SHA-256 of all files that a unit may include; the executor's own only where it is of them."""
-        hasher = hashlib.sha256(contract_header().encode() if own else b"")
+        hasher = hashlib.sha256("".join(contract_headers().values()).encode() if own else b"")
         folders = [
             self.native / "include",
             self.native / "support",
@@ -321,9 +321,7 @@ def _overlay(scratch: Path, sources: _Sources) -> None:
     for folder in _overlaid(tree):
         folder.mkdir(parents=True, exist_ok=True)
     (tree / "src" / "support").symlink_to(sources.native / "support")
-    header = tree / HEADER
-    header.parent.mkdir()
-    header.write_text(contract_header(), encoding="utf-8")
+    write_headers(tree)
     half = tree / "3rdparty" / "compiler-rt"
     half.mkdir(parents=True)
     (half / "builtin_fp16.h").symlink_to(sources.native / "include" / "builtin_fp16.h")

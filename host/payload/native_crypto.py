@@ -14,7 +14,7 @@ from pathlib import Path
 
 from host.build.linker import zig_executable
 from host.errors import EdgeError, PayloadError
-from host.payload.contract_header import HEADER, contract_header
+from host.payload.contract_header import write_headers
 
 _OPTIONS = (
     *("-O", "ReleaseFast", "-fPIC", "-fstrip", "-fsingle-threaded", "-fno-compiler-rt"),
@@ -65,9 +65,7 @@ def write_crypto(architecture: str, folder: Path) -> None:
     if spec is None or not spec.submodule_search_locations:
         raise PayloadError("device_agent is missing: install edgetlm")
     source = crypto_source(Path(spec.submodule_search_locations[0]) / "native")
-    header = folder / HEADER
-    header.parent.mkdir(parents=True, exist_ok=True)
-    header.write_text(contract_header(), encoding="utf-8")
+    write_headers(folder)
     zig, objects = str(zig_executable()), []
     for name, options in crypto_units(architecture).items():
         objects.append(str(folder / f"{name}.o"))

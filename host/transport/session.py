@@ -12,6 +12,7 @@ import numpy as np
 
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.measuring import MEASURING, Plan
 from device_agent.contract.text import printable
 from device_agent.contract.verify import TRUST_LEVELS
 from host.errors import DeviceError, EngineError, SessionLost, UserError
@@ -355,8 +356,8 @@ def _contact_of(device: str, reply: Mapping[str, Any]) -> _Contact:
 
 def _longest_s(plan: Mapping[str, float | int | bool]) -> float:
     """How long measuring energy may take: every window cooled for and repeated as often as is allowed."""
-    windows = plan.get("trials", 3) + plan.get("retries", 2)
-    # Fifty readings of a slow meter, once a second, and the warm-up.
-    window_s = max(plan.get("energy_s", 10.0), plan.get("energy_updates", 50), plan.get("max_time_s", 60.0))
-    spent_s = 5 * plan.get("warmup_s", 0.5) + window_s + plan.get("cool_s", 120.0)
-    return 60.0 + plan.get("idle_s", 10.0) + windows * spent_s
+    asked = {**Plan()._asdict(), **plan}
+    # A slow meter has a reading a second.
+    window_s = max(asked["energy_s"], asked["energy_updates"], asked["max_time_s"])
+    spent_s = (1 + MEASURING.longest_warmup) * asked["warmup_s"] + window_s + asked["cool_s"]
+    return float(60.0 + asked["idle_s"] + (asked["trials"] + asked["retries"]) * spent_s)

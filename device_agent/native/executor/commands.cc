@@ -15,7 +15,6 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-constexpr int64_t kProfileRuns = 10;
 constexpr int64_t kIntermediateBytes = 64 << 20;
 
 // Errors of the runtime that say that a request's values are wrong, by the names of Python's classes.
@@ -106,7 +105,7 @@ Reply Commands::measure(const JsonObject& header) {
 
 Reply Commands::profile(const JsonObject& header) {
   need_inputs();
-  const int64_t runs = Fields(header, "profile").whole_or("runs", 1, limits::wire::runs, kProfileRuns);
+  const int64_t runs = Fields(header, "profile").whole_or("runs", 1, limits::wire::runs, measuring::profile_runs);
   return Reply{JsonObject{{ffi::String("kernels"), engine_.profile(runs)}}, {}};
 }
 

@@ -7,11 +7,11 @@
 #include <tvm/runtime/timer.h>
 
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "executor/bundle.h"
 #include "executor/clock.h"
+#include "executor/repeats.h"
 #include "executor/wire.h"
 
 namespace edgetlm {
@@ -19,10 +19,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-constexpr size_t kPatternElements = 4096;
-// Measuring once more and waiting so long for it costs a search less than a wrong time.
-constexpr double kRetries = 1;
-constexpr double kCoolSeconds = 30.0;
+constexpr size_t kPatternElements = static_cast<size_t>(measuring::random_elements);
 
 template <typename T>
 void append(std::string* bytes, T value) {
@@ -67,11 +64,6 @@ tvm::runtime::Tensor random_tensor(const std::vector<int64_t>& shape, const std:
   return copy;
 }
 
-double number_in(const JsonObject& plan, const char* name, double standard) {
-  const Json value = find(plan, name);
-  return value == nullptr ? standard : number_of(value);
-}
-
 double call_once(const ffi::Function& function, const std::vector<ffi::AnyView>& arguments, DLDevice device) {
   ffi::Any result;
   const double begin = seconds_now();
@@ -80,19 +72,14 @@ double call_once(const ffi::Function& function, const std::vector<ffi::AnyView>&
   return seconds_now() - begin;
 }
 
-std::vector<double> times_of(const ffi::Function& function, const JsonObject& plan,
+std::vector<double> times_of(const ffi::Function& function, const KernelPlan& plan,
                              const std::vector<ffi::AnyView>& arguments, DLDevice device) {
-  const double limit = number_in(plan, "max_s", 10.0), first = call_once(function, arguments, device);
-  if (first >= limit) return {first};
-  const double once = std::max(call_once(function, arguments, device), 1e-9);
-  const int flush = static_cast<int>(number_in(plan, "flush_bytes", 0));
-  const double shortest = flush ? 0.0 : number_in(plan, "min_repeat_ms", 0) * 1e-3;
-  const double number = std::max(number_in(plan, "number", 1), std::ceil(shortest / once));
-  const double affordable = std::floor((limit - first) / (number * once));
-  const double repeat = std::max(1.0, std::min(number_in(plan, "repeat", 5), affordable));
+  const double first = call_once(function, arguments, device);
+  if (first >= plan.max_s) return {first};
+  const KernelCounts counts = kernel_counts(plan, first, call_once(function, arguments, device));
   const ffi::Function evaluator = tvm::runtime::WrapTimeEvaluator(
-      function, device, static_cast<int>(number), static_cast<int>(repeat), 0, 100, 0, 1, flush,
-      ffi::Function(nullptr));
+      function, device, static_cast<int>(counts.number), static_cast<int>(counts.repeat), 0, 100, 0, 1,
+      static_cast<int>(plan.flush_bytes), ffi::Function(nullptr));
   ffi::Any result;
   evaluator.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
   const ffi::Bytes raw = result.cast<ffi::Bytes>();
@@ -105,13 +92,14 @@ std::vector<double> times_of(const ffi::Function& function, const JsonObject& pl
 
 std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& name,
                            const std::string& specification, std::vector<ffi::AnyView> arguments) {
-  const JsonObject plan = object_of(parse_json(specification));
-  const Json kind = find(plan, "device");
+  const JsonObject fields = object_of(parse_json(specification));
+  const KernelPlan plan = kernel_plan_of(fields);
+  const Json kind = find(fields, "device");
   const DLDevice device{kind.as<ffi::String>().value_or("") == "cuda" ? kDLCUDA : kDLCPU, 0};
   std::vector<tvm::runtime::Tensor> made;
   if (arguments.empty()) {
-    uint64_t seed = static_cast<uint64_t>(number_in(plan, "seed", 0));
-    for (const Json& entry : array_of(at(plan, "arguments"))) {
+    uint64_t seed = static_cast<uint64_t>(plan.seed);
+    for (const Json& entry : array_of(at(fields, "arguments"))) {
       const JsonArray argument = array_of(entry);
       made.push_back(random_tensor(integers_of(argument[0]), text_of(argument[1]), seed++, device));
     }
@@ -120,9 +108,10 @@ std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& 
   // Kernels of a whole model lie in a module that its library imports.
   const ffi::Optional<ffi::Function> function = module->GetFunction(name, true);
   if (!function) TVM_FFI_THROW(AttributeError) << "Module has no function '" << name << "'";
-  const JsonObject terms{{ffi::String("energy"), false},
-                         {ffi::String("retries"), static_cast<int64_t>(number_in(plan, "retries", kRetries))},
-                         {ffi::String("cool_s"), number_in(plan, "cool_s", kCoolSeconds)}};
+  Plan windows;
+  windows.energy = false;
+  windows.retries = plan.retries;
+  windows.cool_s = plan.cool_s;
   const auto take = [&](double) {
     Window window;
     window.start_s = seconds_now();
@@ -131,7 +120,7 @@ std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& 
     window.runs = static_cast<int64_t>(window.times_s.size());
     return window;
   };
-  JsonObject told = meter->windows(terms, take);
+  JsonObject told = meter->windows(windows, take);
   told.erase(ffi::String("energy"));
   told.Set(ffi::String("threads"), static_cast<int64_t>(meter->threads()));
   return json_text(told);

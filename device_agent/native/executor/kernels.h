@@ -12,9 +12,8 @@
 
 namespace edgetlm {
 
-// Times `function` of a loaded module. The specification is JSON of `repeat`, `number`, `min_repeat_ms`,
-// `max_s`, `flush_bytes`, `seed` and `arguments` ([shape, dtype] each), which are made here where none are given;
-// the result is JSON too.
+// Times `function` of a loaded module. The specification is JSON of the fields of a KernelPlan, `device` and
+// `arguments` ([shape, dtype] each), which are made here where none are given; the result is JSON too.
 std::string measure_kernel(Meter* meter, tvm::ffi::Module module, const std::string& name,
                            const std::string& specification, std::vector<tvm::ffi::AnyView> arguments);
 

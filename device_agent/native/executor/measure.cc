@@ -1,108 +1,44 @@
 #include "executor/measure.h"
 
 #include <algorithm>
-#include <cmath>
-#include <deque>
-#include <limits>
-#include <map>
+#include <iterator>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "contract/text.h"
 #include "executor/clock.h"
 #include "executor/errors.h"
 #include "executor/fields.h"
+#include "executor/repeats.h"
 
 namespace edgetlm {
 namespace {
 
 namespace ffi = tvm::ffi;
 
-// Warm-up goes on, up to so many times its length, while the median of so many runs still falls by more than this.
-constexpr size_t kStableRuns = 5;
-constexpr double kStableWithin = 0.05;
-constexpr double kStableShare = 4.0;
-
-// How a field of the plan is read.
-using Setter = std::function<void(Plan*, const Fields&, const char*)>;
-
-Setter number(double Plan::*field) {
-  return [field](Plan* plan, const Fields& given, const char* name) { plan->*field = given.seconds(name); };
-}
-
-Setter count(int64_t Plan::*field) {
-  return [field](Plan* plan, const Fields& given, const char* name) {
-    plan->*field = given.whole(name, 0, limits::wire::runs);
-  };
-}
-
-Setter truth(bool Plan::*field) {
-  return [field](Plan* plan, const Fields& given, const char* name) { plan->*field = given.truth(name); };
-}
-
-std::map<std::string, Setter> setters() {
-  return {{"warmup_s", number(&Plan::warmup_s)},
-          {"warmup_runs", count(&Plan::warmup_runs)},
-          {"min_repeats", count(&Plan::min_repeats)},
-          {"max_repeats", count(&Plan::max_repeats)},
-          {"min_time_s", number(&Plan::min_time_s)},
-          {"max_time_s", number(&Plan::max_time_s)},
-          {"min_sample_s", number(&Plan::min_sample_s)},
-          {"idle_s", number(&Plan::idle_s)},
-          {"energy", truth(&Plan::energy)},
-          {"energy_s", number(&Plan::energy_s)},
-          {"energy_updates", count(&Plan::energy_updates)},
-          {"trials", count(&Plan::trials)},
-          {"cool_c", number(&Plan::cool_c)},
-          {"cool_s", number(&Plan::cool_s)},
-          {"retries", count(&Plan::retries)},
-          {"start_c", number(&Plan::start_c)}};
-}
-
-// Whether the later half of the latest runs is still clearly faster than the half before it.
-bool falling(const std::deque<double>& recent) {
-  if (recent.size() < 2 * kStableRuns) return false;
-  std::vector<double> earlier(recent.begin(), recent.begin() + kStableRuns);
-  std::vector<double> later(recent.begin() + kStableRuns, recent.end());
-  std::sort(earlier.begin(), earlier.end());
-  std::sort(later.begin(), later.end());
-  return later[kStableRuns / 2] < (1.0 - kStableWithin) * earlier[kStableRuns / 2];
-}
-
 // Runs until enough was run and the times no longer fall; returns how many runs make a sample.
 int64_t warm_up(const std::function<void()>& call, const Plan& plan) {
+  WarmUp runs(plan);
   const double started = seconds_now();
-  double shortest = std::numeric_limits<double>::infinity();
-  std::deque<double> recent;
-  for (int64_t runs = 1;; ++runs) {
+  while (true) {
     const double begin = seconds_now();
     call();
-    const double end = seconds_now(), spent = end - started;
-    shortest = std::min(shortest, end - begin);
-    recent.push_back(end - begin);
-    if (recent.size() > 2 * kStableRuns) recent.pop_front();
-    const bool enough = runs >= plan.warmup_runs && spent >= plan.warmup_s;
-    const bool unstable = falling(recent) && spent < kStableShare * plan.warmup_s;
-    if ((enough && !unstable) || spent > plan.max_time_s) {
-      return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(plan.min_sample_s / std::max(shortest, 1e-9))));
-    }
+    const double end = seconds_now();
+    if (runs.add(end - begin, end - started)) return runs.runs_per_sample();
   }
 }
 
 std::vector<double> sample(const std::function<void()>& call, const Plan& plan, int64_t number, double window_s) {
   std::vector<double> times;
-  const double started = seconds_now(), least_s = std::max(plan.min_time_s, window_s);
+  const double started = seconds_now();
   while (true) {
     const double begin = seconds_now();
     for (int64_t i = 0; i < number; ++i) call();
     const double end = seconds_now();
     times.push_back((end - begin) / static_cast<double>(number));
-    const double spent = end - started;
-    const int64_t taken = static_cast<int64_t>(times.size());
-    if (spent >= std::max(plan.max_time_s, window_s)) return times;
-    // A window of energy has its length whatever the number of samples.
-    if (spent >= window_s && taken >= plan.max_repeats) return times;
-    if (taken >= plan.min_repeats && spent >= least_s) return times;
+    if (enough_samples(plan, static_cast<int64_t>(times.size()), end - started, window_s)) return times;
   }
 }
 
@@ -116,17 +52,24 @@ JsonObject no_energy_record(const std::string& reason) {
                     {ffi::String("boundary"), ffi::String("")}};
 }
 
-// What the meter has to know of a plan.
-JsonObject terms_of(const Plan& plan, bool energy) {
-  return JsonObject{{ffi::String("energy"), energy},
-                    {ffi::String("energy_s"), plan.energy_s},
-                    {ffi::String("energy_updates"), plan.energy_updates},
-                    {ffi::String("trials"), plan.trials},
-                    {ffi::String("cool_c"), plan.cool_c},
-                    {ffi::String("cool_s"), plan.cool_s},
-                    {ffi::String("retries"), plan.retries},
-                    {ffi::String("start_c"), plan.start_c}};
+JsonObject fields_of(const Plan& plan) {
+  JsonObject fields;
+  for (const auto& field : kPlanFields) {
+    std::visit([&](auto member) { fields.Set(ffi::String(field.name), plan.*member); }, field.member);
+  }
+  return fields;
 }
+
+// Reads one field of a plan into its member.
+struct Setter {
+  void operator()(double Plan::*member) const { plan->*member = given.seconds(name); }
+  void operator()(int64_t Plan::*member) const { plan->*member = given.whole(name, 0, limits::wire::runs); }
+  void operator()(bool Plan::*member) const { plan->*member = given.truth(name); }
+
+  const Fields& given;
+  const char* name;
+  Plan* plan;
+};
 
 JsonObject time_only() { return JsonObject{{ffi::String("time_s"), wall_seconds()}}; }
 
@@ -139,10 +82,11 @@ JsonArray json_of_times(const std::vector<double>& times) {
 }  // namespace
 
 Plan plan_of(const JsonObject& fields) {
-  const std::map<std::string, Setter> known = setters();
   std::vector<std::string> unknown;
   for (const auto& [name, value] : fields) {
-    if (known.find(text_of(name)) == known.end()) unknown.push_back(text_of(name));
+    const std::string text = text_of(name);
+    const auto named = [&](const PlanField<Plan>& field) { return text == field.name; };
+    if (std::none_of(std::begin(kPlanFields), std::end(kPlanFields), named)) unknown.push_back(text);
   }
   if (!unknown.empty()) {
     std::sort(unknown.begin(), unknown.end());
@@ -152,8 +96,8 @@ Plan plan_of(const JsonObject& fields) {
   }
   Plan plan;
   const Fields given(fields, "a field of the measurement");
-  for (const auto& [name, set] : known) {
-    if (given.has(name.c_str())) set(&plan, given, name.c_str());
+  for (const auto& field : kPlanFields) {
+    if (given.has(field.name)) std::visit(Setter{given, field.name, &plan}, field.member);
   }
   if (plan.min_repeats < 1 || plan.max_repeats < plan.min_repeats || !(plan.max_time_s > 0)) {
     throw AgentError("bad_request", "a measurement needs at least one sample and some time: min_repeats=" +
@@ -165,6 +109,17 @@ Plan plan_of(const JsonObject& fields) {
     throw AgentError("bad_request", "a measurement needs at least one window of energy: trials=" +
                                         std::to_string(plan.trials) + ", retries=" + std::to_string(plan.retries) +
                                         ", energy_updates=" + std::to_string(plan.energy_updates));
+  }
+  return plan;
+}
+
+KernelPlan kernel_plan_of(const JsonObject& fields) {
+  KernelPlan plan;
+  for (const auto& field : kKernelPlanFields) {
+    const Json value = find(fields, field.name);
+    if (value == nullptr) continue;
+    std::visit([&](auto member) { plan.*member = static_cast<std::decay_t<decltype(plan.*member)>>(number_of(value)); },
+               field.member);
   }
   return plan;
 }
@@ -184,20 +139,20 @@ std::string Meter::no_energy(const Plan& plan) {
   }
 }
 
-JsonObject Meter::windows(const JsonObject& terms, const std::function<Window(double)>& take) {
+JsonObject Meter::windows(const Plan& plan, const std::function<Window(double)>& take) {
   const std::lock_guard<std::mutex> lock(one_);
   if (!process_->unusable().empty()) return unwatched(take);
   try {
-    return watched(terms, take);
+    return watched(plan, take);
   } catch (const MeterLost&) {
     // Who asked for energy is told why there is none.
     return unwatched(take);
   }
 }
 
-JsonObject Meter::watched(const JsonObject& terms, const std::function<Window(double)>& take) {
+JsonObject Meter::watched(const Plan& plan, const std::function<Window(double)>& take) {
   JsonObject begin = request("begin");
-  begin.Set(ffi::String("plan"), terms);
+  begin.Set(ffi::String("plan"), fields_of(plan));
   std::vector<double> times;
   while (true) {
     // Sampling begins with the warm-up: the window's first edge has a reading under load before it.
@@ -241,7 +196,9 @@ JsonObject Meter::measure(const std::function<void()>& call, const Plan& plan) {
     window.runs = static_cast<int64_t>(window.times_s.size()) * number;
     return window;
   };
-  JsonObject result = windows(terms_of(plan, reason.empty()), take);
+  Plan asked = plan;
+  asked.energy = reason.empty();
+  JsonObject result = windows(asked, take);
   if (!reason.empty()) result.Set(ffi::String("energy"), no_energy_record(reason));
   result.Set(ffi::String("number"), number);
   result.Set(ffi::String("threads"), static_cast<int64_t>(threads_));

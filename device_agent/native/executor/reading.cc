@@ -16,11 +16,13 @@
 #include "contract/verify.h"
 #include "executor/frame_reading.h"
 #include "executor/json.h"
+#include "executor/repeats.h"
 
 namespace edgetlm {
 namespace {
 
 constexpr size_t kLengthBytes = 4;
+constexpr char kMeasuring[] = "measuring";
 
 size_t length_in(const std::string& bytes) {
   size_t length = 0;
@@ -78,19 +80,24 @@ const std::map<std::string, void (*)(const std::string&)> kReaders = {
     {"json", read_json},         {"sha256", read_sha256},       {"ed25519", read_ed25519}, {"frame", read_frame},
     {"hello", read_hello},       {"tensors", read_tensors},     {"plan", read_plan}};
 
+// The line for an input that is read.
+std::string said(const std::string& kind, const std::string& input) {
+  if (kind == kMeasuring) return "ok " + measuring_case(input);
+  kReaders.at(kind)(input);
+  return "ok";
+}
+
 }  // namespace
 
 int read_inputs(const std::string& kind) {
-  const auto reader = kReaders.find(kind);
-  if (reader == kReaders.end()) {
+  if (kind != kMeasuring && kReaders.count(kind) == 0) {
     fprintf(stderr, "there is no reader of %s\n", printable(kind).c_str());
     return 2;
   }
   std::string length, input;
   while (read_exact(kLengthBytes, &length) && read_exact(length_in(length), &input)) {
     try {
-      reader->second(input);
-      puts("ok");
+      puts(said(kind, input).c_str());
     } catch (const std::exception& error) {
       printf("refused %s\n", printable(error.what()).c_str());
     }

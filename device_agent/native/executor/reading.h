@@ -6,7 +6,8 @@
 namespace edgetlm {
 
 // Reads inputs from stdin, each behind its length in four bytes (the first is the highest), with the reader of a
-// kind, and answers each with a line on stdout: "ok", or "refused" and the reason. Returns the exit status.
+// kind, and answers each with a line on stdout: "ok" (of a measuring case with what is decided, as JSON), or "refused"
+// and the reason. Returns the exit status.
 //
 //   manifest    a manifest.json
 //   signature   a manifest.json behind its length in four bytes, then a manifest.sig
@@ -19,6 +20,7 @@ namespace edgetlm {
 //   hello       the first request of a connection
 //   tensors     a frame's header with "tensors"
 //   plan        how a measurement is to be made
+//   measuring   a case of tests/vectors/measuring.json
 int read_inputs(const std::string& kind);
 
 }  // namespace edgetlm

@@ -11,6 +11,7 @@
 #include "executor/measure.cc"
 #include "executor/meter_process.cc"
 #include "executor/reading.cc"
+#include "executor/repeats.cc"
 #include "executor/rpc.cc"
 #include "executor/server.cc"
 #include "executor/signature.cc"

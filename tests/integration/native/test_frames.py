@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.measuring import Plan
 from device_agent.contract.tensors import tensor_sizes
 from device_agent.execute import executor
-from device_agent.measure.measurement import Plan, plan_of
+from device_agent.measure.measurement import plan_of
 from device_agent.wire import frames
 from tests.integration.agent.test_hostile import FIRST
 from tests.integration.native.mutations import mutated

@@ -34,6 +34,7 @@ from tests.integration.native.known_answers import (
 from tests.integration.native.mutations import change_field, mutated, mutated_manifests
 from tests.integration.native.process import read_with
 from tests.signing import seal, trust
+from tests.vectors import vectors
 
 # The first test may wait for the build.
 pytestmark = pytest.mark.timeout(900)
@@ -268,3 +269,11 @@ def test_a_key_under_which_anything_is_signed_is_refused(key: bytes, executable:
 def test_an_unknown_reader_is_named(executable: Path) -> None:
     done = subprocess.run([executable, "--read", "tea\x1b"], input=b"", capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (2, b"there is no reader of tea\\x1b\n")
+
+
+def test_measuring_is_decided_by_the_vectors_as_in_python(executable: Path) -> None:
+    cases = vectors("measuring")
+    answers = read_with([str(executable)], "measuring", [json.dumps(case).encode() for case in cases])
+    for case, answer in zip(cases, answers, strict=True):
+        assert answer.startswith("ok "), (case["name"], answer)
+        assert json.loads(answer[3:]) == case["expected"], case["name"]

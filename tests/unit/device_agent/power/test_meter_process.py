@@ -14,7 +14,6 @@ import time
 import pytest
 
 from device_agent.board.machine import Machine
-from device_agent.measure import meter as meter_module
 from device_agent.measure.meter import PowerMeter
 from device_agent.measure.meter_client import MeterLost, MeterProcess, meter_for
 from tests.unit.device_agent.power import trees
@@ -138,11 +137,3 @@ def test_an_executor_without_a_command_line_measures_in_process(tmp_path):
     machine = Machine(str(tmp_path))
     assert isinstance(meter_for(None, machine, str(tmp_path)), PowerMeter)
     assert isinstance(meter_for(["x"], machine, str(tmp_path)), MeterProcess)
-
-
-def test_the_terms_are_fields_of_a_plan():
-    from device_agent.measure.measurement import Plan
-
-    assert set(meter_module.Terms._fields) <= set(Plan._fields)
-    # A plan says all of them; an executor that forwards none has one window.
-    assert Plan().trials == 3 and meter_module.Terms().trials == 1

@@ -1,0 +1,111 @@
+"""How often something is run: when warm-up ends, how many samples are enough, how many calls a sample has.
+
+The native executor decides the same (`native/executor/repeats.h`); both run the cases of
+`tests/vectors/measuring.json`.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import Deque, NamedTuple, Optional, Sequence, Tuple
+
+from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
+
+# What a clock cannot tell from nothing.
+_LEAST_S = 1e-9
+
+
+class WarmUp:
+    """The runs before the first that counts.
+
+    Args:
+        plan: of the measurement.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._runs = 0
+        self._shortest_s = math.inf
+        self._recent_s: Deque[float] = collections.deque(maxlen=2 * MEASURING.stable_runs)
+
+    def add(self, run_s: float, spent_s: float) -> bool:
+        """Takes one run.
+
+        Args:
+            run_s: its seconds.
+            spent_s: seconds since the first run began.
+
+        Returns:
+            Whether warm-up is over: enough was run, and the times no longer fall or have had their time.
+        """
+        plan = self._plan
+        self._runs += 1
+        self._shortest_s = min(self._shortest_s, run_s)
+        self._recent_s.append(run_s)
+        enough = self._runs >= plan.warmup_runs and spent_s >= plan.warmup_s
+        patient = spent_s < MEASURING.longest_warmup * plan.warmup_s
+        return (enough and not (patient and is_falling(self._recent_s))) or spent_s > plan.max_time_s
+
+    @property
+    def runs_per_sample(self) -> int:
+        """Runs that a sample needs to last for `min_sample_s`, by the shortest of the warm-up."""
+        return max(1, math.ceil(self._plan.min_sample_s / max(self._shortest_s, _LEAST_S)))
+
+
+def medians(recent_s: Sequence[float]) -> Optional[Tuple[float, float]]:
+    """Medians of the earlier and of the later half of the latest runs, None where there are too few."""
+    runs = MEASURING.stable_runs
+    times = list(recent_s)[-2 * runs :]
+    if len(times) < 2 * runs:
+        return None
+    return sorted(times[:runs])[runs // 2], sorted(times[runs:])[runs // 2]
+
+
+def is_falling(recent_s: Sequence[float]) -> bool:
+    """Whether the latest runs still get faster, or are too few to say that they do not.
+
+    A model of few long runs is the one whose first runs weigh most, so that what nothing is known of yet is
+    not taken for stable.
+    """
+    found = medians(recent_s)
+    return found is None or found[1] < (1.0 - MEASURING.stable_within) * found[0]
+
+
+def enough_samples(plan: Plan, samples: int, spent_s: float, window_s: float) -> bool:
+    """Whether a window is long enough.
+
+    Args:
+        plan: of the measurement.
+        samples: taken in it.
+        spent_s: seconds since it began.
+        window_s: length that a window of energy has to have, 0 without energy.
+    """
+    if spent_s >= max(plan.max_time_s, window_s):
+        return True
+    # A window of energy has its length whatever the number of samples.
+    if spent_s >= window_s and samples >= plan.max_repeats:
+        return True
+    return samples >= plan.min_repeats and spent_s >= max(plan.min_time_s, window_s)
+
+
+class KernelCounts(NamedTuple):
+    """Calls of a kernel: `repeat` samples of `number` calls."""
+
+    number: int
+    repeat: int
+
+
+def kernel_counts(plan: KernelPlan, first_s: float, once_s: float) -> KernelCounts:
+    """How often a kernel is called.
+
+    Args:
+        plan: of the measurement.
+        first_s: seconds of its first call, less than `plan.max_s`.
+        once_s: seconds of the second.
+    """
+    call_s = max(once_s, _LEAST_S)
+    shortest_s = 0.0 if plan.flush_bytes else plan.min_repeat_ms * 1e-3
+    number = max(plan.number, math.ceil(shortest_s / call_s))
+    affordable = math.floor((plan.max_s - first_s) / (number * call_s))
+    return KernelCounts(number, max(1, min(plan.repeat, affordable)))
