@@ -10,8 +10,8 @@ import sys
 from typing import List, Optional
 
 from device_agent.contract.quiet import silence
-from device_agent.store.agent_folder import Home, default_root
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
+from device_agent.store.agent_folder import AgentFolder, default_root
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    home = Home(options.home)
+    home = AgentFolder(options.home)
     if options.command == "serve":
         return _serve(options, home)
     if options.command == "record-sensors":
@@ -110,7 +110,7 @@ def _record_sensors(options: argparse.Namespace) -> int:
     return 0
 
 
-def _keys(options: argparse.Namespace, home: Home) -> int:
+def _keys(options: argparse.Namespace, home: AgentFolder) -> int:
     """Reads or changes the list of trusted keys, which needs no running agent."""
     from device_agent.contract.manifest import ContractError
     from device_agent.contract.trust import TrustStore
@@ -135,11 +135,11 @@ def _keys(options: argparse.Namespace, home: Home) -> int:
     return 0
 
 
-def _unit(options: argparse.Namespace, home: Home) -> str:
+def _unit(options: argparse.Namespace, home: AgentFolder) -> str:
     from device_agent.board.nvpmodel import NvpModel
-    from device_agent.serve.systemd_unit import Unit
+    from device_agent.serve.systemd_unit import SystemdUnit
 
-    return Unit(
+    return SystemdUnit(
         home=home.root,
         python=options.python,
         user=options.user or getpass.getuser(),
@@ -149,9 +149,9 @@ def _unit(options: argparse.Namespace, home: Home) -> str:
     ).text()
 
 
-def _serve(options: argparse.Namespace, home: Home) -> int:
+def _serve(options: argparse.Namespace, home: AgentFolder) -> int:
     from device_agent.serve.daemon import Daemon, Settings
-    from device_agent.serve.tickets import SharedToken
+    from device_agent.wire.shared_token import SharedToken
 
     token = None
     if options.token_file:

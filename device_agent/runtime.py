@@ -12,21 +12,20 @@ checked, and whether this device trusts its signer. The manifest's fields are de
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import sys
 import threading
 import warnings
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from device_agent.contract.manifest import PARAMETERS
 from device_agent.execute import ffi
-from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
+from device_agent.execute.engines import create
+from device_agent.execute.model_signature import TensorInfo
+from device_agent.execute.virtual_machine import VirtualMachine, load_machine, signature_of, tensors_of
 from device_agent.store.opened_bundle import BundleError, OpenedBundle, open_bundle
 from device_agent.wire.frames import TensorData, tensor_bytes
 
-__all__ = ["BundleError", "Model", "VirtualMachine", "load", "tensors_of"]
+__all__ = ["BundleError", "Model", "load"]
 _FORMATS = {
     "?": "bool",
     "b": "int8",
@@ -45,130 +44,6 @@ _FORMATS = {
 }
 
 
-def _signature(fields: Mapping[str, Any]) -> Signature:
-    """The signature in a checked manifest."""
-
-    def infos(entries: Sequence[Dict[str, Any]]) -> Tuple[TensorInfo, ...]:
-        return tuple(
-            TensorInfo(e["name"], tuple(e["shape"]), e["dtype"], tuple(e.get("open", ()))) for e in entries
-        )
-
-    signature = fields["signature"]
-    part = signature.get("length")
-    length = LengthRange(part["name"], part["low"], part["high"]) if part else None
-    return Signature(infos(signature["inputs"]), infos(signature["outputs"]), length)
-
-
-class _Parameters:
-    """The weights of a bundle, mapped from the file: pages are shared and read when first used."""
-
-    def __init__(self, path: str, entries: Sequence[Dict[str, Any]]) -> None:
-        self.tensors: List[Any] = []
-        if not entries:
-            return
-        try:
-            with open(path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        except (OSError, ValueError) as error:
-            raise BundleError("%s cannot be mapped: %s" % (path, error)) from error
-        anchor = ctypes.c_char.from_buffer(self._map)
-        base = ctypes.addressof(anchor)
-        for index, entry in enumerate(entries):
-            shape, dtype, offset = tuple(entry["shape"]), str(entry["dtype"]), int(entry["offset"])
-            if offset + tensor_bytes(shape, dtype) > len(self._map):
-                raise BundleError("parameter %d at offset %d does not fit %s" % (index, offset, path))
-            self.tensors.append(ffi.view_of(base + offset, shape, dtype, anchor))
-
-
-def tensors_of(result: Any) -> List[Any]:
-    """The tensors in what the machine returned: one, or a (possibly nested) tuple of them."""
-    if hasattr(result, "shape"):
-        return [result]
-    return [tensor for part in result for tensor in tensors_of(part)]
-
-
-class VirtualMachine:
-    """A compiled relax module on one device, called with the same tensors again and again.
-
-    Attributes:
-        inputs: the tensors that a call reads, of the length set last (at first the greatest).
-        invoke: one inference with them; on a GPU it returns when the GPU has done it.
-    """
-
-    def __init__(
-        self, library: str, parameters: Sequence[Any], inputs: Sequence[TensorInfo], kind: str = "cpu"
-    ) -> None:
-        self._device = ffi.device_of(kind)
-        self._on_gpu = kind == "cuda"
-        self._parameters = [self._moved(tensor) for tensor in parameters]
-        self._infos = list(inputs)
-        self._length = 0
-        self.inputs = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
-        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            extra = view.find(b"tvm.contrib.") >= 0
-        self._ffi = ffi.load_runtime(extra)
-        self._module = self._ffi.load_module(library)
-        self._machine, self.invoke = self._instance()
-
-    def set_length(self, length: int) -> None:
-        """Makes the inputs of one length; what they held is lost. Does nothing where it is set already."""
-        if length == self._length:
-            return
-        self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
-        self.invoke = self._bound(self._machine)
-        self._length = length
-
-    def _instance(self) -> Tuple[Any, Any]:
-        machine = self._module["vm_load_executable"]()
-        # Device type 1 is the CPU, 2 a CUDA GPU; allocator 2 is the pooled one. The CPU is always the last.
-        machine["vm_initialization"](*((2, 0, 2) if self._on_gpu else ()), 1, 0, 2)
-        return machine, self._bound(machine)
-
-    def _moved(self, tensor: Any) -> Any:
-        """A parameter where the machine computes: as it is on the CPU, a copy on a GPU."""
-        if not self._on_gpu:
-            return tensor
-        copy = ffi.empty(tensor.shape, str(tensor.dtype), self._device)
-        ffi.copy(tensor, copy)
-        # The original's memory may be gone when a copy that was only asked for is made.
-        ffi.synchronise(self._device)
-        return copy
-
-    def synchronise(self) -> None:
-        """Waits for the GPU, where there is one; the CPU never has work outstanding."""
-        if self._on_gpu:
-            ffi.synchronise(self._device)
-
-    def _bound(self, machine: Any) -> Any:
-        # A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
-        machine["save_function"]("main", "edgetlm_main", 1, *self.inputs, *self._parameters)
-        call = machine["edgetlm_main"]
-        if not self._on_gpu:
-            return call
-
-        def invoke() -> Any:
-            result = call()
-            ffi.synchronise(self._device)
-            return result
-
-        return invoke
-
-    def instrumented(self, callback: Any) -> Any:
-        """The model as a function that reports each kernel.
-
-        Args:
-            callback: called as `callback(function, name, before, result, *arguments)` before
-                and after each call that the machine makes.
-
-        Returns:
-            A function without arguments: one inference with the inputs as they are.
-        """
-        # A machine of its own: an instrument cannot be taken off again.
-        machine, invoke = self._instance()
-        machine["set_instrument"](callback)
-        return invoke
-
-
 class Model:
     """A bundle, loaded. Not for use by several threads at once; calls wait for one another.
 
@@ -183,29 +58,18 @@ class Model:
     def __init__(self, opened: OpenedBundle, threads: Optional[int] = None) -> None:
         bundle, self.warning = opened
         manifest = bundle.manifest
-        self.signature = _signature(manifest.fields)
         self.backend = manifest.backend
         self.path = bundle.directory
         self._lock = threading.Lock()
         count = int(threads or manifest.threads)
-        model_file = os.path.join(self.path, manifest.model)
         self._engine: Any = None
         self.machine: Optional[VirtualMachine] = None
         if self.backend == "tvm":
-            self._load_tvm(model_file, manifest.fields, count)
+            self.signature, self.machine = load_machine(opened, count)
         else:
-            from device_agent.execute.engines import create
-
+            self.signature = signature_of(manifest.fields)
             self._engine = create(self.backend)
-            self._engine.load(model_file, count)
-
-    def _load_tvm(self, library: str, fields: Mapping[str, Any], threads: int) -> None:
-        # Read by TVM when its thread pool starts, at the first parallel loop.
-        os.environ.setdefault("TVM_NUM_THREADS", str(threads))
-        ffi.load_runtime()
-        parameters = _Parameters(os.path.join(self.path, PARAMETERS), fields.get("parameters", []))
-        kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
-        self.machine = VirtualMachine(library, parameters.tensors, self.signature.inputs, kind)
+            self._engine.load(os.path.join(self.path, manifest.model), count)
 
     def run(self, inputs: Union[Mapping[str, Any], Sequence[Any]]) -> Dict[str, Any]:
         """One inference.

@@ -11,7 +11,7 @@ import os
 import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
 
 FOLDER = "sys/devices/system/cpu/cpufreq"
 # What is changed, and therefore kept and restored.

@@ -14,7 +14,7 @@ import re
 from typing import List, NamedTuple, Optional, Sequence
 
 from device_agent.board.commands import CommandError, one_line, run
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
 
 _PLACES = ("usr/sbin/nvpmodel", "usr/bin/nvpmodel")
 _CONFIGURATION = "etc/nvpmodel.conf"

@@ -28,7 +28,7 @@ _ANSWERED = 0x80000000
 _CODE, _LENGTH, _VALUE = 1, 4, 5
 
 
-class Mailbox:
+class PiFirmware:
     """Asks the firmware.
 
     Args:

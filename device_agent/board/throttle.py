@@ -22,7 +22,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.board import sysfs
 from device_agent.board.commands import CommandError, Commands
-from device_agent.board.pi_firmware import Mailbox
+from device_agent.board.pi_firmware import PiFirmware
 
 FIRMWARE = "get_throttled"
 CORES = "core_throttle_count"
@@ -60,7 +60,7 @@ class Throttle:
     def __init__(self, root: str = "/") -> None:
         self._root = root
         self._commands = Commands(root)
-        self._mailbox = Mailbox(root)
+        self._mailbox = PiFirmware(root)
         self._files: Optional[List[Tuple[str, sysfs.Attribute]]] = None
         # None until the firmware was asked for the first time.
         self._firmware: Optional[bool] = None

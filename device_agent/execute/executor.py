@@ -24,14 +24,15 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import MANIFEST
 from device_agent.contract.measuring import MEASURING, Plan
 from device_agent.contract.text import printable
+from device_agent.errors import AgentError, ClosedError
 from device_agent.execute import engines
 from device_agent.measure.measurement import Meter, plan_of
 from device_agent.measure.meter_client import meter_for
-from device_agent.serve.tickets import SharedToken
 from device_agent.store.opened_bundle import OpenedBundle, open_bundle
 from device_agent.wire import frames
-from device_agent.wire.frames import AgentError, Header, TensorData
-from device_agent.wire.listener import Door, refuse, say, welcome
+from device_agent.wire.frames import Header, TensorData
+from device_agent.wire.listener import Listener, configure_connection, refuse, write_stderr
+from device_agent.wire.shared_token import SharedToken
 
 _PR_SET_PDEATHSIG = 1
 # A client that has just left may not be noticed yet when the next one comes.
@@ -215,7 +216,7 @@ class Executor:
         self._commands = Commands(name, engine, meter, threads, keys)
         if self._rpc:
             self._register_rpc(machine, threads)
-        self._door = Door(self._missing, self._admit)
+        self._listener = Listener(self._missing, self._admit)
 
     def _register_rpc(self, machine: Machine, threads: int) -> None:
         # Imported for this engine only: the others need no TVM on the board.
@@ -225,19 +226,19 @@ class Executor:
 
     def run(self) -> None:
         """Serves until the process is killed."""
-        self._door.open()
-        self._status.announce({"port": self._door.port})
+        self._listener.open()
+        self._status.announce({"port": self._listener.port})
         while True:
             connection = self._waiting.get()
             try:
                 self._serve_frames(connection)
-            except (OSError, frames.ClosedError):
+            except (OSError, ClosedError):
                 pass  # the client went away; the daemon decides what becomes of the session
             except AgentError as error:
                 # What came is no frame, so nothing after it can be understood.
                 refuse(connection, [frames.frame(frames.error_reply(error))])
             except Exception as error:  # noqa: BLE001 - of one client; the session waits for the next one
-                say("a client was dropped, for which this executor has an error: %r" % error)
+                write_stderr("a client was dropped, for which this executor has an error: %r" % error)
             finally:
                 connection.close()
                 self._frames_taken.release()
@@ -265,7 +266,7 @@ class Executor:
                 refuse(connection, [frames.frame(frames.error_reply(error))])
                 return
             target = self._greet_frames
-        welcome(connection)
+        configure_connection(connection)
         threading.Thread(target=target, args=(connection,), daemon=True).start()
 
     def _greet_frames(self, connection: socket.socket) -> None:

@@ -14,7 +14,8 @@ import os
 import sys
 from typing import Any, Iterator, Sequence
 
-from device_agent.wire.frames import AgentError, Buffer
+from device_agent.errors import AgentError
+from device_agent.wire.frames import Buffer
 
 RUNTIME_VARIABLE = "EDGETLM_RUNTIME_LIB"
 # DLPack's number of CUDA GPUs, and the attribute of a device that says whether there is one.

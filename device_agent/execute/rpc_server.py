@@ -13,10 +13,10 @@ import socket
 import struct
 from typing import Any, Callable
 
+from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.kernels import KernelMeter
 from device_agent.store.uploads import full_disk
-from device_agent.wire.frames import AgentError
 
 MAGIC = 0xFF271
 _MAX_KEY_BYTES = 4096

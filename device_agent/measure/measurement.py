@@ -10,12 +10,12 @@ from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.measuring import Plan
 from device_agent.contract.text import printable
+from device_agent.errors import AgentError
 from device_agent.measure import energy
 from device_agent.measure.meter import PowerMeter
 from device_agent.measure.meter_client import MeterLost
 from device_agent.measure.repeats import WarmUp, enough_samples
 from device_agent.power.none import NoSensor
-from device_agent.wire.frames import AgentError
 
 
 def plan_of(fields: Mapping[str, Any]) -> Plan:

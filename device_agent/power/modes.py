@@ -16,8 +16,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from device_agent.board.cpufreq import ATTRIBUTES, SHARES, CpuFrequency
 from device_agent.board.nvpmodel import Mode, NvpModel
-from device_agent.store.agent_folder import sync_folder, try_lock, write_private
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
+from device_agent.store.private_files import sync_folder, try_lock, write_private
 
 NVPMODEL, GOVERNOR, FREQUENCY = "nvpmodel", "governor", "max_frequency"
 JOURNAL = "modes.json"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from device_agent.board.commands import CommandError, Commands
-from device_agent.board.pi_firmware import Mailbox
+from device_agent.board.pi_firmware import PiFirmware
 
 # Power at the wall from the sum of the rails: a linear fit to a USB-C meter on one board, 50 samples of 1 s
 # at each point (github.com/jfikar/RPi5-power).
@@ -73,7 +73,7 @@ class Rpi5Pmic:
 
     def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
         self._commands = Commands(root)
-        self._mailbox = Mailbox(root)
+        self._mailbox = PiFirmware(root)
         self._direct = False
         self._rails: List[str] = []
         self._supply_v: Optional[float] = None

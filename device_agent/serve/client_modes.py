@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
+from device_agent.errors import AgentError
 from device_agent.power.modes import PowerModes
-from device_agent.serve.reservation import Client, Lease
-from device_agent.wire.frames import AgentError
+from device_agent.serve.reservation import Client, DeviceReservation
 
 
 class _User(NamedTuple):
@@ -15,23 +15,27 @@ class _User(NamedTuple):
     session: str
 
 
-class ModeKeeper:
+class ClientPowerModes:
     """Power modes for the clients of one agent.
 
     Args:
         modes: of the machine.
-        lease: of the device, which a client has while it has modes changed.
+        reservation: of the device, which a client has while it has modes changed.
         recover: restores what killed agents left, before anything is changed.
-        note: told of modes that could not be restored.
+        log: told of modes that could not be restored.
     """
 
     def __init__(
-        self, modes: PowerModes, lease: Lease, recover: Callable[[], None], note: Callable[[str], None]
+        self,
+        modes: PowerModes,
+        reservation: DeviceReservation,
+        recover: Callable[[], None],
+        log: Callable[[str], None],
     ) -> None:
         self._modes = modes
-        self._lease = lease
+        self._reservation = reservation
         self._recover = recover
-        self._note = note
+        self._log = log
         self._lock = threading.RLock()
         self._user: Optional[_User] = None
 
@@ -61,7 +65,7 @@ class ModeKeeper:
         """
         with self._lock:
             if self._user is None:
-                self._lease.take(client)
+                self._reservation.acquire(client)
                 self._user = _User(client, session)
                 self._recover()
                 self._modes.restore()  # what an earlier client's end could not
@@ -109,10 +113,10 @@ class ModeKeeper:
         try:
             self._modes.restore()
         except (AgentError, OSError, ValueError) as error:
-            self._note("%s; the next start tries again" % error)
+            self._log("%s; the next start tries again" % error)
         self._forget()
 
     def _forget(self) -> None:
         if self._user is not None:
-            self._lease.give_back(self._user.client)
+            self._reservation.release(self._user.client)
             self._user = None

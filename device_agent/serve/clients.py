@@ -17,7 +17,7 @@ _FILES_A_CLIENT = 4
 _LEAST = 2
 
 
-def room() -> int:
+def most_clients() -> int:
     """How many clients fit in the files that this process may open, which are made as many as is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
@@ -27,7 +27,7 @@ def room() -> int:
             soft = wanted
     if soft == resource.RLIM_INFINITY:
         return LIMITS.wire.clients
-    spare = soft - _OWN_FILES - listener.ROOM
+    spare = soft - _OWN_FILES - listener.MOST_PENDING
     return max(_LEAST, min(LIMITS.wire.clients, spare // _FILES_A_CLIENT))
 
 

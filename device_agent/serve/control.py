@@ -12,10 +12,12 @@ from typing import Any, Dict, List
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
+from device_agent.errors import AgentError, ClosedError
 from device_agent.serve.tickets import TicketBox
-from device_agent.store.agent_folder import Home, locked
+from device_agent.store.agent_folder import AgentFolder
+from device_agent.store.private_files import locked
 from device_agent.wire import frames
-from device_agent.wire.frames import AgentError, Header
+from device_agent.wire.frames import Header
 
 UNIT = "edgetlm-agent.service"
 SYSTEM_UNITS = "/etc/systemd/system"
@@ -31,7 +33,7 @@ _STOP_S = 90.0
 _RESTART_S = 30.0
 
 
-def ticket(home: Home, python: str) -> Dict[str, Any]:
+def ticket(home: AgentFolder, python: str) -> Dict[str, Any]:
     """A ticket of the running agent, which is started if need be.
 
     Args:
@@ -50,7 +52,7 @@ def ticket(home: Home, python: str) -> Dict[str, Any]:
     return {"port": record["port"], "token": token, "pid": record["pid"], "schema": record["schema"]}
 
 
-def start(home: Home, python: str) -> Dict[str, Any]:
+def start(home: AgentFolder, python: str) -> Dict[str, Any]:
     """Starts the agent unless it runs; one that runs other code than this is replaced when nobody uses it.
 
     Returns:
@@ -74,7 +76,7 @@ def start(home: Home, python: str) -> Dict[str, Any]:
         return _start_unit(home) if _names(_user_unit(), home) else _start_detached(home, python)
 
 
-def stop(home: Home) -> bool:
+def stop(home: AgentFolder) -> bool:
     """Ends the agent with all its sessions; False where none runs.
 
     Raises:
@@ -117,11 +119,11 @@ def ask(record: Dict[str, Any], command: str) -> Header:
                     error = frames.fields_of(reply, command).object("error")
                     raise AgentError(error.name("kind"), printable(error.text("message")))
             return reply
-    except (OSError, frames.ClosedError) as error:
+    except (OSError, ClosedError) as error:
         raise AgentError("internal", "the running agent does not answer: %s" % error) from error
 
 
-def _start_detached(home: Home, python: str) -> Dict[str, Any]:
+def _start_detached(home: AgentFolder, python: str) -> Dict[str, Any]:
     command = [python, "-m", "device_agent", "serve", "--home", home.root, "--log", home.log]
     command += ["--python", python, "--idle-limit-s", "%g" % IDLE_LIMIT_S]
     # The user's SSH agent and its like are not for models.
@@ -154,7 +156,7 @@ def _user_unit() -> str:
     return os.path.join(base, "systemd", "user", UNIT)
 
 
-def _names(unit: str, home: Home) -> bool:
+def _names(unit: str, home: AgentFolder) -> bool:
     """Whether a unit file is there and starts the agent of this folder."""
     try:
         with open(unit, encoding="utf-8") as file:
@@ -163,12 +165,12 @@ def _names(unit: str, home: Home) -> bool:
         return False
 
 
-def _start_unit(home: Home) -> Dict[str, Any]:
+def _start_unit(home: AgentFolder) -> Dict[str, Any]:
     _systemctl("start")
     return _await_start(home, _START_S)
 
 
-def _await_system_unit(home: Home) -> Dict[str, Any]:
+def _await_system_unit(home: AgentFolder) -> Dict[str, Any]:
     try:
         return _await_start(home, _RESTART_S)
     except AgentError as error:
@@ -196,7 +198,7 @@ def _systemctl(action: str) -> None:
         raise AgentError("internal", text)
 
 
-def _await_start(home: Home, seconds: float = _START_S) -> Dict[str, Any]:
+def _await_start(home: AgentFolder, seconds: float = _START_S) -> Dict[str, Any]:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         record = home.running()
@@ -206,7 +208,7 @@ def _await_start(home: Home, seconds: float = _START_S) -> Dict[str, Any]:
     raise AgentError("internal", "the agent did not start within %g s; its log is %s" % (seconds, home.log))
 
 
-def _await_end(home: Home) -> None:
+def _await_end(home: AgentFolder) -> None:
     until = time.monotonic() + _STOP_S
     while home.running() is not None:
         if time.monotonic() > until:
@@ -216,7 +218,7 @@ def _await_end(home: Home) -> None:
         time.sleep(0.05)
 
 
-def status_lines(home: Home) -> List[str]:
+def status_lines(home: AgentFolder) -> List[str]:
     """What `device-agent status` prints."""
     record = home.running()
     if record is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -18,23 +17,27 @@ from device_agent.board.machine import Machine
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
+from device_agent.errors import AgentError, ClosedError
 from device_agent.power.modes import PowerModes
 from device_agent.serve import clients
-from device_agent.serve.client_modes import ModeKeeper
+from device_agent.serve.client_modes import ClientPowerModes
 from device_agent.serve.control import CODE, RETIRED
-from device_agent.serve.executor_process import Terms, end_strays
+from device_agent.serve.executor_process import SessionOptions, end_strays
 from device_agent.serve.key_commands import KeyCommand, KeyCommands
 from device_agent.serve.log import Log
 from device_agent.serve.payloads import Payloads
-from device_agent.serve.reservation import Client, Lease
+from device_agent.serve.reservation import Client, DeviceReservation
+from device_agent.serve.session_commands import SessionCommands
 from device_agent.serve.sessions import Sessions
-from device_agent.serve.tickets import SharedToken, TicketBox
-from device_agent.store.agent_folder import Home, RunFolder, private_folder, try_lock, write_private
+from device_agent.serve.tickets import TicketBox
+from device_agent.store.agent_folder import AgentFolder, RunFolder
 from device_agent.store.bundles import BundleStore
-from device_agent.store.uploads import Uploads, check_file_name, full_disk, place
+from device_agent.store.private_files import private_folder, try_lock, write_private
+from device_agent.store.uploads import Uploads, full_disk
 from device_agent.wire import frames, listener
-from device_agent.wire.frames import AgentError, Header
-from device_agent.wire.listener import Door, refuse
+from device_agent.wire.frames import Header
+from device_agent.wire.listener import Listener, refuse
+from device_agent.wire.shared_token import SharedToken
 
 # How often a parent that may end without a word is looked after.
 _PARENT_S = 0.25
@@ -66,7 +69,7 @@ class Settings(NamedTuple):
     """
 
     store_dir: str
-    home: Optional[Home] = None
+    home: Optional[AgentFolder] = None
     system_root: str = "/"
     port: int = 0
     parent_pid: int = 0
@@ -76,7 +79,7 @@ class Settings(NamedTuple):
 
 
 class Daemon:
-    """One listener on the loopback interface, one thread a client that was let in.
+    """One listener on the loopback interface, one thread for each admitted client.
 
     Args:
         settings: see there.
@@ -105,20 +108,22 @@ class Daemon:
         self._run_folder = RunFolder(folder, self._recover)
         self._tickets = TicketBox(os.path.join(self._run_folder.path, "tickets"))
         self._admit = (token or self._tickets).admit
-        self._lease = Lease()
-        self._sessions = Sessions(self._run_folder.path, self._lease)
+        self._reservation = DeviceReservation()
+        self._sessions = Sessions(self._run_folder.path, self._reservation)
         modes = PowerModes(settings.system_root, self._run_folder.path, self._mode_lock)
-        self._modes = ModeKeeper(modes, self._lease, self._run_folder.clear, self._log.write)
+        self._modes = ClientPowerModes(modes, self._reservation, self._run_folder.clear, self._log.write)
         self._stop = threading.Event()
         self._clients: Dict[int, socket.socket] = {}
-        self._room = clients.room()
+        self._most_clients = clients.most_clients()
         self._count = 0
         self._retired = False
         self._failed = False
         self._quiet_since_s = time.monotonic()
         self._commands = self._all_commands()
-        self._door = Door(frames.hello_missing, self._greet, settings.port, self._log.write, self._deaf)
-        self.port = self._door.port
+        self._listener = Listener(
+            frames.hello_missing, self._admit_client, settings.port, self._log.write, self._listener_failed
+        )
+        self.port = self._listener.port
         if settings.home is not None:
             self._register(settings.home)
 
@@ -136,7 +141,7 @@ class Daemon:
             return False
         return True
 
-    def _register(self, home: Home) -> None:
+    def _register(self, home: AgentFolder) -> None:
         record = {
             "pid": os.getpid(),
             "port": self.port,
@@ -158,12 +163,12 @@ class Daemon:
             signal.signal(number, lambda *_: self.stop())
         self._log.begin()
         self._log.write("serves on port %d" % self.port)
-        self._door.open()
+        self._listener.open()
         try:
             while not self._over():
                 self._sessions.poll(self._patience_s())
         finally:
-            self._door.close()
+            self._listener.close()
             self._sessions.close_all()
             self._modes.close()
             self._log.write("ended")
@@ -198,26 +203,26 @@ class Daemon:
         self._stop.set()
         self._sessions.wake()
 
-    def _deaf(self, reason: str) -> None:
+    def _listener_failed(self, reason: str) -> None:
         """Ends an agent that nobody can reach any more."""
         self._failed = True
         if self._settings.home is None:  # its log is quiet, and its host reads stderr
-            listener.say(reason)
+            listener.write_stderr(reason)
         self._log.write("%s; the agent ends" % reason)
         self.stop()
 
-    def _greet(self, connection: socket.socket, data: bytes) -> None:
+    def _admit_client(self, connection: socket.socket, data: bytes) -> None:
         """Lets a client in that has a secret, in a thread of its own."""
         try:
             hello = frames.check_hello(data, self._admit)
-            if len(self._clients) >= self._room:
+            if len(self._clients) >= self._most_clients:
                 text = "the agent serves %d clients, as many as it can; close some or try again later"
-                raise AgentError("busy", text % self._room)
+                raise AgentError("busy", text % self._most_clients)
         except AgentError as error:
             self._log.write("nobody was let in: %s" % error)
             refuse(connection, [frames.frame(frames.error_reply(error))])
             return
-        listener.welcome(connection)
+        listener.configure_connection(connection)
         self._count += 1
         name = printable(hello.get("client") or "another client", _LIMITS.name_characters)
         identity = printable(hello.get("identity") or "", _LIMITS.name_characters)
@@ -235,7 +240,7 @@ class Daemon:
             frames.send(connection, {"ok": True, "schema": frames.SCHEMA})
             while True:
                 self._answer(connection, client, frames.receive_header(connection))
-        except (OSError, frames.ClosedError):
+        except (OSError, ClosedError):
             pass  # the client went away: its sessions end with it
         except AgentError as error:  # what came is no frame: nothing that follows can be one
             refuse(connection, [frames.frame(frames.error_reply(error))])
@@ -244,7 +249,7 @@ class Daemon:
             with contextlib.ExitStack() as stack:
                 stack.callback(self._sessions.wake)
                 stack.callback(self._gone, connection, client)
-                stack.callback(self._lease.drop, client)
+                stack.callback(self._reservation.release_all, client)
                 stack.callback(self._modes.client_ended, client)
                 stack.callback(self._sessions.close_owned, client)
 
@@ -256,14 +261,14 @@ class Daemon:
 
     def _replace(self, fields: Fields, client: Client) -> None:
         """Ends the holder's connection, which was cut without this side having noticed."""
-        holder, identity = self._lease.holder(), fields.text("identity", _LIMITS.name_characters)
+        holder, identity = self._reservation.holder(), fields.text("identity", _LIMITS.name_characters)
         if holder is None or not identity or holder.client.identity != identity:
             return
         cut = self._clients.get(holder.client.number)
         if cut is not None:
             with contextlib.suppress(OSError):
                 cut.shutdown(socket.SHUT_RDWR)  # its thread clears up
-            self._lease.await_end(holder.client, _CLEARING_S)
+            self._reservation.await_end(holder.client, _CLEARING_S)
 
     def _answer(self, connection: socket.socket, client: Client, header: Header) -> None:
         command = frames.fields_of(header).name("command")
@@ -278,7 +283,7 @@ class Daemon:
                 reply = self._dispatch(command, fields, client)
         except AgentError as error:
             reply = frames.error_reply(error)
-        except frames.ClosedError:
+        except ClosedError:
             raise
         except OSError as error:
             reply = frames.error_reply(full_disk(error, "the answer to %s" % command))
@@ -302,13 +307,6 @@ class Daemon:
             "state": lambda f, c: self._machine.state(),
             "sensor": lambda f, c: self._sensor(),
             "file.has": lambda f, c: {"has": self._uploads.has(f.text("sha256"))},
-            "session.open": self._open,
-            "session.attach": lambda f, c: self._sessions.attach(f.name("session")),
-            "session.status": self._status,
-            "session.pause": lambda f, c: self._sessions.pause(f.name("session"), True),
-            "session.resume": lambda f, c: self._sessions.pause(f.name("session"), False),
-            "session.close": self._close,
-            "session.place": self._place,
             "bundle.install": self._install,
             "bundle.activate": lambda f, c: self._store.activate(f.name("name"), f.name("version")),
             "bundle.list": lambda f, c: {"bundles": self._store.list()},
@@ -318,25 +316,28 @@ class Daemon:
             "modes.list": lambda f, c: self._modes.list(),
             "modes.set": lambda f, c: self._modes.set(c, f.name("mode"), f.text("session", standard="")),
             "modes.restore": lambda f, c: self._modes.restore(c),
-            "device.holder": lambda f, c: self._lease.describe(),
-            "device.hold": self._hold,
-            "device.release": lambda f, c: self._lease.give_back(c),
+            "device.holder": lambda f, c: self._reservation.describe(),
+            "device.hold": self._reserve,
+            "device.release": lambda f, c: self._reservation.release(c),
             "device.replace": self._replace,
             **{name: _for_anyone(command) for name, command in KeyCommands(self._store.trust).all().items()},
+            **SessionCommands(
+                self._sessions, self._session_options, self._uploads, self._modes, self._present
+            ).all(),
             "retire": self._retire,
             "shutdown": lambda f, c: self.stop(),
         }
 
     def _retire(self, fields: Fields, client: Client) -> None:
         """Makes room for an agent of another version, unless somebody would lose work."""
-        holder = self._lease.holder()
+        holder = self._reservation.holder()
         if holder is not None:
             raise AgentError("busy", "the agent of another version is in use by %s" % holder.describe())
         self._retired = True
         self.stop()
 
-    def _hold(self, fields: Fields, client: Client) -> None:
-        self._lease.take(client, fields.seconds("wait_s", 0.0), self._present(client))
+    def _reserve(self, fields: Fields, client: Client) -> None:
+        self._reservation.acquire(client, fields.seconds("wait_s", 0.0), self._present(client))
 
     def _present(self, client: Client) -> Callable[[], bool]:
         return lambda: not clients.hung_up(self._clients[client.number])
@@ -346,13 +347,18 @@ class Daemon:
         facts = power.board_facts(home.board if home is not None else None)
         return power.summary(power.choose(self._settings.system_root, facts))
 
-    def _open(self, fields: Fields, client: Client) -> Header:
+    def _session_options(self, fields: Fields) -> SessionOptions:
+        """What a session may use, as `session.open` asks for it.
+
+        Raises:
+            AgentError: nothing serves the engine, or a field is wrong.
+        """
         engine = fields.name("engine")
         command, site = self._payloads.command(engine, fields.text("python", standard="") or None)
         wanted = None
         if fields.has("memory_limit_bytes"):
             wanted = fields.whole("memory_limit_bytes", 0, _MOST_MEMORY_BYTES)
-        terms = Terms(
+        options = SessionOptions(
             engine=engine,
             threads=fields.whole("threads", 1, _LIMITS.threads),
             time_limit_s=fields.seconds("time_limit_s"),
@@ -363,37 +369,16 @@ class Daemon:
             keys=self._store.trust.path,
             system_root=self._settings.system_root,
         )
-        if terms.time_limit_s <= 0:
+        if options.time_limit_s <= 0:
             raise AgentError("bad_request", "session.open: a session needs a time limit")
-        return self._sessions.open(client, terms, fields.seconds("wait_s", 0.0), self._present(client))
-
-    def _close(self, fields: Fields, client: Client) -> None:
-        name = fields.name("session")
-        self._sessions.close(name)
-        self._modes.session_ended(name)
-
-    def _status(self, fields: Fields, client: Client) -> Header:
-        return self._sessions.status(fields.name("session"), fields.seconds("wait_s", 0.0))
-
-    def _place(self, fields: Fields, client: Client) -> Header:
-        """Gives a session uploaded files under their names, in a folder of its own."""
-        session = self._sessions.get(fields.name("session"))
-        # All of the request is looked at before anything is changed.
-        folder = os.path.join(session.workdir, "files", check_file_name(fields.name("folder")))
-        files = fields.text_map("files", _LIMITS.files)
-        sources = {check_file_name(name): self._uploads.path(digest) for name, digest in files.items()}
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
-        for name, source in sources.items():
-            place(source, os.path.join(folder, name))
-        return {"path": folder}
+        return options
 
     def _install(self, fields: Fields, client: Client) -> Header:
         files = fields.text_map("files", _LIMITS.files)
         return {"version": self._store.install(fields.name("name"), files, self._uploads.path)}
 
 
-def _claim(home: Home, held: contextlib.ExitStack) -> None:
+def _claim(home: AgentFolder, held: contextlib.ExitStack) -> None:
     # Whoever asks whether an agent runs tries the lock too, for a moment.
     until = time.monotonic() + _CLAIM_S
     while True:

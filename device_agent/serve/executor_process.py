@@ -19,7 +19,7 @@ from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.strict_json import parse
 from device_agent.contract.text import printable
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
 
 _STDERR_TAIL_BYTES = 4096
 _START_S = 120.0
@@ -36,7 +36,7 @@ _LIMITS = LIMITS.wire
 _MARK = "EDGETLM_SESSION"
 
 
-class Terms(NamedTuple):
+class SessionOptions(NamedTuple):
     """What a session may use.
 
     Attributes:
@@ -72,7 +72,7 @@ class ExecutorProcess:
         refusal: the error with which it declined to start.
     """
 
-    def __init__(self, terms: Terms, workdir: str) -> None:
+    def __init__(self, options: SessionOptions, workdir: str) -> None:
         """Starts it; OSError where the command does not exist.
 
         The kernel will kill it when the calling thread ends (PR_SET_PDEATHSIG).
@@ -82,7 +82,7 @@ class ExecutorProcess:
         self.ready = threading.Event()
         self.reason: Optional[str] = None
         self.refusal: Optional[AgentError] = None
-        self._terms = terms
+        self._options = options
         self._workdir = workdir
         self._log = os.path.join(workdir, "stderr.log")
         self._pending = b""
@@ -92,30 +92,30 @@ class ExecutorProcess:
         # By channel: the deadline (while paused, the time left) and the limit it came from.
         self._busy: Dict[str, Tuple[float, float]] = {}
         # Importing an engine says nothing of the model, and on a busy board it may take long.
-        limit_s = max(terms.time_limit_s, _START_S)
+        limit_s = max(options.time_limit_s, _START_S)
         self._busy["start"] = (time.monotonic() + limit_s, limit_s)
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                terms.command,
+                options.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=os.path.join(workdir, "agent"),
-                env=_environment(terms, workdir),
+                env=_environment(options, workdir),
                 start_new_session=True,
             )
         assert self._process.stdin is not None and self._process.stdout is not None
         self.status = self._process.stdout
         os.set_blocking(self.status.fileno(), False)
         specification = {
-            "engine": terms.engine,
-            "threads": terms.threads,
+            "engine": options.engine,
+            "threads": options.threads,
             "key": self.key,
             "workdir": os.path.join(workdir, "rpc"),
             "parent_pid": os.getpid(),
-            "system_root": terms.system_root,
-            "meter": terms.meter,
-            "trust_file": terms.keys,
+            "system_root": options.system_root,
+            "meter": options.meter,
+            "trust_file": options.keys,
         }
         # If it is dead already, its end will be noticed and explained like any other.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
@@ -189,7 +189,7 @@ class ExecutorProcess:
         given = float(match.group(2))
         if not given <= _LIMITS.seconds:
             raise ValueError("a time limit of %g s" % given)
-        limit = given or self._terms.time_limit_s
+        limit = given or self._options.time_limit_s
         now = time.monotonic()
         # While it is paused the time that is left is kept, not the moment at which it ends.
         self._busy[match.group(1).decode()] = (limit if self._paused else now + limit, limit)
@@ -223,8 +223,8 @@ class ExecutorProcess:
             time.sleep(0.001)
 
     def offence(self) -> Optional[str]:
-        """Which of its terms it breaks at this moment."""
-        limit = self._terms.memory_limit_bytes
+        """Which of its options it breaks at this moment."""
+        limit = self._options.memory_limit_bytes
         used = usage(self.pid).resident_bytes
         if limit and used > limit:
             return "was killed: it used %.0f MB, its limit is %.0f MB" % (used / 1e6, limit / 1e6)
@@ -271,11 +271,11 @@ def _check_length(line: bytes) -> None:
         raise ValueError("a line of status of more than %d bytes" % _LIMITS.status_line_bytes)
 
 
-def _environment(terms: Terms, workdir: str) -> Dict[str, str]:
+def _environment(options: SessionOptions, workdir: str) -> Dict[str, str]:
     environment = dict(os.environ)
     environment.update(
-        TVM_NUM_THREADS=str(terms.threads),
-        OMP_NUM_THREADS=str(terms.threads),
+        TVM_NUM_THREADS=str(options.threads),
+        OMP_NUM_THREADS=str(options.threads),
         # NumPy only carries arrays here and needs no threads.
         OPENBLAS_NUM_THREADS="1",
         # Bound workers of several sessions would all share the first cores.
@@ -283,9 +283,9 @@ def _environment(terms: Terms, workdir: str) -> Dict[str, str]:
         PYTHONUNBUFFERED="1",
     )
     environment[_MARK] = workdir
-    if terms.site:
-        environment["PYTHONPATH"] = terms.site
-    elif terms.command[0] != sys.executable:
+    if options.site:
+        environment["PYTHONPATH"] = options.site
+    elif options.command[0] != sys.executable:
         environment.pop("PYTHONPATH", None)
     return environment
 

@@ -11,9 +11,9 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
+from device_agent.errors import AgentError
 from device_agent.execute.engines import OF_THE_BOARD
-from device_agent.store.agent_folder import Home
-from device_agent.wire.frames import AgentError
+from device_agent.store.agent_folder import AgentFolder
 
 NATIVE_NAME = "edgetlm-executor"
 
@@ -27,7 +27,7 @@ class Payloads:
         system_root: prefix of all system paths.
     """
 
-    def __init__(self, home: Optional[Home], python: str, system_root: str = "/") -> None:
+    def __init__(self, home: Optional[AgentFolder], python: str, system_root: str = "/") -> None:
         self._home = home
         self._python = python
         self._system_root = system_root

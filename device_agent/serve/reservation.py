@@ -6,10 +6,10 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
 
 # How often somebody who waits is looked after: whether it is still there.
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
 class Client(NamedTuple):
@@ -46,15 +46,17 @@ class Holder(NamedTuple):
         return "%s for %s" % (self.client.name, since)
 
 
-class Lease:
+class DeviceReservation:
     """The device's holder and those who wait for it, first come, first served."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._holder: Optional[Holder] = None
-        self._line: List[object] = []
+        self._queue: List[object] = []
 
-    def take(self, client: Client, wait_s: float = 0.0, present: Callable[[], bool] = lambda: True) -> None:
+    def acquire(
+        self, client: Client, wait_s: float = 0.0, present: Callable[[], bool] = lambda: True
+    ) -> None:
         """Gives a client the device, or one more use of it.
 
         Args:
@@ -68,33 +70,33 @@ class Lease:
         until = time.monotonic() + wait_s
         place = object()
         with self._changed:
-            self._line.append(place)
+            self._queue.append(place)
             try:
-                while not self._mine(client, place):
+                while not self._is_next(client, place):
                     left = until - time.monotonic()
                     if left <= 0 or not present():
                         raise self._busy(wait_s)
-                    self._changed.wait(min(left, _LOOK_S))
+                    self._changed.wait(min(left, _CHECK_S))
                 since_s = self._holder.since_s if self._holder else time.monotonic()
                 uses = self._holder.uses if self._holder else 0
                 self._holder = Holder(client, since_s, uses + 1)
             finally:
-                self._line.remove(place)
+                self._queue.remove(place)
                 self._changed.notify_all()
 
-    def _mine(self, client: Client, place: object) -> bool:
+    def _is_next(self, client: Client, place: object) -> bool:
         if self._holder is not None:
             return self._holder.client.number == client.number
-        return self._line[0] is place
+        return self._queue[0] is place
 
     def _busy(self, wait_s: float) -> AgentError:
         waited = " after %g s of waiting" % wait_s if wait_s else ""
         who = self._holder.describe() if self._holder else "somebody who came earlier"
-        before = len(self._line) - 1
+        before = len(self._queue) - 1
         line = "; %d more wait" % before if before else ""
         return AgentError("busy", "the device is in use by %s%s%s" % (who, waited, line))
 
-    def give_back(self, client: Client) -> None:
+    def release(self, client: Client) -> None:
         """Ends one use of a client's; the device is free after the last."""
         with self._changed:
             holder = self._holder
@@ -103,7 +105,7 @@ class Lease:
             self._holder = holder._replace(uses=holder.uses - 1) if holder.uses > 1 else None
             self._changed.notify_all()
 
-    def drop(self, client: Client) -> None:
+    def release_all(self, client: Client) -> None:
         """Ends all uses of a client that has gone."""
         with self._changed:
             if self._has(client):
@@ -126,7 +128,7 @@ class Lease:
     def describe(self) -> Dict[str, object]:
         """The reply to `device.holder`."""
         with self._changed:
-            holder, waiting = self._holder, len(self._line)
+            holder, waiting = self._holder, len(self._queue)
         if holder is None:
             return {"holder": None, "waiting": waiting, "text": "nobody uses it"}
         fields = {

@@ -16,22 +16,22 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from device_agent.board.process_usage import Usage, usage
 from device_agent.contract.text import printable
+from device_agent.errors import AgentError
 from device_agent.serve.control import CODE
-from device_agent.serve.executor_process import ExecutorProcess, Terms
-from device_agent.serve.reservation import Client, Lease
-from device_agent.wire.frames import AgentError
+from device_agent.serve.executor_process import ExecutorProcess, SessionOptions
+from device_agent.serve.reservation import Client, DeviceReservation
 
 _POLL_S = 0.05
 _IDLE_POLL_S = 0.25
 
 
 class Session:
-    """One session: its terms, its folder and its present executor."""
+    """One session: its options, its folder and its present executor."""
 
-    def __init__(self, name: str, owner: Client, terms: Terms, workdir: str) -> None:
+    def __init__(self, name: str, owner: Client, options: SessionOptions, workdir: str) -> None:
         self.name = name
         self.owner = owner
-        self.terms = terms
+        self.options = options
         self.workdir = workdir
         self.executor: Optional[ExecutorProcess] = None
         self.generation = 0
@@ -43,11 +43,11 @@ class Sessions:
 
     Args:
         folder: for the sessions' files; emptied of each session when it closes.
-        lease: of the device, taken by every session.
+        reservation: of the device, taken by every session.
     """
 
-    def __init__(self, folder: str, lease: Lease) -> None:
-        self._lease = lease
+    def __init__(self, folder: str, reservation: DeviceReservation) -> None:
+        self._reservation = reservation
         self._folder = folder
         self._sessions: Dict[str, Session] = {}
         self._lock = threading.RLock()
@@ -61,25 +61,29 @@ class Sessions:
     # -- for the threads that serve clients
 
     def open(
-        self, owner: Client, terms: Terms, wait_s: float = 0.0, present: Callable[[], bool] = lambda: True
+        self,
+        owner: Client,
+        options: SessionOptions,
+        wait_s: float = 0.0,
+        present: Callable[[], bool] = lambda: True,
     ) -> Dict[str, Any]:
         """Opens a session and waits for its executor.
 
         Args:
             owner: whose session it is; it ends with that client.
-            terms: of the session.
+            options: of the session.
             wait_s: how long to wait for the device if another client has it.
             present: whether the client is still there, asked while it waits.
 
         Raises:
             AgentError: another client uses the device, or the executor does not start.
         """
-        self._lease.take(owner, wait_s, present)
+        self._reservation.acquire(owner, wait_s, present)
         with self._lock:
             self._count += 1
             name = "s%d" % self._count
             workdir = os.path.join(self._folder, name)
-            session = Session(name, owner, terms, workdir)
+            session = Session(name, owner, options, workdir)
             self._sessions[name] = session
         try:
             _make_workdir(workdir)
@@ -156,7 +160,7 @@ class Sessions:
             if executor is not None:
                 executor.end("was closed")
         shutil.rmtree(session.workdir, ignore_errors=True)
-        self._lease.give_back(session.owner)
+        self._reservation.release(session.owner)
 
     def close_owned(self, owner: Client) -> None:
         """Ends all sessions of one client."""
@@ -184,7 +188,8 @@ class Sessions:
         executor = session.executor
         if executor is None:
             raise AgentError(
-                "session_lost", "cannot start %s: %s" % (printable(session.terms.command[0]), session.failure)
+                "session_lost",
+                "cannot start %s: %s" % (printable(session.options.command[0]), session.failure),
             )
         executor.ready.wait()
         if executor.refusal is not None:
@@ -198,7 +203,7 @@ class Sessions:
     # -- for the main thread
 
     def poll(self, patience_s: Optional[float] = None) -> None:
-        """Starts ordered executors, hears what executors say, ends those that break their terms.
+        """Starts ordered executors, hears what executors say, ends those that break their options.
 
         Args:
             patience_s: return after so long even if nothing has happened; None for never.
@@ -240,7 +245,7 @@ class Sessions:
 
     def _spawn(self, session: Session, started: threading.Event) -> None:
         try:
-            executor = ExecutorProcess(session.terms, session.workdir)
+            executor = ExecutorProcess(session.options, session.workdir)
         except Exception as error:  # noqa: BLE001 - of one session; the daemon goes on
             session.executor = None
             session.failure = printable(error)

@@ -17,7 +17,7 @@ _CPUFREQ = "/sys/devices/system/cpu/cpufreq"
 _RAPL = "/sys/class/powercap/intel-rapl:*/energy_uj"
 
 
-class Unit(NamedTuple):
+class SystemdUnit(NamedTuple):
     """What a unit depends on.
 
     Attributes:

@@ -19,8 +19,8 @@ from typing import Tuple
 
 from device_agent.contract.fields import Fields
 from device_agent.contract.strict_json import parse
-from device_agent.store.agent_folder import private_folder, write_private
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
+from device_agent.store.private_files import private_folder, write_private
 
 LIFETIME_S = 60.0
 _LONGEST_BYTES = 4096
@@ -89,33 +89,6 @@ class TicketBox:
             with contextlib.suppress(OSError, ValueError):
                 if now > _read(path)[1]:
                     os.unlink(path)
-
-
-class SharedToken:
-    """One secret for all connections: that of an agent started by its only host.
-
-    Args:
-        token: the secret.
-    """
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    @property
-    def empty(self) -> bool:
-        """Whether it is no secret at all."""
-        return not self._token
-
-    def admit(self, token: str) -> None:
-        """Compares.
-
-        Raises:
-            AgentError: another secret.
-        """
-        # Text that is no UTF-8 is compared as well as any other, and is wrong.
-        given = token.encode("utf-8", "surrogatepass")
-        if not hmac.compare_digest(given, self._token.encode()):
-            raise AgentError("denied", "wrong secret")
 
 
 def _read(path: str) -> Tuple[bytes, float]:

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from device_agent import power
 from device_agent.board.machine import Machine
 from device_agent.contract.measuring import KernelPlan
+from device_agent.errors import AgentError
 from device_agent.execute import engines, executor, kernels
 from device_agent.measure import measurement, sampling
 from device_agent.measure import meter as power_meter
@@ -24,7 +25,7 @@ from device_agent.measure.energy import Readings
 from device_agent.measure.measurement import Meter
 from device_agent.simulation.scenario import load
 from device_agent.simulation.world import World
-from device_agent.wire.frames import AgentError, TensorData, error_reply
+from device_agent.wire.frames import TensorData, error_reply
 
 _SAMPLES = 5
 

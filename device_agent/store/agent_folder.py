@@ -1,15 +1,12 @@
-"""The agent's folder on a board, private to its user, and who holds what in it.
+"""The agent's folder on a board, private to its user.
 
-    agent/HASH/device_agent/...   the agent's own files; `agent/current` links to those in use
-    payloads/HASH/...             runtimes; payloads.json says which serves which engine
-    board.json                    the board as the host resolved it
-    device/                       bundles, uploads, sessions' files
-    device/agent.json             the running agent: pid, port, started, folder, code
-    device/agent.lock             held by the running agent, and therefore free when it is gone
-    device/run/PID/               files of one agent process; its `lock` is held while that lives
-
-Whether a process lives is asked of the kernel by locks (flock), which end with their holder however that
-ends: process ids are used again after a reboot, and clocks jump.
+agent/HASH/device_agent/...   the agent's own files; `agent/current` links to those in use
+payloads/HASH/...             runtimes; payloads.json says which serves which engine
+board.json                    the board as the host resolved it
+device/                       bundles, uploads, sessions' files
+device/agent.json             the running agent: pid, port, started, folder, code
+device/agent.lock             held by the running agent, and therefore free when it is gone
+device/run/PID/               files of one agent process; its `lock` is held while that lives
 """
 
 from __future__ import annotations
@@ -20,10 +17,9 @@ import json
 import os
 import secrets
 import shutil
-import stat
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Optional
 
-from device_agent.wire.frames import AgentError
+from device_agent.store.private_files import is_held, locked, private_folder, try_lock
 
 
 def default_root() -> str:
@@ -34,7 +30,7 @@ def default_root() -> str:
     return os.path.join(base, "edgetlm")
 
 
-class Home:
+class AgentFolder:
     """Paths below the agent's folder.
 
     Args:
@@ -67,93 +63,6 @@ class Home:
                 with open(self.record, encoding="utf-8") as file:
                     return dict(json.load(file))
         return None
-
-
-def private_folder(path: str) -> None:
-    """Makes a folder that only this user can enter, or makes it so.
-
-    Raises:
-        AgentError: another user owns it.
-        OSError: it cannot be made.
-    """
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    status = os.stat(path)
-    if status.st_uid != os.geteuid():
-        raise AgentError("denied", "%s belongs to another user; set EDGETLM_HOME to a folder of yours" % path)
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        os.chmod(path, 0o700)
-
-
-def write_private(path: str, fields: Dict[str, Any]) -> None:
-    """Writes a JSON file that only this user can read: after a power cut it is the old one or the new one."""
-    temporary = "%s.%s" % (path, secrets.token_hex(4))
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(fields, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    sync_folder(os.path.dirname(path))
-
-
-def sync_folder(path: str) -> None:
-    """Has a folder's entries outlast a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def is_held(path: str) -> bool:
-    """Whether somebody holds a file's lock; several may ask at once and are not taken for a holder.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-@contextlib.contextmanager
-def try_lock(path: str, create: bool = True) -> Iterator[bool]:
-    """Holds a file's lock if it is free, and says whether it was.
-
-    Raises:
-        FileNotFoundError: there is no such file and none is to be made.
-    """
-    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def locked(path: str) -> Iterator[None]:
-    """Holds a file's lock, waiting for it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class RunFolder:

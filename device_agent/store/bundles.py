@@ -42,9 +42,9 @@ from device_agent.contract.verify import (
     read_bounded,
     verify_directory,
 )
+from device_agent.errors import AgentError
 from device_agent.store.opened_bundle import trust_file, verified_files
 from device_agent.store.uploads import full_disk, place
-from device_agent.wire.frames import AgentError
 
 _KEEP_VERSIONS = 3
 

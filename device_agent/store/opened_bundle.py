@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 from device_agent.contract.manifest import MANIFEST, ContractError
 from device_agent.contract.trust import FILE, TrustStore
 from device_agent.contract.verify import VerifiedBundle, VerifiedFiles, check_trust, verify_directory
-from device_agent.store.agent_folder import Home, default_root
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
+from device_agent.store.agent_folder import AgentFolder, default_root
 
 _VERIFIED = "verified"
 
@@ -39,7 +39,7 @@ def trust_file(store: Optional[str] = None) -> str:
     Args:
         store: the folder; by default EDGETLM_STORE, or that of this user's agent.
     """
-    folder = store or os.environ.get("EDGETLM_STORE") or Home(default_root()).device
+    folder = store or os.environ.get("EDGETLM_STORE") or AgentFolder(default_root()).device
     return os.path.join(os.path.abspath(folder), FILE)
 
 

@@ -16,8 +16,9 @@ import time
 from typing import Iterator, List, Optional, Tuple
 
 from device_agent.contract.text import printable
-from device_agent.store.agent_folder import private_folder, try_lock
-from device_agent.wire.frames import CHUNK_BYTES, AgentError, ClosedError
+from device_agent.errors import AgentError, ClosedError
+from device_agent.store.private_files import private_folder, try_lock
+from device_agent.wire.frames import CHUNK_BYTES
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _HASH = re.compile(r"[0-9a-f]{64}")

@@ -21,6 +21,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.strict_json import parse
 from device_agent.contract.tensors import tensor_sizes
 from device_agent.contract.text import printable
+from device_agent.errors import AgentError, ClosedError
 
 SCHEMA = "edgetlm/1"
 CHUNK_BYTES = 1 << 20
@@ -32,23 +33,6 @@ Header = Dict[str, Any]
 
 ITEM_BYTES = LIMITS.item_bytes
 _LIMITS = LIMITS.wire
-
-
-class ClosedError(Exception):
-    """The peer closed the connection."""
-
-
-class AgentError(Exception):
-    """A failure that the host is told about.
-
-    Attributes:
-        kind: what the host maps to one of its own errors ("bad_request", "denied", "busy",
-            "no_session", "session_lost", "device_full", "bundle", "engine", "measure", "internal").
-    """
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class TensorData(NamedTuple):

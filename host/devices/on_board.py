@@ -156,7 +156,7 @@ def remove_all(order: Dict[str, Any]) -> Dict[str, Any]:
     """Ends the agent and removes its unit; with `purge` the whole folder, bundles included."""
     home = home_folder(order)
     removed = []
-    if os.path.exists(_unit_path()) and home in (_read(_unit_path()) or ""):
+    if home in (_read(_unit_path()) or ""):
         with contextlib.suppress(Refused):
             _systemctl("disable", "--now", UNIT)
         _remove(_unit_path())
@@ -165,8 +165,7 @@ def remove_all(order: Dict[str, Any]) -> Dict[str, Any]:
         removed.append(_unit_path())
     code = os.path.join(home, "agent", "current")
     if os.path.isdir(code):
-        command = [sys.executable, "-m", "device_agent", "stop", "--home", home]
-        done = _run(command, os.path.realpath(code))
+        done = _run([sys.executable, "-m", "device_agent", "stop", "--home", home], os.path.realpath(code))
         if done.returncode:
             raise Refused("the agent does not end: %s" % _last_line(done.stderr))
     names = [""] if order.get("purge") else ["agent", "payloads", "payloads.json", "board.json", "incoming"]
@@ -183,10 +182,8 @@ def remove_all(order: Dict[str, Any]) -> Dict[str, Any]:
 
 def unit_state(home: str) -> Dict[str, Any]:
     """Whether this user's systemd runs, has the agent's unit, and outlives the user's login."""
-    state = {}  # type: Dict[str, Any]
-    state.update(available=False, enabled=False, linger=False, reason="", path=_unit_path())
-    system = _read(os.path.join(_SYSTEM_UNITS, UNIT)) or ""
-    state["system"] = home in system
+    state = dict(available=False, enabled=False, linger=False, reason="")  # type: Dict[str, Any]
+    state.update(path=_unit_path(), system=home in (_read(os.path.join(_SYSTEM_UNITS, UNIT)) or ""))
     if not os.path.isdir(_BOOTED):
         state["reason"] = "this board is not run by systemd"
         return state
@@ -197,7 +194,7 @@ def unit_state(home: str) -> Dict[str, Any]:
         state["reason"] = str(error)
         return state
     state["available"] = True
-    state["enabled"] = os.path.exists(_unit_path()) and home in (_read(_unit_path()) or "")
+    state["enabled"] = home in (_read(_unit_path()) or "")
     state["linger"] = os.path.exists(os.path.join(_LINGERING, _user()))
     return state
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from device_agent.contract import strict_json
 from device_agent.contract.tensors import tensor_sizes
+from device_agent.errors import AgentError, ClosedError
 from device_agent.execute import executor
 from device_agent.measure.measurement import plan_of
 from device_agent.wire import frames
@@ -150,9 +151,9 @@ _READ: dict[str, Callable[[bytes], None]] = {
 def _python(kind: str, data: bytes) -> Verdict:
     try:
         _READ[kind](data)
-    except frames.AgentError as error:
+    except AgentError as error:
         return Verdict(False, f"{error.kind}: {error}")
-    except frames.ClosedError as error:
+    except ClosedError as error:
         return Verdict(False, f"closed: {error}")
     except ValueError as error:
         if kind != "json":

@@ -15,9 +15,10 @@ from typing import Any
 
 from device_agent.contract.manifest import ContractError
 from device_agent.contract.trust import FILE, TrustStore
-from device_agent.serve.executor_process import ExecutorProcess, Terms
-from device_agent.serve.tickets import SharedToken, TicketBox
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
+from device_agent.serve.executor_process import ExecutorProcess, SessionOptions
+from device_agent.serve.tickets import TicketBox
+from device_agent.wire.shared_token import SharedToken
 from host.devices.registry import Registry
 from host.errors import EdgeError
 from targets import files as board_files
@@ -122,7 +123,7 @@ def _read_status(data: bytes, work: Path) -> None:
     (work / "rpc").mkdir()
     (work / "said").write_bytes(data)
     # `cat` says what the case has, and ends then.
-    terms = Terms("tvm", 1, 60.0, 0, ["cat", str(work / "said")], "", [], "")
+    terms = SessionOptions("tvm", 1, 60.0, 0, ["cat", str(work / "said")], "", [], "")
     process = ExecutorProcess(terms, str(work))
     try:
         until = time.monotonic() + _ENDED_S

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict, List, Protocol, Sequence
 
-from device_agent.wire.frames import AgentError, TensorData
+from device_agent.errors import AgentError
+from device_agent.wire.frames import TensorData
 
 NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino", "tensorrt", "ncnn")
 # Those that a board has or has not; they come with its system, not from a host.

@@ -13,9 +13,9 @@ from typing import Any, Dict, List, Sequence
 
 import numpy
 
+from device_agent.errors import AgentError
 from device_agent.execute import engines
 from device_agent.execute.engines.arrays import from_array, to_array
-from device_agent.wire.frames import AgentError
 
 
 def run_cases(engine: Any, archive: Any, cases: int) -> Dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy
 
-from device_agent.wire.frames import ITEM_BYTES, AgentError, TensorData
+from device_agent.errors import AgentError
+from device_agent.wire.frames import ITEM_BYTES, TensorData
 
 
 def to_array(tensor: TensorData) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, List
 
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
 
 
 class CudaMemory:

@@ -10,8 +10,9 @@ import os
 from typing import Any, Dict, List, Sequence
 
 from device_agent.contract.quiet import import_quietly
+from device_agent.errors import AgentError
 from device_agent.execute.engines import check_count, fails
-from device_agent.wire.frames import AgentError, TensorData
+from device_agent.wire.frames import TensorData
 
 
 class NcnnEngine:

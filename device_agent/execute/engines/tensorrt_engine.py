@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, Dict, List, Sequence
 
 from device_agent.contract.quiet import import_quietly
+from device_agent.errors import AgentError
 from device_agent.execute.engines import check_count, fails
 from device_agent.execute.engines.cuda_memory import CudaMemory
-from device_agent.wire.frames import AgentError, TensorData, tensor_bytes
+from device_agent.wire.frames import TensorData, tensor_bytes
 
 # Scratch memory that the builder may try tactics with.
 _WORKSPACE_BYTES = 256 << 20

@@ -1,15 +1,16 @@
-"""TVM: bundles of the tvm backend, by the same runtime that an application uses."""
+"""TVM: bundles of the tvm backend, by the virtual machine that an application uses too."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
-from device_agent import runtime
+from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.engines import check_count, fails
+from device_agent.execute.virtual_machine import load_machine, tensors_of
 from device_agent.store.opened_bundle import OpenedBundle
-from device_agent.wire.frames import AgentError, TensorData, tensor_bytes
+from device_agent.wire.frames import TensorData, tensor_bytes
 
 # Calls of the machine's own that compute nothing that a model's author would recognise.
 _BUILTIN = "vm.builtin."
@@ -19,7 +20,8 @@ class TvmEngine:
     """One loaded bundle."""
 
     def __init__(self) -> None:
-        self._model: Any = None
+        self._signature: Any = None
+        self._machine: Any = None
         self._result: Any = None
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
@@ -33,10 +35,10 @@ class TvmEngine:
             AgentError: it is of another backend, or TVM cannot load it.
         """
         try:
-            self._model = runtime.Model(opened, threads)
+            self._signature, self._machine = load_machine(opened, threads)
         except (RuntimeError, OSError) as error:  # tvm_ffi's errors derive from RuntimeError
             raise fails("tvm cannot load", opened.bundle.directory, error) from error
-        signature = self._model.signature
+        signature = self._signature
         return {
             "inputs": [info._asdict() for info in signature.inputs],
             "outputs": [info._asdict() for info in signature.outputs],
@@ -44,22 +46,22 @@ class TvmEngine:
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
         """See Engine."""
-        check_count(len(inputs), len(self._model.signature.inputs))
+        check_count(len(inputs), len(self._signature.inputs))
         try:
-            length = self._model.signature.length_of([(given.shape, given.dtype) for given in inputs])
+            length = self._signature.length_of([(given.shape, given.dtype) for given in inputs])
         except ValueError as error:
             raise AgentError("bad_request", str(error)) from error
-        self._model.machine.set_length(length)
-        for tensor, given in zip(self._model.machine.inputs, inputs):
+        self._machine.set_length(length)
+        for tensor, given in zip(self._machine.inputs, inputs):
             ffi.copy_from_buffer(tensor, given.data)
 
     def invoke(self) -> None:
         """See Engine."""
-        self._result = self._model.machine.invoke()
+        self._result = self._machine.invoke()
 
     def outputs(self) -> List[TensorData]:
         """See Engine."""
-        return [_data(tensor) for tensor in runtime.tensors_of(self._result)]
+        return [_data(tensor) for tensor in tensors_of(self._result)]
 
     def profile(self, runs: int) -> List[Dict[str, Any]]:
         """Time of each kernel in place, with the caches as the model leaves them.
@@ -73,7 +75,7 @@ class TvmEngine:
         total: Dict[str, List[float]] = {}
         started = [0.0]
 
-        machine = self._model.machine
+        machine = self._machine
 
         def callback(_function: Any, name: str, before: bool, *_: Any) -> None:
             machine.synchronise()
@@ -110,7 +112,7 @@ class TvmEngine:
             For each call its `index`, `name` and number of `tensors`; the tensors; whether it was the end.
         """
         recorder = _Recorder(start, max_bytes)
-        self._model.machine.instrumented(recorder)()
+        self._machine.instrumented(recorder)()
         return recorder.calls, recorder.tensors, recorder.complete
 
 

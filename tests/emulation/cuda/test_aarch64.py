@@ -22,7 +22,8 @@ from tests.shared_cache import executor_for, root_of
 
 RUN_WITHOUT_NUMPY = """
 import array, sys
-from device_agent import ffi, runtime
+from device_agent import runtime
+from device_agent.execute import ffi
 model = runtime.load(sys.argv[1], trust="unsigned")
 (info,) = model.signature.inputs
 with open(sys.argv[2] + "/input", "rb") as file:

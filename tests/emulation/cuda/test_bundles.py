@@ -115,7 +115,7 @@ def test_model_computes_on_the_gpu(
 def test_machine_without_a_driver_says_so(tmp_path: Path) -> None:
     environment = emulated.machine_with_gpu(tmp_path / "machine")
     (tmp_path / "machine" / "libcuda.so.1").unlink()
-    command = [sys.executable, "-c", "from device_agent import ffi; ffi.load_cuda()"]
+    command = [sys.executable, "-c", "from device_agent.execute import ffi; ffi.load_cuda()"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
     )
@@ -126,7 +126,7 @@ def test_machine_without_a_driver_says_so(tmp_path: Path) -> None:
 def test_errors_of_the_driver_arrive(machine: dict[str, str]) -> None:
     """An allocation beyond the memory is an error with the driver's name, and the process lives."""
     text = """
-from device_agent import ffi
+from device_agent.execute import ffi
 device = ffi.load_cuda()
 try:
     ffi.empty((1 << 31,), "float32", device)

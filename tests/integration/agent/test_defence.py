@@ -71,8 +71,8 @@ def test_secrets_are_in_no_command_line_and_no_environment(service):
 
 STRANGER_IMPORTS = """
 import json, socket, struct
-from device_agent import service
-from device_agent.store.agent_folder import Home
+from device_agent.serve import control
+from device_agent.store.agent_folder import AgentFolder
 """
 
 
@@ -92,7 +92,7 @@ attempt("environment of the executor", lambda: open("/proc/%d/environ" % executo
 attempt("folder of the executor", lambda: os.listdir("/proc/%d/cwd/" % executor))
 attempt("memory of the executor", lambda: open("/proc/%d/mem" % executor))
 attempt("signal", lambda: os.kill(pid, 0))
-attempt("ticket", lambda: service.ticket(Home(home), sys.executable))
+attempt("ticket", lambda: control.ticket(AgentFolder(home), sys.executable))
 def talk(port, data):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(data)

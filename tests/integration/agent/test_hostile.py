@@ -269,10 +269,10 @@ def _refused(service: Service) -> bool:
 def test_an_agent_whose_listener_fails_ends_with_a_message(tmp_path):
     program = (
         "import sys\n"
-        "from device_agent import door\n"
+        "from device_agent.wire import listener\n"
         "from device_agent.__main__ import main\n"
         "def fail(self, *_): raise SystemError('no more')\n"
-        "door.Door._answer = fail\n"
+        "listener.Listener._accept = fail\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     command = [sys.executable, "-c", program, "serve", "--home", str(tmp_path / "deaf")]

@@ -91,7 +91,7 @@ def test_killed_in_a_measurement(service, bundle, golden):
 
 FORKS = """
 import os, subprocess, sys, time
-from device_agent import executor
+from device_agent.execute import executor
 real = executor.Executor.run
 def run(self):
     # As a library would that wants to outlive its process: a session and a parent of its own.

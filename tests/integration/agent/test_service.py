@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.store.agent_folder import private_folder
-from device_agent.wire.frames import AgentError
+from device_agent.errors import AgentError
+from device_agent.store.private_files import private_folder
 from host.errors import DeviceError, EdgeError
 from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection, DisconnectedError

@@ -14,6 +14,7 @@ import pytest
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.measuring import Plan
 from device_agent.contract.tensors import tensor_sizes
+from device_agent.errors import AgentError, ClosedError
 from device_agent.execute import executor
 from device_agent.measure.measurement import plan_of
 from device_agent.wire import frames
@@ -74,9 +75,9 @@ def said(read: Reader, data: bytes) -> str:
     """What Python's reader decides, in the native one's words but for the reason."""
     try:
         read(data)
-    except frames.AgentError as error:
+    except AgentError as error:
         return f"refused {error.kind}"
-    except frames.ClosedError:
+    except ClosedError:
         return "refused closed"
     return "ok"
 
@@ -237,6 +238,6 @@ def _errors(connection: socket.socket) -> list[str | None]:
     while True:
         try:
             reply = frames.receive_header(connection)
-        except (frames.ClosedError, ConnectionResetError):
+        except (ClosedError, ConnectionResetError):
             return kinds
         kinds.append(None if reply["ok"] else reply["error"]["kind"])

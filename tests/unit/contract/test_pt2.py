@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from device_agent.contract.pt2 import check_archive, weights_only
+from device_agent.errors import AgentError
 from device_agent.execute.engines.torch_engine import create
-from device_agent.wire.frames import AgentError
 from host.errors import ModelFileError
 from host.importers.golden import GoldenOptions
 from host.importers.torch.importer import import_pt2

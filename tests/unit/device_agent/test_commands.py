@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from device_agent.board.machine import Machine
+from device_agent.errors import AgentError
 from device_agent.execute.executor import Commands, answer
 from device_agent.measure.measurement import Meter
 from device_agent.measure.meter import PowerMeter
 from device_agent.power.none import NoSensor
-from device_agent.serve.tickets import SharedToken
 from device_agent.wire import frames
-from device_agent.wire.frames import AgentError, TensorData
+from device_agent.wire.frames import TensorData
+from device_agent.wire.shared_token import SharedToken
 
 
 class Doubler:

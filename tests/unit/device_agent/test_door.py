@@ -1,4 +1,4 @@
-"""The door of a listener: who is heard, who is let in, who is dropped."""
+"""Who a listener reads from, admits and drops."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from device_agent.errors import AgentError
 from device_agent.wire import frames
 from device_agent.wire import listener as listener_module
-from device_agent.wire.listener import Door, refuse
+from device_agent.wire.listener import Listener, refuse
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def admitted():
 
 @pytest.fixture
 def listener(admitted):
-    """A door that lets in whoever sends a frame; a frame "fail" fails, "bye" is refused."""
+    """A listener that admits whoever sends a frame; a frame "fail" fails, "bye" is refused."""
 
     def admit(connection, data):
         if data.endswith(b"fail"):
@@ -38,7 +39,7 @@ def listener(admitted):
         admitted.put((connection, data))
 
     kept = []
-    listener = Door(frames.hello_missing, admit)
+    listener = Listener(frames.hello_missing, admit)
     listener.open()
     yield listener
     listener.close()
@@ -46,7 +47,7 @@ def listener(admitted):
         connection.close()
 
 
-def knock(listener, data=b""):
+def connect(listener, data=b""):
     connection = socket.create_connection(("127.0.0.1", listener.port), timeout=20)
     connection.sendall(data)
     return connection
@@ -57,7 +58,7 @@ def frame(text):
 
 
 def test_nothing_of_what_follows_is_read(listener, admitted):
-    with knock(listener, frame(b"hello") + b"next") as client:
+    with connect(listener, frame(b"hello") + b"next") as client:
         connection, data = admitted.get(timeout=20)
         assert data == frame(b"hello")
         connection.setblocking(True)
@@ -68,7 +69,7 @@ def test_nothing_of_what_follows_is_read(listener, admitted):
 
 
 def test_a_request_may_come_in_pieces(listener, admitted):
-    with knock(listener) as client:
+    with connect(listener) as client:
         for byte in frame(b"slowly"):
             client.sendall(bytes([byte]))
         connection, data = admitted.get(timeout=20)
@@ -78,9 +79,9 @@ def test_a_request_may_come_in_pieces(listener, admitted):
 
 def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted, monkeypatch):
     monkeypatch.setattr(listener_module, "HANDSHAKE_S", 0.5)
-    listener = Door(frames.hello_missing, lambda *_: admitted.put(None))
+    listener = Listener(frames.hello_missing, lambda *_: admitted.put(None))
     listener.open()
-    with knock(listener) as silent, knock(listener) as slow:
+    with connect(listener) as silent, connect(listener) as slow:
         stop = threading.Event()
 
         def trickle():
@@ -100,10 +101,10 @@ def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted
 
 
 def test_the_longest_silent_make_room(listener, admitted):
-    crowd = [knock(listener, b"\0") for _ in range(listener_module.ROOM + 3)]
+    crowd = [connect(listener, b"\0") for _ in range(listener_module.MOST_PENDING + 3)]
     for early in crowd[:3]:
         assert early.recv(1) == b""
-    with knock(listener, frame(b"late")):
+    with connect(listener, frame(b"late")):
         assert admitted.get(timeout=20)[1] == frame(b"late")
     crowd[-1].sendall(frame(b"patient")[1:])
     assert admitted.get(timeout=20)[1] == frame(b"patient")
@@ -112,10 +113,10 @@ def test_the_longest_silent_make_room(listener, admitted):
 
 
 def test_who_fails_at_the_door_leaves_it_open(listener, admitted):
-    with knock(listener, frame(b"fail")) as failing, knock(listener, frame(b"bye")) as refused:
+    with connect(listener, frame(b"fail")) as failing, connect(listener, frame(b"bye")) as refused:
         assert failing.recv(1) == b""
         assert refused.recv(10) == b"no"
-    with knock(listener, frame(b"hello")):
+    with connect(listener, frame(b"hello")):
         assert admitted.get(timeout=20)
 
 
@@ -128,9 +129,9 @@ def test_an_error_of_ours_at_the_door_drops_one_connection_and_is_noted(admitted
         admitted.put(data)
         connection.close()
 
-    listener = Door(frames.hello_missing, admit, note=notes.append)
+    listener = Listener(frames.hello_missing, admit, log=notes.append)
     listener.open()
-    with knock(listener, frame(b"odd")) as odd, knock(listener, frame(b"hello")):
+    with connect(listener, frame(b"odd")) as odd, connect(listener, frame(b"hello")):
         assert odd.recv(1) == b""
         assert admitted.get(timeout=20) == frame(b"hello")
     listener.close()
@@ -140,13 +141,13 @@ def test_an_error_of_ours_at_the_door_drops_one_connection_and_is_noted(admitted
 def test_a_door_that_cannot_go_on_says_so(monkeypatch):
     reasons = queue.Queue()
 
-    def fail(self, knock):
+    def fail(self, pending):
         raise SystemError("no\nmore")
 
-    monkeypatch.setattr(Door, "_hear", fail)
-    listener = Door(frames.hello_missing, lambda *_: None, deaf=reasons.put)
+    monkeypatch.setattr(Listener, "_receive", fail)
+    listener = Listener(frames.hello_missing, lambda *_: None, failed=reasons.put)
     listener.open()
-    with knock(listener, b"x"):
+    with connect(listener, b"x"):
         assert reasons.get(timeout=20) == r"the listener failed: SystemError('no\nmore')"
     listener.close()
 
@@ -154,9 +155,9 @@ def test_a_door_that_cannot_go_on_says_so(monkeypatch):
 def test_a_door_that_nobody_looks_after_ends_the_process():
     program = (
         "import time\n"
-        "from device_agent.wire.listener import Door\n"
+        "from device_agent.wire.listener import Listener\n"
         "def fail(data): raise SystemError('no more')\n"
-        "listener = Door(fail, lambda *_: None)\n"
+        "listener = Listener(fail, lambda *_: None)\n"
         "listener.open()\n"
         "print(listener.port, flush=True)\n"
         "time.sleep(600)\n"
@@ -174,7 +175,7 @@ def test_a_door_that_nobody_looks_after_ends_the_process():
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200))
 def test_whatever_is_sent_the_next_one_is_heard(listener, admitted, data):
-    with knock(listener, data), knock(listener, frame(b"hello")):
+    with connect(listener, data), connect(listener, frame(b"hello")):
         while admitted.get(timeout=20)[1] != frame(b"hello"):
             pass
 
@@ -185,11 +186,11 @@ def test_no_first_request_is_more_than_a_refusal(data):
 
     def admit(secret):
         if secret != "s":
-            raise frames.AgentError("denied", "wrong secret")
+            raise AgentError("denied", "wrong secret")
 
     whole = data[: max(0, len(data) + min(0, frames.hello_missing(data)))]
     if frames.hello_missing(whole) == 0 and len(whole) >= 4:
-        with pytest.raises(frames.AgentError):
+        with pytest.raises(AgentError):
             frames.check_hello(whole, admit)
     good = frame(json.dumps({"command": "hello", "schema": frames.SCHEMA, "secret": "s"}).encode())
     assert frames.check_hello(good, admit)["secret"] == "s"

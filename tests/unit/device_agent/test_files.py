@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.errors import AgentError, ClosedError
 from device_agent.store import uploads as uploads_module
 from device_agent.store.uploads import Uploads
-from device_agent.wire.frames import AgentError, ClosedError
 
 
 def digest_of(data):

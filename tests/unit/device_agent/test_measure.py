@@ -6,12 +6,12 @@ import pytest
 
 from device_agent.board.machine import Machine
 from device_agent.contract.measuring import Plan
+from device_agent.errors import AgentError
 from device_agent.measure import measurement
 from device_agent.measure.measurement import Meter, plan_of
 from device_agent.measure.meter import PowerMeter
 from device_agent.measure.meter_client import MeterLost
 from device_agent.power.none import NoSensor
-from device_agent.wire.frames import AgentError
 
 
 class Clock:

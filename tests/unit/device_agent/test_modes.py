@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from device_agent.board import cpufreq
+from device_agent.errors import AgentError
 from device_agent.power.modes import PowerModes
-from device_agent.serve.client_modes import ModeKeeper
-from device_agent.serve.reservation import Client, Lease
-from device_agent.wire.frames import AgentError
+from device_agent.serve.client_modes import ClientPowerModes
+from device_agent.serve.reservation import Client, DeviceReservation
 from tests.unit.device_agent.mode_trees import STEPS, contents, make_cpufreq, make_nvpmodel
 
 
@@ -259,37 +259,37 @@ def test_nvpmodel_runs_through_sudo_where_that_is_allowed(board, tmp_path):
 
 
 def test_who_has_modes_set_has_the_device(board):
-    modes, lease, notes = modes_of(board), Lease(), []
-    keeper = ModeKeeper(modes, lease, lambda: None, notes.append)
+    modes, reservation, notes = modes_of(board), DeviceReservation(), []
+    client_modes = ClientPowerModes(modes, reservation, lambda: None, notes.append)
     ada, bob = Client(1, "ada@attic"), Client(2, "bob@bench")
-    keeper.set(ada, "performance")
-    assert lease.holder().client == ada
-    keeper.set(ada, "schedutil")
-    assert lease.holder() is None
+    client_modes.set(ada, "performance")
+    assert reservation.holder().client == ada
+    client_modes.set(ada, "schedutil")
+    assert reservation.holder() is None
     with pytest.raises(AgentError, match="no power mode nothing"):
-        keeper.set(bob, "nothing")
-    assert lease.holder() is None
-    keeper.set(bob, "powersave", session="s1")
-    keeper.session_ended("s2")
+        client_modes.set(bob, "nothing")
+    assert reservation.holder() is None
+    client_modes.set(bob, "powersave", session="s1")
+    client_modes.session_ended("s2")
     assert modes.changed
-    keeper.session_ended("s1")
-    assert not modes.changed and lease.holder() is None and notes == []
+    client_modes.session_ended("s1")
+    assert not modes.changed and reservation.holder() is None and notes == []
 
 
 def test_modes_that_could_not_be_restored_are_tried_again(board, monkeypatch):
     before = contents(board)
-    modes, lease, notes = modes_of(board), Lease(), []
-    keeper = ModeKeeper(modes, lease, lambda: None, notes.append)
-    keeper.set(Client(1, "ada@attic"), "performance")
+    modes, reservation, notes = modes_of(board), DeviceReservation(), []
+    client_modes = ClientPowerModes(modes, reservation, lambda: None, notes.append)
+    client_modes.set(Client(1, "ada@attic"), "performance")
     with monkeypatch.context() as broken:
         broken.setattr(
             cpufreq.CpuFrequency, "put", lambda *_: (_ for _ in ()).throw(AgentError("modes", "no"))
         )
-        keeper.client_ended(Client(1, "ada@attic"))
+        client_modes.client_ended(Client(1, "ada@attic"))
     assert notes == ["power modes are not restored: no; the next start tries again"]
-    assert keeper.unrestored and lease.holder() is None
-    keeper.set(Client(2, "bob@bench"), "cpu-50%")
-    keeper.restore(Client(2, "bob@bench"))
+    assert client_modes.unrestored and reservation.holder() is None
+    client_modes.set(Client(2, "bob@bench"), "cpu-50%")
+    client_modes.restore(Client(2, "bob@bench"))
     assert contents(board) == before
 
 

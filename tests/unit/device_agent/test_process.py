@@ -9,10 +9,10 @@ import time
 import pytest
 
 from device_agent.contract.limits import LIMITS
-from device_agent.serve.executor_process import Terms
-from device_agent.serve.reservation import Client, Lease
+from device_agent.errors import AgentError
+from device_agent.serve.executor_process import SessionOptions
+from device_agent.serve.reservation import Client, DeviceReservation
 from device_agent.serve.sessions import Sessions
-from device_agent.wire.frames import AgentError
 
 OWNER = Client(1, "ada@attic")
 # Says where it listens, and what a test wants to be said when there is a file `go`.
@@ -25,11 +25,11 @@ while not os.path.exists(%r):
 
 
 def sessions_of(folder):
-    return Sessions(str(folder), Lease())
+    return Sessions(str(folder), DeviceReservation())
 
 
 def terms(program):
-    return Terms("tvm", 1, 60.0, 0, [sys.executable, "-c", program], "", [], "")
+    return SessionOptions("tvm", 1, 60.0, 0, [sys.executable, "-c", program], "", [], "")
 
 
 class Watched:
@@ -143,7 +143,7 @@ def test_work_and_rest_are_heard(watched, tmp_path):
 
 def test_a_command_that_cannot_be_started_ends_nothing(watched, tmp_path):
     for command in ("/nowhere/python", "nul\0in it"):
-        wrong = Terms("tvm", 1, 60.0, 0, [command], "", [], "")
+        wrong = SessionOptions("tvm", 1, 60.0, 0, [command], "", [], "")
         with pytest.raises(AgentError, match="cannot start"):
             watched.sessions.open(OWNER, wrong)
     contact = watched.sessions.open(OWNER, terms(ANNOUNCE % str(tmp_path / "go")))

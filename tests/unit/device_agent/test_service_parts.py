@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.errors import AgentError
 from device_agent.serve import control, tickets
 from device_agent.serve.log import Log
 from device_agent.serve.payloads import Payloads
-from device_agent.serve.reservation import Client, Lease
-from device_agent.serve.systemd_unit import Unit
+from device_agent.serve.reservation import Client, DeviceReservation
+from device_agent.serve.systemd_unit import SystemdUnit
 from device_agent.serve.tickets import TicketBox
-from device_agent.store.agent_folder import Home, RunFolder, try_lock, write_private
-from device_agent.wire.frames import AgentError
+from device_agent.store.agent_folder import AgentFolder, RunFolder
+from device_agent.store.private_files import try_lock, write_private
 
 ADA, BOB = Client(1, "ada@attic"), Client(2, "bob@bench")
 
@@ -63,38 +64,38 @@ def test_a_ticket_is_kept_as_a_hash(tmp_path):
 
 
 def test_the_device_is_its_holders_until_the_last_use_ends():
-    lease = Lease()
-    lease.take(ADA)
-    lease.take(ADA)
-    lease.give_back(ADA)
+    reservation = DeviceReservation()
+    reservation.acquire(ADA)
+    reservation.acquire(ADA)
+    reservation.release(ADA)
     with pytest.raises(AgentError, match="in use by ada@attic"):
-        lease.take(BOB)
-    lease.give_back(BOB)  # what is not his he cannot give back
-    lease.give_back(ADA)
-    lease.take(BOB)
-    assert lease.holder().client == BOB
+        reservation.acquire(BOB)
+    reservation.release(BOB)  # what is not his he cannot give back
+    reservation.release(ADA)
+    reservation.acquire(BOB)
+    assert reservation.holder().client == BOB
 
 
 def test_who_waits_gets_the_device_when_its_holder_goes():
-    lease = Lease()
-    lease.take(ADA)
+    reservation = DeviceReservation()
+    reservation.acquire(ADA)
     got = threading.Event()
-    thread = threading.Thread(target=lambda: (lease.take(BOB, 60.0), got.set()))
+    thread = threading.Thread(target=lambda: (reservation.acquire(BOB, 60.0), got.set()))
     thread.start()
-    while lease.describe()["waiting"] == 0:
+    while reservation.describe()["waiting"] == 0:
         time.sleep(0.01)
     assert not got.is_set()
-    lease.drop(ADA)
+    reservation.release_all(ADA)
     thread.join(60)
-    assert got.is_set() and lease.holder().client == BOB
+    assert got.is_set() and reservation.holder().client == BOB
 
 
 def test_who_leaves_while_waiting_gives_up_the_place():
-    lease = Lease()
-    lease.take(ADA)
+    reservation = DeviceReservation()
+    reservation.acquire(ADA)
     with pytest.raises(AgentError, match="ada@attic"):
-        lease.take(BOB, 60.0, present=lambda: False)
-    assert lease.describe()["waiting"] == 0
+        reservation.acquire(BOB, 60.0, present=lambda: False)
+    assert reservation.describe()["waiting"] == 0
 
 
 # -- folders and locks
@@ -114,7 +115,7 @@ def test_folders_of_killed_agents_go_and_those_of_living_ones_stay(tmp_path):
 
 
 def test_an_agent_runs_as_long_as_its_lock_is_held(tmp_path):
-    home = Home(str(tmp_path / "home"))
+    home = AgentFolder(str(tmp_path / "home"))
     assert home.running() is None
     home.make()
     write_private(home.record, {"pid": os.getpid()})
@@ -156,7 +157,7 @@ def test_a_message_is_one_line(capfd):
 
 @pytest.fixture
 def home(tmp_path):
-    home = Home(str(tmp_path / "home"))
+    home = AgentFolder(str(tmp_path / "home"))
     for name in ("aa", "bb"):
         (tmp_path / "home/payloads" / name).mkdir(parents=True)
     entries = {
@@ -198,7 +199,7 @@ def test_without_payloads_the_agents_interpreter_serves(tmp_path):
         ["python3", "-m", "device_agent.execute.executor"],
         "",
     )
-    assert Payloads(Home(str(tmp_path)), "python3").command("tvm")[1] == ""
+    assert Payloads(AgentFolder(str(tmp_path)), "python3").command("tvm")[1] == ""
 
 
 def test_the_meter_is_told_of_the_board_if_it_is_known(home):
@@ -213,7 +214,7 @@ def test_the_meter_is_told_of_the_board_if_it_is_known(home):
 
 
 def unit(home: Path, **options) -> str:
-    return Unit(home=str(home), python=sys.executable, user="daemon", **options).text()
+    return SystemdUnit(home=str(home), python=sys.executable, user="daemon", **options).text()
 
 
 @pytest.mark.parametrize(
@@ -293,7 +294,7 @@ def fake_systemctl(folder: Path, monkeypatch, body: str) -> Path:
 
 
 def test_an_installed_unit_starts_the_agent(tmp_path, monkeypatch):
-    home = Home(str(tmp_path / "home"))
+    home = AgentFolder(str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     units = tmp_path / "config/systemd/user"
     units.mkdir(parents=True)
@@ -313,7 +314,7 @@ def test_an_installed_unit_starts_the_agent(tmp_path, monkeypatch):
 
 
 def test_a_unit_that_does_not_start_says_so(tmp_path, monkeypatch):
-    home = Home(str(tmp_path / "home"))
+    home = AgentFolder(str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     units = tmp_path / "config/systemd/user"
     units.mkdir(parents=True)
@@ -324,7 +325,7 @@ def test_a_unit_that_does_not_start_says_so(tmp_path, monkeypatch):
 
 
 def test_the_systems_unit_is_started_by_its_administrator(tmp_path, monkeypatch):
-    home = Home(str(tmp_path / "home"))
+    home = AgentFolder(str(tmp_path / "home"))
     monkeypatch.setattr(control, "SYSTEM_UNITS", str(tmp_path))
     monkeypatch.setattr(control, "_RESTART_S", 0.1)
     (tmp_path / control.UNIT).write_text(unit(Path(home.root), system=True))

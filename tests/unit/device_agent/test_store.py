@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.errors import AgentError
 from device_agent.store.bundles import BundleStore
-from device_agent.wire.frames import AgentError
 from host.keys import host_key
 from tests.signing import seal, trust
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_agent.contract.limits import LIMITS
+from device_agent.errors import AgentError, ClosedError
 from device_agent.wire import frames
 from host.errors import (
     BundleError,
@@ -51,7 +52,7 @@ def test_a_connection_that_ends_early_is_told_apart(pair):
     left, right = pair
     left.sendall(struct.pack(">I", 100) + b"{")
     left.close()
-    with pytest.raises(frames.ClosedError):
+    with pytest.raises(ClosedError):
         frames.receive_header(right)
 
 
@@ -59,7 +60,7 @@ def test_a_connection_that_ends_early_is_told_apart(pair):
 def test_what_is_no_frame_is_refused(pair, content):
     left, right = pair
     left.sendall(struct.pack(">I", len(content)) + content)
-    with pytest.raises(frames.AgentError) as caught:
+    with pytest.raises(AgentError) as caught:
         frames.receive_header(right)
     assert caught.value.kind == "bad_request"
 
@@ -67,7 +68,7 @@ def test_what_is_no_frame_is_refused(pair, content):
 def test_an_absurd_length_is_refused_before_memory_is_taken(pair):
     left, right = pair
     left.sendall(b"\xff\xff\xff\xff")
-    with pytest.raises(frames.AgentError, match="frame header of 4294967295 bytes"):
+    with pytest.raises(AgentError, match="frame header of 4294967295 bytes"):
         frames.receive_header(right)
 
 
@@ -102,7 +103,7 @@ def _numpy(name):
 
 def test_a_blob_of_another_length_is_refused_on_both_sides():
     descriptions = [{"shape": [2], "dtype": "float32"}]
-    with pytest.raises(frames.AgentError, match="8 bytes in a blob of 9"):
+    with pytest.raises(AgentError, match="8 bytes in a blob of 9"):
         frames.split_tensors(descriptions, bytes(9))
     with pytest.raises(DeviceError, match="8 bytes in a blob of 9"):
         host_wire.unpack(descriptions, bytearray(9))
@@ -131,7 +132,7 @@ def test_a_blob_of_another_length_is_refused_on_both_sides():
     ],
 )
 def test_what_describes_no_tensors_of_a_blob_is_refused_on_both_sides(tensors):
-    with pytest.raises(frames.AgentError) as caught:
+    with pytest.raises(AgentError) as caught:
         frames.split_tensors(tensors, bytes(4))
     assert caught.value.kind == "bad_request" and str(caught.value).isprintable()
     with pytest.raises(DeviceError):
@@ -143,7 +144,7 @@ def test_a_blob_that_may_not_come_is_refused_before_memory_is_taken(pair, announ
     left, right = pair
     text = json.dumps({"command": "run", "blob_bytes": announced}).encode()
     left.sendall(struct.pack(">I", len(text)) + text)
-    with pytest.raises(frames.AgentError) as caught:
+    with pytest.raises(AgentError) as caught:
         frames.blob_bytes(frames.receive_header(right), 1 << 20)
     assert caught.value.kind == "bad_request"
 
@@ -154,7 +155,7 @@ def test_memory_is_taken_as_bytes_come(pair):
     left.sendall(b"x" * 1000)
     left.shutdown(socket.SHUT_WR)
     tracemalloc.start()
-    with pytest.raises(frames.ClosedError, match="after 1000 of 1073741824 bytes"):
+    with pytest.raises(ClosedError, match="after 1000 of 1073741824 bytes"):
         frames.receive_exact(right, 1 << 30)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -164,7 +165,7 @@ def test_memory_is_taken_as_bytes_come(pair):
 def test_a_header_that_is_longer_than_its_limit_is_refused(pair):
     left, right = pair
     left.sendall(struct.pack(">I", LIMITS.wire.request_bytes + 1))
-    with pytest.raises(frames.AgentError, match="is not of protocol"):
+    with pytest.raises(AgentError, match="is not of protocol"):
         frames.receive_header(right)
 
 
@@ -177,7 +178,7 @@ def test_an_answer_that_nobody_takes_is_replaced_by_an_error(pair):
 
 
 def test_an_unknown_dtype_is_refused():
-    with pytest.raises(frames.AgentError, match="float8 cannot be sent"):
+    with pytest.raises(AgentError, match="float8 cannot be sent"):
         frames.tensor_bytes((2,), "float8")
 
 
@@ -196,7 +197,7 @@ def test_an_unknown_dtype_is_refused():
     ],
 )
 def test_every_error_of_the_agent_becomes_one_of_the_host(kind, expected):
-    port, thread = _serve_once([{"ok": True}, frames.error_reply(frames.AgentError(kind, "it\n broke"))])
+    port, thread = _serve_once([{"ok": True}, frames.error_reply(AgentError(kind, "it\n broke"))])
     connection = host_wire.Connection(port, "secret", "board")
     with pytest.raises(expected, match=r"^board: it broke$") as caught:
         connection.request({"command": "x"})
@@ -206,7 +207,7 @@ def test_every_error_of_the_agent_becomes_one_of_the_host(kind, expected):
 
 
 def test_a_refused_secret_says_so():
-    port, thread = _serve_once([frames.error_reply(frames.AgentError("denied", "wrong secret"))])
+    port, thread = _serve_once([frames.error_reply(AgentError("denied", "wrong secret"))])
     with pytest.raises(DeviceError, match="wrong secret"):
         host_wire.Connection(port, "x", "board")
     thread.join()

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from device_agent.board import throttle
-from device_agent.board.pi_firmware import Mailbox
+from device_agent.board.pi_firmware import PiFirmware
 from device_agent.board.throttle import Throttle
 from device_agent.power import rpi5_pmic
 from tests.unit.device_agent.power import trees
@@ -58,34 +58,34 @@ def root(tmp_path):
 
 def test_flags_come_without_a_program(root):
     firmware = Firmware(flags=0x50005)
-    mailbox = Mailbox(str(root), firmware)
-    assert mailbox.throttled() == 0x50005 and mailbox.throttled() == 0x50005
+    pi = PiFirmware(str(root), firmware)
+    assert pi.throttled() == 0x50005 and pi.throttled() == 0x50005
     assert firmware.asked == 2
 
 
 @pytest.mark.parametrize("firmware", [Firmware(), Firmware(refuses=25), Firmware(refuses=13)])
 def test_a_mailbox_that_does_not_answer_is_asked_once(root, firmware):
-    mailbox = Mailbox(str(root), firmware)
-    assert mailbox.throttled() is None and mailbox.throttled() is None
+    pi = PiFirmware(str(root), firmware)
+    assert pi.throttled() is None and pi.throttled() is None
     assert firmware.asked == 1
 
 
 def test_without_a_mailbox_vcgencmd_is_asked(tmp_path):
     trees.write(tmp_path, "dev/vcio", "no device")
-    assert Mailbox(str(tmp_path)).throttled() is None
+    assert PiFirmware(str(tmp_path)).throttled() is None
     trees.pi5(tmp_path, throttled="0x4")
     assert Throttle(str(tmp_path)).flags() == {"get_throttled": 4}
 
 
 def test_the_real_kernel_refuses_what_is_no_mailbox(root):
-    assert Mailbox(str(root)).throttled() is None
+    assert PiFirmware(str(root)).throttled() is None
 
 
 def test_commands_are_answered_as_the_program_does(root):
-    mailbox = Mailbox(str(root), Firmware(pmic_read_adc=trees.PMIC))
-    assert mailbox.output("pmic_read_adc") == trees.PMIC
-    assert mailbox.output("sing") is None
-    assert mailbox.output("pmic_read_adc") == trees.PMIC
+    pi = PiFirmware(str(root), Firmware(pmic_read_adc=trees.PMIC))
+    assert pi.output("pmic_read_adc") == trees.PMIC
+    assert pi.output("sing") is None
+    assert pi.output("pmic_read_adc") == trees.PMIC
 
 
 def unplug(root):
@@ -96,7 +96,7 @@ def unplug(root):
 def through(monkeypatch, firmware):
     """Every mailbox of the agent asks this firmware."""
     for module in (throttle, rpi5_pmic):
-        monkeypatch.setattr(module, "Mailbox", lambda root: Mailbox(root, firmware))
+        monkeypatch.setattr(module, "PiFirmware", lambda root: PiFirmware(root, firmware))
 
 
 def test_the_power_chip_is_read_without_a_program_once_both_agree(root, monkeypatch):
