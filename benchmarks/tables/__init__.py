@@ -1,0 +1,24 @@
+"""The tables of the documents, by the name that their blocks have."""
+
+from benchmarks.tables import device, models, operators
+from benchmarks.tables.table import Table
+
+TABLES: dict[str, Table] = {
+    "end_to_end_1_thread": Table(("e2e_1_thread",), models.end_to_end),
+    "end_to_end_2_threads": Table(("e2e_2_threads",), models.end_to_end),
+    "operators": Table(("operators",), operators.times),
+    "operators_summary": Table(("operators",), operators.summary),
+    "operators_others": Table(("operators_others",), operators.slower_than_library),
+    "evaluation": Table(("evaluation",), models.evaluation),
+    "evaluation_seconds": Table(("evaluation",), models.seconds_to_speed),
+    "new_board": Table(("evaluation_avx2", "new_board"), models.new_board),
+    "emulation": Table(("emulation",), operators.emulation),
+    "instructions": Table(("instructions",), operators.instructions),
+    "onnx_nodes": Table(("onnx_nodes",), models.node_tests),
+    "dot_products": Table(("dot_products",), operators.dot_products),
+    "agent": Table(("agent",), device.agent),
+    "overhead": Table(("overhead",), device.overhead),
+    "sampling": Table(("sampling",), device.sampling),
+    "bundle_check": Table(("bundle_check",), device.bundle_check),
+    "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
+}

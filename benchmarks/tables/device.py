@@ -1,0 +1,76 @@
+"""Tables of what runs on a device: the agent, its sensors, its transport, and what trust costs."""
+
+from __future__ import annotations
+
+from benchmarks.result_file import Result
+from benchmarks.tables.table import markdown
+
+_OVERHEAD = {"request": "a request", "model": "a model, measured once", "kernel": "a kernel over RPC"}
+
+
+def agent(result: Result) -> list[str]:
+    """Cost of the agent beside its limits."""
+    figures, limits = result.figures, result.figures["limits"]
+    idle = f"processor time of the idle agent over {figures['seconds']:.0f} s"
+    wait = "host to agent, overhead of a measurement"
+    after = "resident memory, Python executor after a model"
+    rows = [
+        (idle, f"{figures['idle_share']:.2%} of a core", f"{limits['idle_share']:.0%}"),
+        ("the same with a host and an idle session", f"{figures['idle_share_with_session']:.2%}", ""),
+        ("resident memory, agent", *_megabytes(figures["daemon_bytes"], limits["daemon_bytes"])),
+        (after, *_megabytes(figures["executor_bytes"], limits["executor_bytes"])),
+        (wait, f"{figures['overhead_s'] * 1e3:.1f} ms", f"{limits['overhead_s'] * 1e3:.0f} ms"),
+    ]
+    return markdown(("", "figure", "limit"), rows)
+
+
+def _megabytes(*values: float) -> list[str]:
+    return [f"{value / 1e6:.0f} MB" for value in values]
+
+
+def overhead(result: Result) -> list[str]:
+    """What a measurement costs beside the time measured, by way to the device."""
+    rows = []
+    for way, title in (("local", "local"), ("ssh", "through SSH")):
+        found = result.figures[way]
+        rows.append((title, *(f"{found[one]['median']:.2f}, {found[one]['p90']:.2f}" for one in _OVERHEAD)))
+    return markdown(("milliseconds: median, 90th percentile", *_OVERHEAD.values()), rows)
+
+
+def sampling(result: Result) -> list[str]:
+    """Processor time of sampling each kind of sensor."""
+    rows = [
+        (kind, f"{found['readings_per_s']:g}", f"{found['share_of_a_core']:.1%}")
+        for kind, found in result.figures["kinds"].items()
+    ]
+    return markdown(("sensor", "readings a second", "share of a core"), rows)
+
+
+def bundle_check(result: Result) -> list[str]:
+    """Seconds of the check of a bundle by each executor."""
+    rows = [
+        (title, *(f"{1e3 * result.figures[part][one]:.1f}" for one in ("first_s", "remembered_s")))
+        for part, title in (("python_executor", "Python executor"), ("native_executor", "native executor"))
+    ]
+    megabytes = f"check of {result.figures['megabytes']} MB, ms"
+    return markdown((megabytes, "first since the boot", "checked before since the boot"), rows)
+
+
+def fuzzing(*results: Result) -> list[str]:
+    """What came of each run of the fuzzing harness."""
+    rows = []
+    for result in results:
+        figures = result.figures
+        first, after = figures["seeds"]
+        rows.append(
+            (
+                f"{figures['target']}, seeds {first:,} to {after - 1:,}",
+                f"{figures['cases']:,}",
+                f"{figures['outcomes'].get('ok', 0):,}",
+                figures["violations"],
+                f"{figures['worst_s']:.1f} s",
+                f"{max(figures['worst_process_bytes'], figures['worst_case_bytes']) / 1e9:.1f} GB",
+            )
+        )
+    head = ("target", "cases", "accepted", "violations", "longest", "most memory of a process")
+    return markdown(head, rows)

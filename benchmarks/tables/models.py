@@ -1,0 +1,98 @@
+"""Tables of whole models and networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.result_file import Result
+from benchmarks.tables.table import markdown, significant
+
+_PEERS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "openvino": "OpenVINO"}
+_PROPOSERS = {
+    "tlm": "TLM",
+    "tlm-finetuned": "TLM, learning between measurements",
+    "gensor": "Gensor",
+    "tree": "its tree",
+    "random": "random",
+}
+
+
+def end_to_end(result: Result) -> list[str]:
+    """Latency of each model beside its peers, error, and what the deployment took."""
+    rows = []
+    for name, entry in result.figures["models"].items():
+        if "error" in entry:
+            rows.append((name, entry["error"], *[""] * 8))
+            continue
+        latency, speed = entry["latency_ms"], entry["speedup"]
+        low, high = entry["bounds"].get("onnxruntime", (None, None))
+        bound = "-" if low is None else f"{speed['onnxruntime']:.2f}, {low:.2f} to {high:.2f}"
+        times = [significant(latency[one]) if one in latency else "-" for one in ("edgetlm", *_PEERS)]
+        best = f"{min(speed.values()):.2f}" if speed else "-"
+        cost = f"{entry['seconds']['total']:.0f}", f"{entry['peak_rss_mb']:.0f}"
+        rows.append((name, *times, bound, best, f"{entry['max_rel_err']:.0e}", *cost))
+    head = ("model", "ours, ms", *_PEERS.values(), "speed to ONNX Runtime, bound", "to the best of them")
+    return markdown((*head, "largest error", "seconds", "peak memory, MB"), rows)
+
+
+def evaluation(result: Result) -> list[str]:
+    """Speed beside the searched programs, by network, measurements a task and proposer."""
+    return _speeds(result.figures["networks"], {})
+
+
+def new_board(evaluated: Result, tuned: Result) -> list[str]:
+    """The same on a new board, with the model that was fine-tuned before in a column of its own."""
+    return _speeds(evaluated.figures["networks"], tuned.figures["networks"])
+
+
+def _speeds(networks: Mapping[str, Any], tuned: Mapping[str, Any]) -> list[str]:
+    found = {name: entry for name, entry in networks.items() if "error" not in entry}
+    shown = [
+        one for one in _PROPOSERS if any(one in row for e in found.values() for row in e["budgets"].values())
+    ]
+    rows = []
+    for name, entry in found.items():
+        for budget, row in entry["budgets"].items():
+            cells = [_ratio(row.get(method)) for method in shown]
+            if tuned:
+                cells.append(_ratio(tuned.get(name, {}).get("budgets", {}).get(budget, {}).get("tlm")))
+            rows.append((f"{name} ({entry['coverage']:.1%} of its time), {budget}", *cells))
+    head = ["network, measurements a task", *(_PROPOSERS[one] for one in shown)]
+    return markdown([*head, "TLM, fine-tuned before"] if tuned else head, rows)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def seconds_to_speed(result: Result) -> list[str]:
+    """Seconds until the network has the aimed share of the searched speed, by the model and by the search."""
+    rows = []
+    for name, entry in result.figures["networks"].items():
+        reached = entry.get("tuning", {}).get("reached", {}).get("tlm")
+        if reached is None:
+            continue
+        search = entry["tuning"]["search"]
+        rows.append(
+            (
+                name,
+                significant(reached["seconds"], 2),
+                f"{search['whole_cpu_s']:,.0f} ({search['whole_s']:,.0f})",
+                f"{search['reached_cpu_s']:,.0f} ({search['reached_s']:,.0f})",
+                f"{reached['times_less_than_whole_cpu']:.0f}, {reached['times_less_than_reached_cpu']:.0f}",
+            )
+        )
+    head = ("", "TLM", "the whole search, processor (clock)", "the search to that point")
+    return markdown((*head, "how many times less, of processor time"), rows)
+
+
+def node_tests(result: Result) -> list[str]:
+    """How ONNX's node tests end."""
+    summary = result.figures["summary"]
+    rows = [(outcome, count) for outcome, count in summary["counts"].items() if count]
+    share = (
+        f"{summary['considered']:,} of {summary['cases']:,} tests pass in ONNX Runtime; "
+        f"{summary['passed_share']:.1%} of these pass through the tvm backend."
+    )
+    return [*markdown(("outcome", "tests"), rows), "", share]
