@@ -104,14 +104,12 @@ def _random(bench: Bench, subject: Subject) -> Proposal:
 
 def random_programs(space: DesignSpace, count: int, seed: int) -> list[Program]:
     """Different random programs of a space; fewer if it holds no more."""
-    from host.gensor.benefit import estimate_seconds
-
     generator = random.Random(seed)
     drawn = [space.sample(generator) for _ in range(4 * count)]
     distinct = list({tuple(values.items()): values for values in drawn}.values())[:count]
     programs = []
     for values in distinct:
-        candidate = space.candidate(values, "random", estimate_seconds(space, values))
+        candidate = space.candidate(values, "random", space.estimate_s(values))
         try:
             programs.append(_program(space, candidate))
         except ScheduleError:

@@ -190,20 +190,17 @@ def _trail(space: DesignSpace | None, path: tuple[Step, ...]) -> tuple[tuple[flo
 
 
 def _shares(space: DesignSpace | None, values: dict[str, int]) -> Mapping[str, float]:
-    from host.schedules.cpu.tiled.cost import tiled_parts
-
-    return tiled_parts(space, values) if space is not None and space.rule.name == "tiled" else {}
+    return space.estimate_parts_s(values) if space is not None else {}
 
 
 def _roofline(
     kernel: Kernel, stored: StoredTask, space: DesignSpace | None, values: dict[str, int]
 ) -> Roofline:
-    from host.gensor.benefit import estimate_seconds
 
     hardware, task = stored.profile.hardware, stored.task
     estimate = stored.estimate_s
     if space is not None and estimate is None:
-        estimate = estimate_seconds(space, values)
+        estimate = space.estimate_s(values)
     flops = task.flops or (space.workload.flops if space is not None else 0.0)
     last = hardware.levels[-1].name
     moved: dict[str, float] = {last: _argument_bytes(task.function)}

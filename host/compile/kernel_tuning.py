@@ -95,14 +95,14 @@ def prefer_winner(
 
 def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple[Proposer | None, str]:
     """The language model for a device with the digest of its weights; None where there is none to use."""
-    from host.gensor.benefit import estimate_seconds
+    from host.schedules.design import DesignSpace
     from host.tlm.model.card import read_card
     from host.tlm.model.checkpoints import model_for
     from host.tlm.proposer import Tlm
 
     try:
         checkpoint = model_for(profile, tell=note)
-        return Tlm(checkpoint, estimate=estimate_seconds), read_card(checkpoint).weights
+        return Tlm(checkpoint, estimate=DesignSpace.estimate_s), read_card(checkpoint).weights
     except TlmError as error:
         note(f"no language model proposes: {one_line(error)}")
         return None, ""

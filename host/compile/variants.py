@@ -180,12 +180,10 @@ def least_traffic(
 
 def movement_joules(space: DesignSpace, decisions: Mapping[str, object]) -> float | None:
     """Modelled joules of moving a program's data; None where its rule does not tell how much it moves."""
-    from host.schedules.cpu.tiled.cost import tiled_parts
-
-    if space.rule.name != "tiled" or space.hardware.gpu is not None:
-        return None
     values = {name: int(value) for name, value in decisions.items() if isinstance(value, int)}
-    parts = tiled_parts(space, values)
+    parts = space.estimate_parts_s(values)
+    if not parts:
+        return None
     total = 0.0
     for level in space.hardware.levels[1:]:
         moved = parts.get(level.name, 0.0) * level.bandwidth_bytes_per_s

@@ -19,8 +19,8 @@ from host.dynamic.variants import Variant, applied, best_of, task_at, variants_o
 from host.errors import EdgeError, LoweringError, ScheduleError
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
-from host.schedules import Decision, DesignSpace, scheduled_function, space_for
-from host.schedules.design import PARALLEL
+from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.api import PARALLEL
 
 # Multiples of a program's tiles, and lengths that no tile divides, from which programs over the length are
 # made: primes, so that no number in a program is one of them by accident. The lengths leave different rests
@@ -139,7 +139,7 @@ def clamped_variant(
         values = {decision.name: decision.choices[0] for decision in space.decisions}
         programs[multiple] = to_loops(scheduled_function(space.apply(space.candidate(values, "gensor"))))
     made = clamped(programs, variant.whole, length, name)
-    threads = int(dict(variant.candidate.decisions).get(PARALLEL, profile.threads))  # type: ignore[arg-type]
+    threads = int(dict(variant.candidate.decisions).get(PARALLEL.name, profile.threads))  # type: ignore[arg-type]
     return replace(made, function=parallelised(made.function, length, made.least, threads))
 
 
@@ -173,14 +173,7 @@ def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, un
             continue
         programs = {}
         for n, space in spaces.items():
-            fixed = DesignSpace(
-                space.task,
-                space.workload,
-                space.hardware,
-                space.threads,
-                space.rule,
-                tuple(Decision(key, (value,)) for key, value in values.items()),
-            )
+            fixed = space.decided(values)
             programs[n] = scheduled_function(fixed.apply(fixed.candidate(values, candidate.proposer)))
         function = unify(programs, name).over(tirx.Var("length", "int32"))
         return Kernel(name, function, candidate.proposer, candidate.rule, values)

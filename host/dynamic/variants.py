@@ -9,14 +9,12 @@ from math import lcm, prod
 from host.dynamic.template import Template
 from host.errors import ScheduleError
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
 from host.gensor.walk import WalkOptions
 from host.lowering.tasks import flops, workload_hash
 from host.model import Candidate, DeviceProfile, Task
-from host.schedules import Decision, DesignSpace, space_for
+from host.schedules import DesignSpace, space_for
 from host.schedules.cpu.tiled.cost import FETCHING_ROWS
 from host.schedules.cpu.tiled.roles import Roles, roles_of
-from host.schedules.design import PARALLEL
 from targets import HardwareModel
 
 # Rows of a register tile that are tried, and vectors where these run along the length.
@@ -260,7 +258,7 @@ def _held(space: DesignSpace, along: Along, rows: int, vectors: int) -> DesignSp
             choices = tuple(value for value in choices if value == fixed[decision.name])
         if not choices:
             return None
-        decisions.append(Decision(decision.name, choices))
+        decisions.append(replace(decision, choices=choices))
     return replace(space, decisions=tuple(decisions))
 
 
@@ -289,7 +287,7 @@ def _units(
             # As in the program: no more tiles in a block than there are, in blocks of the same number.
             tiles = length // rows
             changed["block"] = max(b for b in range(1, min(values["block"], tiles) + 1) if tiles % b == 0)
-        found[length] = estimate_seconds(space, changed) / _tiles(along, rows, vectors, length)
+        found[length] = space.estimate_s(changed) / _tiles(along, rows, vectors, length)
     if not found:
         raise ScheduleError(f"{name}: no estimate for tiles of {rows} x {vectors}")
     return found
@@ -299,12 +297,7 @@ def applied(variant: Variant, name: str, template: Template, multiple: int) -> D
     """The design space of a variant at a multiple of its whole length, its decisions only, one thread."""
     length = variant.whole * multiple
     space = space_for(task_at(name, template, length), variant.hardware)
-    fixed = tuple(
-        Decision(key, (int(value),))  # type: ignore[arg-type]
-        for key, value in variant.candidate.decisions
-        if key != PARALLEL
-    )
-    return replace(space, decisions=fixed)
+    return space.decided({key: int(value) for key, value in variant.candidate.decisions})  # type: ignore[arg-type]
 
 
 __all__ = ["LARGEST_CHOICE", "Roles", "Variant", "applied", "best_of", "prod", "task_at", "variants_of"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from host.gensor.etir import INTERLEAVE, LEVELS, State, level_of
+from host.gensor.etir import State
 from host.schedules.design import DesignSpace
 
 
@@ -42,14 +42,14 @@ def actions(
         return
     values = state.decisions
     for decision in space.decisions:
-        if level_of(decision.name) != state.level:
+        if decision.kind.level != state.level:
             continue
         position = decision.choices.index(values[decision.name])
         for kind, other in (("grow", position + 1), ("shrink", position - 1)):
             if (kind == "shrink" and not inverse) or not 0 <= other < len(decision.choices):
                 continue
             value = decision.choices[other]
-            if not interleave and value > INTERLEAVE.get(decision.name, value):
+            if not interleave and decision.kind.interleaves and value > 1:
                 continue
             target = state.with_value(decision.name, value)
             if space.legal(target.decisions):
@@ -60,8 +60,7 @@ def actions(
 def skip_empty_levels(space: DesignSpace, state: State) -> State:
     """The state at the first level from here on that has a decision with a choice."""
     while not state.finished:
-        names = LEVELS[state.level]
-        if not names or any(level_of(d.name) == state.level and len(d.choices) > 1 for d in space.decisions):
+        if any(d.kind.level == state.level and len(d.choices) > 1 for d in space.decisions):
             return state
         state = state.advanced()
     return state

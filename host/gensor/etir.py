@@ -8,20 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host.schedules.design import PARALLEL, DesignSpace
-
-# Decisions by the level at which they are taken, innermost first: the register tile, its code and how it
-# reads its input, then the blocks that share what is in cache or, on a GPU, in shared memory. A rule's
-# decisions that are not named here are taken at the register level.
-_CUDA_BLOCK = ("tx", "ty", "tz", "vx", "vy", "stage", "depth", "steps", "halo", "fetch", "threads", "vector")
-LEVELS: tuple[tuple[str, ...], ...] = (
-    ("vectors", "rows", "rows2", "unroll", "window", "pad", "partials", "strip", "inline", "cols"),
-    ("panel", "block", "block2", PARALLEL, *_CUDA_BLOCK),
-)
-_LEVEL_OF = {name: index for index, names in enumerate(LEVELS) for name in names}
-# Decisions that interleave several tiles in one body: their operations do not wait for one another or,
-# on a GPU, neighbouring threads touch neighbouring banks; with the value at which there is one tile only.
-INTERLEAVE = {"vectors": 1, "rows2": 1, "partials": 1, "vx": 1, "vy": 1}
+from host.schedules.api import Level
+from host.schedules.design import DesignSpace
 
 
 @dataclass(frozen=True)
@@ -30,7 +18,7 @@ class State:
 
     Attributes:
         values: (decision, value) in the order of the space.
-        level: index into `LEVELS` of the level being built; `len(LEVELS)` when finished.
+        level: the `Level` being built; `len(Level)` when finished.
     """
 
     values: tuple[tuple[str, int], ...]
@@ -39,7 +27,7 @@ class State:
     @property
     def finished(self) -> bool:
         """Whether every level has been built."""
-        return self.level >= len(LEVELS)
+        return self.level >= len(Level)
 
     @property
     def decisions(self) -> dict[str, int]:
@@ -62,8 +50,3 @@ class State:
 def initial_state(space: DesignSpace) -> State:
     """The unit program: every tile one element, nothing unrolled, at the register level."""
     return State(tuple((decision.name, decision.choices[0]) for decision in space.decisions), 0)
-
-
-def level_of(name: str) -> int:
-    """The level at which a decision is taken."""
-    return _LEVEL_OF.get(name, 0)

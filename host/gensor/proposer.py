@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from host.gensor.benefit import estimate_seconds
 from host.gensor.walk import TREE, Recorder, WalkOptions, construct
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
@@ -44,6 +43,4 @@ class Gensor:
     ) -> list[tuple[dict[str, int], float]]:
         text = f"{space.task.workload_hash}/{profile.board.name}/{seed}"
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-        return construct(
-            space, lambda values: estimate_seconds(space, values), self._options, k, number, recorder
-        )
+        return construct(space, space.estimate_s, self._options, k, number, recorder)

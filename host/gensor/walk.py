@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from host.gensor.actions import Action, actions, skip_empty_levels
-from host.gensor.etir import LEVELS, State, initial_state
+from host.gensor.etir import State, initial_state
+from host.schedules.api import Level
 from host.schedules.design import DesignSpace
 
 Estimate = Callable[[dict[str, int]], float]
@@ -29,7 +30,7 @@ class WalkOptions:
         patience: steps at one level at which the advance becomes as likely as not.
         limit: hard bound on the steps of one walk.
         stall: walks without a better program after which no further one is started.
-        wide: further walks that start with the widest panel.
+        wide: further walks that start with the largest values of decisions that start wide.
         descents: best programs from which the walk goes on at temperature zero, over all levels at once.
         inverse: whether walks may step back (False: the tree).
         interleave: whether several tiles may be interleaved in one body (virtual threads, accumulators).
@@ -200,7 +201,7 @@ def _descent_step(
 
 
 def _finished(values: dict[str, int]) -> State:
-    return State(tuple(values.items()), len(LEVELS))
+    return State(tuple(values.items()), len(Level))
 
 
 def _walk(
@@ -223,17 +224,13 @@ def _walk(
     return better
 
 
-def _start(space: DesignSpace, wide_panel: bool) -> State:
-    """The unit program, or the same with the widest panel.
-
-    How wide panels are decides whether memory is read in long or in short runs, and the register tile that
-    is best with short ones need not be so with long ones.
-    """
+def _start(space: DesignSpace, wide: bool) -> State:
+    """The unit program, or the same with the largest values of the decisions that ask for such a start."""
     state = initial_state(space)
     for decision in space.decisions:
-        if wide_panel and decision.name == "panel":
-            wide = state.with_value("panel", decision.choices[-1])
-            return wide if space.legal(wide.decisions) else state
+        if wide and decision.kind.starts_wide:
+            other = state.with_value(decision.name, decision.choices[-1])
+            state = other if space.legal(other.decisions) else state
     return state
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from host.schedules.design import Decision, DesignSpace, scheduled_function
+from host.schedules.api import Decision
+from host.schedules.design import DesignSpace, scheduled_function
 from host.schedules.families import space_for
 
 __all__ = ["Decision", "DesignSpace", "scheduled_function", "space_for"]

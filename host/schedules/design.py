@@ -5,71 +5,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import s_tir, tirx
 
 from host.errors import ScheduleError
 from host.model import SPACE_VERSION, Candidate, Task
+from host.schedules.api import PARALLEL, Decision, Decisions, Rule, Sampler
 from host.schedules.workload import Workload
 from targets import HardwareModel
-
-Decisions = Mapping[str, int]
-# The decision of every CPU rule where there are several threads: how many of them share a call.
-PARALLEL = "parallel"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One open choice.
-
-    Attributes:
-        name: what is chosen.
-        choices: legal values in increasing order; the trace holds the index of the one taken.
-    """
-
-    name: str
-    choices: tuple[int, ...]
-
-
-class Sampler:
-    """Enters values into a schedule as sampling instructions, so that the trace carries every decision."""
-
-    def __init__(self, schedule: s_tir.Schedule, decisions: tuple[Decision, ...], values: Decisions) -> None:
-        self.schedule = schedule
-        self._open = {decision.name: decision for decision in decisions}
-        self.values = values
-
-    def value(self, name: str) -> int:
-        """The value taken, for choices that change the structure of the program."""
-        return self.values[name]
-
-    def sample(self, name: str) -> object:
-        """The value taken as a sampled expression of the schedule, for tile factors."""
-        decision = self._open[name]
-        index = decision.choices.index(self.values[name])
-        share = [1.0 / len(decision.choices)] * len(decision.choices)
-        return self.schedule.sample_categorical(list(decision.choices), share, decision=index)
-
-
-class Rule(Protocol):
-    """A family of programs for the tasks of one structure."""
-
-    name: str
-
-    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """Whether this rule can schedule the workload."""
-
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
-        """The open choices for the workload."""
-
-    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Whether the choices together respect the register budget and each other."""
-
-    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
-        """Carries the choices out on the sampler's schedule."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +35,22 @@ class DesignSpace:
                 return False
         return self.rule.legal(self.workload, self.hardware, values)
 
+    def decided(self, values: Decisions) -> DesignSpace:
+        """The space that holds one program: what `values` names decided, every other decision left out."""
+        kept = (decision for decision in self.decisions if decision.name in values)
+        return replace(self, decisions=tuple(replace(d, choices=(values[d.name],)) for d in kept))
+
     def threads_of(self, values: Decisions) -> int:
         """Threads that the program with these values uses."""
-        return values.get(PARALLEL, self.threads)
+        return values.get(PARALLEL.name, self.threads)
+
+    def estimate_s(self, values: Decisions) -> float:
+        """Estimated seconds of one call of the program with these values."""
+        return self.rule.estimate_s(self.workload, self.hardware, self.threads_of(values), values)
+
+    def estimate_parts_s(self, values: Decisions) -> Mapping[str, float]:
+        """What the estimate is made of, see `Rule.estimate_parts_s`; empty where the rule does not tell."""
+        return self.rule.estimate_parts_s(self.workload, self.hardware, values)
 
     def candidate(self, values: Decisions, proposer: str, estimate_s: float = math.nan) -> Candidate:
         """The candidate with these values."""

@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from host.schedules.design import Decisions, DesignSpace
+from host.schedules.api import Decisions
+from host.schedules.design import DesignSpace
 
 Estimate = Callable[[DesignSpace, Decisions], float]
 

@@ -18,7 +18,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from host.schedules import DesignSpace
-from host.schedules.design import Sampler
+from host.schedules.api import Sampler
 from research.metaschedule import workload_module
 
 _ANNOTATION = "edgetlm_decisions"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from host.errors import DeviceError, EdgeError, SessionLost, UserError
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
+from host.schedules.design import DesignSpace
 from host.schedules.proposer import Proposer
 from host.tlm.proposer import Tlm
 from research.evaluation.baseline import Baseline, BaselineTask, baseline_names, read_baseline
@@ -124,7 +124,7 @@ def load_baselines(options: EvaluateOptions) -> list[Baseline]:
 
 def _proposers(options: EvaluateOptions) -> dict[str, Proposer]:
     known: dict[str, Proposer] = {
-        TLM: Tlm(options.checkpoint, estimate=estimate_seconds),
+        TLM: Tlm(options.checkpoint, estimate=DesignSpace.estimate_s),
         "gensor": Gensor(),
         "tree": Gensor(tree=True),
         "random": RandomSampling(),

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 
 from host.errors import TlmError
-from host.gensor.benefit import estimate_seconds
 from host.model import Candidate
 from host.records import Record, RecordStore
 from host.records.store import profile_data
+from host.schedules.design import DesignSpace
 from host.tlm.proposer import Tlm
 from research.evaluation.proposals import Proposed, Selection, Subject
 
@@ -59,7 +59,7 @@ class Learner:
         self._options = options
         self._tell = tell
         self._present = options.checkpoint
-        self._proposer = Tlm(options.checkpoint, estimate=estimate_seconds)
+        self._proposer = Tlm(options.checkpoint, estimate=DesignSpace.estimate_s)
         self._candidates: dict[str, list[Candidate]] = {key: [] for key in subjects}
         self._propose_s = dict.fromkeys(subjects, 0.0)
         self._training_s = 0.0
@@ -155,7 +155,7 @@ class Learner:
         )
         if result.accepted:
             self._present = result.checkpoint
-            self._proposer = Tlm(result.checkpoint, estimate=estimate_seconds)
+            self._proposer = Tlm(result.checkpoint, estimate=DesignSpace.estimate_s)
 
 
 def rounds(budgets: Sequence[int]) -> list[int]:

@@ -291,13 +291,12 @@ def _sentence(space: Any, values: dict[str, Any]) -> str:
 
 def _drawn(space: Any, task: Any, count: int) -> Iterator[Program]:
     from host.errors import ScheduleError
-    from host.gensor.benefit import estimate_seconds
     from host.schedules import scheduled_function
 
     generator = random.Random(f"{task.workload_hash}/{SEED}")
     for _ in range(count):
         values = space.sample(generator)
-        candidate = space.candidate(values, "random", estimate_seconds(space, values))
+        candidate = space.candidate(values, "random", space.estimate_s(values))
         try:
             yield Program(_says(candidate), scheduled_function(space.apply(candidate)))
         except ScheduleError as error:

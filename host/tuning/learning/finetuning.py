@@ -159,7 +159,7 @@ class FinetuneJob:
         Raises:
             TlmError: it failed or was cancelled.
         """
-        from host.gensor.benefit import estimate_seconds
+        from host.schedules.design import DesignSpace
         from host.tlm.model.card import read_card, write_whole
         from host.tlm.proposer import Tlm
         from host.tlm.training.finetune import read_result
@@ -168,7 +168,7 @@ class FinetuneJob:
         found = read_result(self._job)
         write_whole(self._learned, f"{self._records}\n".encode())
         return TrainingResult(
-            proposer=Tlm(found.checkpoint, estimate=estimate_seconds) if found.accepted else None,
+            proposer=Tlm(found.checkpoint, estimate=DesignSpace.estimate_s) if found.accepted else None,
             digest=read_card(found.checkpoint).weights,
             before=found.before,
             after=found.after,

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from host.gensor.benefit import estimate_seconds
 from host.schedules import DesignSpace, space_for
 from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, traffic_bytes
 from host.schedules.workload import Access
@@ -59,9 +58,9 @@ def test_traffic_follows_what_fits() -> None:
 
 def test_larger_register_tiles_are_faster_until_registers_run_out() -> None:
     space = _space(fn.dense(128, 768, 768))
-    small = estimate_seconds(space, {**UNIT, "vectors": 1, "rows": 1})
-    medium = estimate_seconds(space, {**UNIT, "vectors": 2, "rows": 4})
-    good = estimate_seconds(space, {**UNIT, "vectors": 2, "rows": 8})
+    small = space.estimate_s({**UNIT, "vectors": 1, "rows": 1})
+    medium = space.estimate_s({**UNIT, "vectors": 2, "rows": 4})
+    good = space.estimate_s({**UNIT, "vectors": 2, "rows": 8})
     assert small > 2 * medium > 1.9 * good
     limit = 2 * 128 * 768 * 768 / HARDWARE.peak_flops
     assert limit < good < 1.3 * limit
@@ -73,14 +72,14 @@ def test_rows_in_one_cache_set_are_slower() -> None:
     conflict = _space(fn.dense(128, 256, 1024))
     free = _space(fn.dense(128, 256, 1040))
     values = {**UNIT, "vectors": 1, "rows": 16}
-    assert estimate_seconds(conflict, values) > 1.5 * estimate_seconds(free, values)
+    assert conflict.estimate_s(values) > 1.5 * free.estimate_s(values)
 
 
 def test_cost_does_not_grow_with_the_tensor() -> None:
     """The estimate is a formula: a tensor 64 times as large takes no more evaluations."""
     small, large = _space(fn.dense(16, 64, 64)), _space(fn.dense(1024, 1024, 1024))
-    assert estimate_seconds(large, {**UNIT, "vectors": 2, "rows": 8}) > estimate_seconds(
-        small, {**UNIT, "vectors": 2, "rows": 8}
+    assert large.estimate_s({**UNIT, "vectors": 2, "rows": 8}) > small.estimate_s(
+        {**UNIT, "vectors": 2, "rows": 8}
     )
 
 
@@ -88,8 +87,8 @@ def test_cost_does_not_grow_with_the_tensor() -> None:
 def test_threads_share_what_divides(threads: int) -> None:
     space = _space(fn.dense(128, 768, 768), threads)
     values = {**UNIT, "vectors": 2, "rows": 8}
-    alone = estimate_seconds(_space(fn.dense(128, 768, 768)), values)
-    shared = estimate_seconds(space, values)
+    alone = _space(fn.dense(128, 768, 768)).estimate_s(values)
+    shared = space.estimate_s(values)
     if threads == 1:
         assert shared == alone
     else:
@@ -100,16 +99,16 @@ def test_latency_limits_a_single_accumulator() -> None:
     slow = dataclasses.replace(HARDWARE, fma_latency_cycles=8.0)
     values = {**UNIT, "vectors": 1, "rows": 1}
     function = fn.dense(16, 64, 1024)
-    quick = estimate_seconds(_space(function), values)
-    assert estimate_seconds(space_for(fn.task(function), slow, 1), values) > 1.5 * quick
+    quick = _space(function).estimate_s(values)
+    assert space_for(fn.task(function), slow, 1).estimate_s(values) > 1.5 * quick
 
 
 def test_rows_that_are_far_apart_are_read_in_long_runs() -> None:
     """The scores of one token: a product with a matrix that is no packed weight, row by row."""
     far, near = _space(fn.batched(8, 1, 512, 64)), _space(fn.batched(8, 1, 128, 64))
     short, wide = ({**UNIT, "rows": 1, "vectors": vectors} for vectors in (1, 8))
-    assert estimate_seconds(far, short) > 1.5 * estimate_seconds(far, wide)
-    assert estimate_seconds(near, short) < 1.5 * estimate_seconds(near, wide)
+    assert far.estimate_s(short) > 1.5 * far.estimate_s(wide)
+    assert near.estimate_s(short) < 1.5 * near.estimate_s(wide)
 
 
 def test_panels_outside_of_the_rows_read_memory_in_runs_and_long_runs_are_faster() -> None:
@@ -125,10 +124,10 @@ def test_panels_outside_of_the_rows_read_memory_in_runs_and_long_runs_are_faster
         "window": 0,
         "pad": 1,
     }
-    parts = estimate_seconds(space, {**values, "panel": 1})
-    assert parts > 1.2 * estimate_seconds(space, {**values, "panel": 4})
+    parts = space.estimate_s({**values, "panel": 1})
+    assert parts > 1.2 * space.estimate_s({**values, "panel": 4})
     # A copied input is walked through row by row, whatever the panels are.
     copied = {**values, "pad": 0}
-    assert estimate_seconds(space, {**copied, "panel": 1}) == pytest.approx(
-        estimate_seconds(space, {**copied, "panel": 4}), rel=0.1
+    assert space.estimate_s({**copied, "panel": 1}) == pytest.approx(
+        space.estimate_s({**copied, "panel": 4}), rel=0.1
     )

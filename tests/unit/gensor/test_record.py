@@ -8,11 +8,9 @@ import pytest
 
 from host.commands.explain import path_to
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
 from host.gensor.walk import Step
 from host.model import DeviceProfile
 from host.schedules import space_for
-from host.schedules.cpu.tiled.cost import tiled_parts
 from tests.unit.schedules import functions as fn
 
 BOARD = fn.board()
@@ -32,7 +30,7 @@ def test_every_step_is_told_and_leads_to_the_program(name: str) -> None:
     assert path[-1].cost_s == candidate.estimate_s
     assert path[0].walk >= 0
     for step in path:
-        assert step.cost_s == estimate_seconds(space, step.state.decisions)
+        assert step.cost_s == space.estimate_s(step.state.decisions)
     for before, after in pairwise(path):
         changed = {n for n, v in before.state.values if after.state.decisions[n] != v}
         kind, decision = before.taken
@@ -47,7 +45,7 @@ def test_every_step_is_told_and_leads_to_the_program(name: str) -> None:
 def test_the_parts_make_the_estimate() -> None:
     space = space_for(fn.task(FUNCTIONS["dense"], "dense"), BOARD.hardware, 1)
     (candidate,) = Gensor().propose(space, PROFILE, (), 1, seed=5)
-    parts = tiled_parts(space, dict(candidate.decisions))
+    parts = space.estimate_parts_s(dict(candidate.decisions))
     assert list(parts) == ["compute", "L2", "L3", "DRAM", "padding"]
     assert max(parts.values()) <= candidate.estimate_s <= sum(parts.values())
 

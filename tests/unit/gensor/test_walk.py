@@ -7,8 +7,7 @@ from tvm import tirx
 
 from host.gensor import Gensor
 from host.gensor.actions import actions
-from host.gensor.benefit import estimate_seconds
-from host.gensor.etir import INTERLEAVE, LEVELS, initial_state, level_of
+from host.gensor.etir import initial_state
 from host.gensor.walk import TREE, Pool, WalkOptions, construct
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
@@ -58,7 +57,7 @@ def test_register_tiles_are_found_that_need_a_wide_panel() -> None:
     (found,) = Gensor().propose(space, profile, [], 1, seed=0)
     unit = {decision.name: decision.choices[0] for decision in space.decisions}
     wide = {**unit, "rows": 2, "rows2": 4, "panel": 8, "window": 1, "pad": 1}
-    assert found.estimate_s <= 1.01 * estimate_seconds(space, wide)
+    assert found.estimate_s <= 1.01 * space.estimate_s(wide)
 
 
 def test_whatever_grows_shrinks_back() -> None:
@@ -98,31 +97,25 @@ def test_the_tree_only_grows() -> None:
 def test_the_tree_interleaves_nothing(name: str) -> None:
     space = _space(name)
     [candidate] = Gensor(tree=True).propose(space, PROFILE, [], 1, seed=0)
-    values = dict(candidate.decisions)
-    assert all(values[decision] <= single for decision, single in INTERLEAVE.items() if decision in values)
+    assert all(candidate.value(decision) <= 1 for decision in _interleaving(space))
 
 
 def test_the_graph_interleaves_what_waits() -> None:
     """Sums along short tiles wait for the one before unless there are several of them."""
     space = _space("depthwise")
     [candidate] = Gensor().propose(space, PROFILE, [], 1, seed=0)
-    values = dict(candidate.decisions)
-    assert any(values[decision] > single for decision, single in INTERLEAVE.items() if decision in values)
+    assert any(candidate.value(decision) > 1 for decision in _interleaving(space))
 
 
-def test_every_decision_of_every_rule_belongs_to_a_level() -> None:
-    named = {name for names in LEVELS for name in names}
-    for name in FUNCTIONS:
-        for decision in _space(name).decisions:
-            assert decision.name in named
-            assert 0 <= level_of(decision.name) < len(LEVELS)
+def _interleaving(space: DesignSpace) -> list[str]:
+    return [decision.name for decision in space.decisions if decision.kind.interleaves]
 
 
 def test_more_walks_never_find_worse() -> None:
     space = _space("dense")
 
     def best(options: WalkOptions) -> float:
-        return construct(space, lambda values: estimate_seconds(space, values), options, 1, seed=1)[0][1]
+        return construct(space, space.estimate_s, options, 1, seed=1)[0][1]
 
     few, many = best(WalkOptions(walks=1)), best(WalkOptions(walks=24, stall=24))
     assert many <= few

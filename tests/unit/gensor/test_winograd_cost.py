@@ -8,7 +8,6 @@ import functools
 import pytest
 
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
 from host.lowering.passes.pack_weights import lanes_for
 from host.lowering.winograd import Shape, direct_seconds, winograd_seconds
 from host.lowering.winograd.choice import best_tile
@@ -92,9 +91,9 @@ def test_more_work_takes_longer(field: str) -> None:
 
 def test_register_tiles_are_worth_their_registers() -> None:
     space = space_of(board_of("avx512"), (1, 28, 28, 128), 128, 4)
-    alone = estimate_seconds(space, UNIT)
-    tiled = estimate_seconds(space, {**UNIT, "rows": 7})
-    both = estimate_seconds(space, {**UNIT, "rows": 7, "vectors": 2, "tiles": 7})
+    alone = space.estimate_s(UNIT)
+    tiled = space.estimate_s({**UNIT, "rows": 7})
+    both = space.estimate_s({**UNIT, "rows": 7, "vectors": 2, "tiles": 7})
     assert alone > 2 * tiled > 2 * both
     # 36 products of every 16 of a tile against 9 of every result: at best 4 times as fast as direct.
     least = 2 * 28 * 28 * 128 * 128 * 36 / 16 / space.hardware.peak_flops
@@ -105,7 +104,7 @@ def test_weights_are_not_transformed_again_without_need() -> None:
     """With the input transformed in advance once for all rows of tiles, strip by strip for each anew."""
     space = space_of(board_of("avx512"), (1, 28, 28, 128), 128, 4)
     values = {**UNIT, "rows": 7, "vectors": 2}
-    once, anew = (estimate_seconds(space, {**values, "span": span}) for span in (7, 1))
+    once, anew = (space.estimate_s({**values, "span": span}) for span in (7, 1))
     assert anew > 1.2 * once
 
 
@@ -115,5 +114,5 @@ def test_threads_share_the_work(threads: int) -> None:
     alone = space_of(board, (1, 28, 28, 128), 128, 4)
     shared = space_of(board, (1, 28, 28, 128), 128, 4, threads)
     values = {**UNIT, "rows": 7, "vectors": 1, "tiles": 7}
-    one, many = estimate_seconds(alone, values), estimate_seconds(shared, values)
+    one, many = alone.estimate_s(values), shared.estimate_s(values)
     assert one / threads < many < 1.3 * one / threads + 2 * board.hardware.parallel_launch_s

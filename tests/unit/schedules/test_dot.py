@@ -12,7 +12,6 @@ import tvm_ffi
 from tvm import s_tir
 
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
 from host.model import DeviceProfile, Task
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.analysis import analyse
@@ -94,10 +93,10 @@ def test_four_products_of_a_lane_cost_one_multiply_add() -> None:
     board = cases.vnni_board()
     space = space_for(cases.dense_task(128, 768, 768, 16), board.hardware)
     values = chosen(space, board)
-    seconds = estimate_seconds(space, values)
+    seconds = space.estimate_s(values)
     fastest = 128 * 768 * 768 / (64 * board.hardware.frequency_hz)
     assert fastest < seconds < 1.3 * fastest
-    assert estimate_seconds(space, {**values, "intrinsic": PLAIN}) > 4 * seconds
+    assert space.estimate_s({**values, "intrinsic": PLAIN}) > 4 * seconds
 
 
 @pytest.mark.parametrize("kind", ["u8s8", "s8s8"])

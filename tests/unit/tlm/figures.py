@@ -18,7 +18,6 @@ from pathlib import Path
 
 from host.errors import ScheduleError
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
 from host.importers import load_here as load
 from host.lowering import lower
 from host.model import DeviceProfile
@@ -92,7 +91,7 @@ class Comparison:
         names = [decision.name for decision in space.decisions]
         programs = [dict(zip(names, one.values, strict=True)) for one in written]
         likeliest = max(range(_PROGRAMS), key=lambda i: written[i].log_probability)
-        estimates = [estimate_seconds(space, values) for values in programs]
+        estimates = [space.estimate_s(values) for values in programs]
         self.first.append(reference / estimates[likeliest])
         self.best.append(reference / min(estimates))
         order = ranked(
@@ -105,7 +104,7 @@ class Comparison:
         )
         self.ranked.append(reference / order[0].estimate_s)
         drawn = space.sample(random.Random(0), attempts=20000)
-        self.random.append(reference / estimate_seconds(space, drawn))
+        self.random.append(reference / space.estimate_s(drawn))
         for values in programs[:4]:
             self.written += 1
             self.applied += space.legal(values) and _applies(space, values)

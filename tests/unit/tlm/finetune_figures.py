@@ -24,7 +24,6 @@ import torch
 
 from host.errors import ScheduleError
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records import Record
 from host.schedules import DesignSpace, space_for
@@ -67,7 +66,7 @@ def truth_of(seed: int) -> Truth:
             for depth, level in enumerate(hardware.levels)
         )
         other = replace(hardware, levels=levels, fma_latency_cycles=2 * hardware.fma_latency_cycles)
-        found = estimate_seconds(replace(space, hardware=other), values)
+        found = replace(space, hardware=other).estimate_s(values)
         for decision in space.decisions:
             preference = random.Random(f"{seed}/{decision.name}").gauss(0.0, 0.4)
             place = decision.choices.index(values[decision.name]) / max(1, len(decision.choices) - 1)
@@ -182,7 +181,7 @@ class Comparison:
         tasks = tasks_of(BOARD, seed, 2 * half + arguments.unseen)
         self._rounds = (tasks[:half], tasks[half : 2 * half])
         self._unseen = cases_of(self._base, tasks[2 * half :], self._truth)
-        self._others = cases_of(self._base, tasks_of(OTHER, seed, arguments.unseen), estimate_seconds)
+        self._others = cases_of(self._base, tasks_of(OTHER, seed, arguments.unseen), DesignSpace.estimate_s)
         self._number = 0
 
     def run(self) -> None:
@@ -257,7 +256,7 @@ class Comparison:
 
     def _show(self, name: str, checkpoint: Path, text: str) -> None:
         first, ten = speeds(checkpoint, self._unseen, self._truth)
-        others, others_ten = speeds(checkpoint, self._others, estimate_seconds)
+        others, others_ten = speeds(checkpoint, self._others, DesignSpace.estimate_s)
         print(f"  {name}: {first:.3f} {ten:.3f}, {OTHER} {others:.3f} {others_ten:.3f}; {text}", flush=True)
 
 

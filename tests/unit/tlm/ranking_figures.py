@@ -29,7 +29,6 @@ import tvm
 from host.compile.device_profile import profile_of
 from host.errors import EdgeError
 from host.gensor import Gensor
-from host.gensor.benefit import estimate_seconds
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function
 from host.tlm.language.vocabulary import Vocabulary
@@ -83,7 +82,7 @@ def measure(model: Any, vocabulary: Vocabulary, space: DesignSpace, profile: Dev
     programs = [
         [
             *known[values],
-            estimate_seconds(space, dict(zip(names, values, strict=True))),
+            space.estimate_s(dict(zip(names, values, strict=True))),
             cases[values].seconds,
         ]
         for values in known

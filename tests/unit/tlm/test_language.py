@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from host.errors import TlmError
 from host.schedules import space_for
-from host.schedules.families import CUDA_RULES, RULES
+from host.schedules.families import installed_rules
 from host.tlm.language import numbers
 from host.tlm.language.description import describe_board, level_of
 from host.tlm.language.sentence import decode, encode, sentence_of
@@ -113,7 +113,7 @@ def test_every_rule_and_decision_has_a_word(target: str) -> None:
 
 
 def test_all_rules_are_known() -> None:
-    assert {rule.name for rule in (*RULES, *CUDA_RULES)} == set(RULE_NAMES)
+    assert {rule.name for rule in installed_rules()} == set(RULE_NAMES)
 
 
 def test_qualities_are_in_order() -> None:

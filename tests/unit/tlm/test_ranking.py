@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.schedules import DesignSpace, space_for
 from host.tlm.language.vocabulary import Vocabulary
@@ -73,21 +72,23 @@ def test_proposals_are_ranked_by_the_estimate_that_is_given(checkpoint: Path) ->
     plain = Tlm(checkpoint).propose(space, profile, [], 32, seed=0)
     assert all(math.isnan(one.estimate_s) for one in plain)
     only = Ranking(likelihood=0.0, variety=0.0)
-    judged = Tlm(checkpoint, estimate=estimate_seconds, ranking=only).propose(space, profile, [], 32, seed=0)
+    judged = Tlm(checkpoint, estimate=DesignSpace.estimate_s, ranking=only).propose(
+        space, profile, [], 32, seed=0
+    )
     estimates = [one.estimate_s for one in judged]
     assert estimates == sorted(estimates)
-    assert estimates == [estimate_seconds(space, _values(one)) for one in judged]
-    assert estimates[0] <= min(estimate_seconds(space, _values(one)) for one in plain)
+    assert estimates == [space.estimate_s(_values(one)) for one in judged]
+    assert estimates[0] <= min(space.estimate_s(_values(one)) for one in plain)
     assert [one.decisions for one in judged] != [one.decisions for one in plain]
-    varied = Tlm(checkpoint, estimate=estimate_seconds).propose(space, profile, [], 32, seed=0)
+    varied = Tlm(checkpoint, estimate=DesignSpace.estimate_s).propose(space, profile, [], 32, seed=0)
     assert varied[0].estimate_s < 1.2 * estimates[0]
-    assert Tlm(checkpoint, estimate=estimate_seconds).propose(space, profile, [], 32, seed=0) == varied
+    assert Tlm(checkpoint, estimate=DesignSpace.estimate_s).propose(space, profile, [], 32, seed=0) == varied
 
 
 def test_the_best_that_was_not_measured_is_next(checkpoint: Path) -> None:
     space, profile = _task()
     only = Ranking(likelihood=0.0, variety=0.0)
-    proposer = Tlm(checkpoint, estimate=estimate_seconds, ranking=only)
+    proposer = Tlm(checkpoint, estimate=DesignSpace.estimate_s, ranking=only)
     first, second = proposer.propose(space, profile, [], 2, seed=0)
     measurement = Measurement((1.0,), Energy("unavailable", None, None, "no sensor"), {}, {}, 1)
     assert proposer.propose(space, profile, [(first, measurement)], 1, seed=0) == [second]

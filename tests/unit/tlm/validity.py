@@ -29,7 +29,6 @@ import tvm
 from host.build import compile_cuda
 from host.build.kernel import lower_function
 from host.errors import EdgeError
-from host.gensor.benefit import estimate_seconds
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function
 from host.tlm.language.sentence import decode, encode, sentence_of
@@ -171,7 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = new_model(vocabulary, Size(), seed=chosen.seed).eval()
         with torch.no_grad():
             model.transformer.wte.weight.mul_(20.0)
-    proposer = Tlm(chosen.checkpoint, estimate=estimate_seconds) if chosen.checkpoint is not None else None
+    proposer = (
+        Tlm(chosen.checkpoint, estimate=DesignSpace.estimate_s) if chosen.checkpoint is not None else None
+    )
     found = {}
     for target in chosen.targets.split(","):
         validity, index, boards = (

@@ -13,7 +13,6 @@ from pathlib import Path
 from tvm.script import tirx as T
 
 from host.errors import BuildError, DeviceError, TlmError
-from host.gensor.benefit import estimate_seconds
 from host.model import Candidate, DeviceProfile, Energy, Measurement, Task
 from host.schedules import DesignSpace, space_for
 from host.tuning.runners.runner import Outcome, Program
@@ -54,7 +53,7 @@ def truth(space: DesignSpace, candidate: Candidate) -> float:
     values = {name: int(candidate.value(name)) for name, _ in candidate.decisions}
     text = f"{candidate.workload_hash}/{candidate.decisions}"
     luck = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
-    return estimate_seconds(space, values) * (1.0 + 0.3 * luck)
+    return space.estimate_s(values) * (1.0 + 0.3 * luck)
 
 
 def measured(seconds: float) -> Measurement:

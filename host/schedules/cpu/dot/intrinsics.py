@@ -9,6 +9,9 @@ from tvm.s_tir import TensorIntrin
 
 from host.errors import ScheduleError
 
+# What the decision `intrinsic` says: plain code, or the instruction.
+PLAIN, INSTRUCTION = 0, 1
+
 # LLVM's intrinsic by `HardwareModel.dot_product` and 32-bit lanes. VPDPBUSD multiplies unsigned by signed
 # bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd); neither saturates.
 _INSTRUCTIONS = {

@@ -6,23 +6,31 @@ same for all lanes, B packed. `intrinsic` says whether it is the instruction for
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names, schedule_copy
-from host.schedules.cpu.dot.intrinsics import has_intrinsic, intrinsic
+from host.schedules.cpu.dot.cost import dot_seconds
+from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN, has_intrinsic, intrinsic
 from host.schedules.cpu.dot.stage import in_lanes, is_dot
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, roles_of
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
-from host.schedules.design import Decision, Decisions, Sampler
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-PLAIN, INSTRUCTION = 0, 1
 
-
-class Dot:
-    """The rule of this file."""
+class Dot(Rule):
+    """The nest of `tiled` with dot products of four bytes inside."""
 
     name = "dot"
+    processor = CPU
+    version = 4
+    priority = 20
+    decisions = (
+        *(kind for kind in Tiled.decisions if kind.name != "fetch"),
+        DecisionKind("intrinsic", Level.REGISTER, WordClass.SWITCH),
+    )
 
     def __init__(self) -> None:
         self._tiled = Tiled()
@@ -36,11 +44,10 @@ class Dot:
             return False
         return has_intrinsic(hardware.dot_product, _roles(lanes, hardware).lanes)
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Those of `tiled`, a padded input always copied, nothing fetched ahead, and the instruction."""
-        found = self._tiled.decisions(in_lanes(workload), hardware, threads)
-        kept = [Decision("pad", (PAD_COPY,)) if d.name == "pad" else d for d in found if d.name != "fetch"]
-        return (*kept, Decision("intrinsic", (PLAIN, INSTRUCTION)))
+        found = self._tiled.choices(in_lanes(workload), hardware)
+        return {**found, "pad": (PAD_COPY,), "intrinsic": (PLAIN, INSTRUCTION)}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """As in `tiled`."""
@@ -76,8 +83,17 @@ class Dot:
         lane = schedule.get_loops(inner)[0]
         schedule.tensorize(lane, intrinsic(hardware.dot_product, roles.lanes))
 
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return dot_seconds(workload, hardware, threads, values)
+
 
 def _roles(lanes: Workload, hardware: HardwareModel) -> Roles:
     roles = roles_of(lanes.anchor_stage, hardware)
     assert roles is not None, "the rule matched before"
     return roles
+
+
+RULE = Dot()

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import fuse_parallel, inline_chain, lanes_of, vectorise
-from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.cpu.injective.cost import injective_seconds
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
 
-class Injective:
-    """The rule of this file: one loop nest per output, everything before it inlined."""
+class Injective(Rule):
+    """One loop nest per output, everything before it inlined."""
 
     name = "injective"
+    processor = CPU
+    version = 4
+    priority = 50
+    decisions = (
+        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("strip", Level.REGISTER, WordClass.TILE),
+    )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """No stage reduces."""
         return all(stage.kind in ("injective", "padding") for stage in workload.stages)
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Vector length in registers, and the length of a strip of rows for transposes."""
         strips = (0, 4, 8, 16) if any(_strided(stage) for stage in workload.stages) else (0,)
-        return (Decision("vectors", (1, 2, 4)), Decision("strip", strips))
+        return {"vectors": (1, 2, 4), "strip": strips}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Every combination is legal."""
@@ -74,6 +83,12 @@ class Injective:
         keep = 1 if len(loops) > 1 else 0
         fuse_parallel(schedule, loops[: len(loops) - keep] or loops, extents, threads)
 
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return injective_seconds(workload, hardware, threads, values)
+
 
 def _fused(stage: Stage, width: int) -> int:
     """How many of the innermost loops become one, if memory is walked through in the order of all.
@@ -118,3 +133,6 @@ def _strided_loop(stage: Stage) -> int | None:
                 if access.strides[axis] == 1 and stage.axes[axis].extent > 1:
                     return axis
     return None
+
+
+RULE = Injective()

@@ -6,12 +6,14 @@ Each reduction keeps `partials` vectors of partial results and folds them at the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import s_tir
 
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import fuse_parallel, vectorise
-from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.cpu.rowwise.cost import rowwise_seconds
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -19,10 +21,17 @@ from targets import HardwareModel
 _SHORTEST_FOLD = 4
 
 
-class Rowwise:
-    """The rule of this file."""
+class Rowwise(Rule):
+    """All stages of a row under the loop over rows of the last one."""
 
     name = "rowwise"
+    processor = CPU
+    version = 4
+    priority = 40
+    decisions = (
+        DecisionKind("partials", Level.REGISTER, WordClass.UNROLL, interleaves=True),
+        DecisionKind("inline", Level.REGISTER, WordClass.SWITCH),
+    )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """At least one reduction; every stage iterates over the same rows, in the same leading axes."""
@@ -31,9 +40,9 @@ class Rowwise:
         rows = _rows(workload)
         return rows is not None and all(_leading(stage) >= rows for stage in workload.stages)
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Number of vectors of partial results (0: a plain scalar reduction)."""
-        return (Decision("partials", (0, 1, 2, 4)), Decision("inline", (0, 1)))
+        return {"partials": (0, 1, 2, 4), "inline": (0, 1)}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """The partial results of every reduction divide its length, and take more than one step."""
@@ -125,6 +134,12 @@ class Rowwise:
         inner = loops[1:] if len(loops) > 1 else loops
         vectorise(sampler.schedule, inner[-1], lanes, conditional=stage.conditional)
 
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return rowwise_seconds(workload, hardware, threads, values)
+
 
 def _split_fold(schedule: s_tir.Schedule, name: str, rows: int, width: int, lanes: int) -> list[Any]:
     """Separates the sums of halves: `width` partial results become one vector, and that half of one.
@@ -196,3 +211,6 @@ def _rows(workload: Workload) -> int | None:
     if rows == 0 or len(shapes) != 1 or any(len(s.spatial) != rows for s in reductions):
         return None
     return rows
+
+
+RULE = Rowwise()

@@ -1,9 +1,16 @@
-"""Estimated time of a register-blocked program."""
+"""Estimated time of a register-blocked program, from the hardware model alone.
+
+T = max(compute, traffic of each level / its bandwidth) + a share of what overlaps badly, times the imbalance
+of parallel chunks (roofline, with Roller's traffic, OSDI'22). Register interleave enters through the latency
+of dependent operations, associativity through rows that fall into one cache set. Terms other than traffic and
+imbalance are ours; the paper's exact expressions are not public.
+"""
 
 from __future__ import annotations
 
 import math
 
+from host.schedules.api import Decisions
 from host.schedules.cpu.tiled.roles import (
     PAD_COPY,
     Counts,
@@ -12,13 +19,12 @@ from host.schedules.cpu.tiled.roles import (
     counts_of,
     outer_order,
     parallel_chunks,
+    registers,
     roles_of,
     uses_of_weights,
 )
-from host.schedules.cpu.tiled.rule import registers
 from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, resident_level, traffic_bytes
-from host.schedules.design import Decisions, DesignSpace
-from host.schedules.workload import Access, Stage
+from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
 # Cycles around one register tile: address arithmetic, filling and draining the pipeline.
@@ -55,41 +61,36 @@ _CROWDED = 0.06
 _EXPOSED = (0.05, 0.25, 0.5)
 
 
-def tiled_seconds(space: DesignSpace, values: Decisions) -> float:
-    """Estimated seconds of one call of a program of the `tiled` rule.
-
-    Args:
-        space: the design space; its anchor and hardware are used.
-        values: the decisions.
-    """
-    hardware, anchor = space.hardware, space.workload.anchor_stage
+def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
+    """Estimated seconds of one call of a program of the `tiled` rule."""
+    anchor = workload.anchor_stage
     roles = roles_of(anchor, hardware)
     assert roles is not None
     compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
     memory = _memory_seconds(anchor, roles, hardware, values)
     exposed = sum(share * moved for share, moved in zip(_EXPOSED, memory, strict=False))
     seconds = max(compute + exposed, *memory)
-    seconds += _padding_seconds(space, values, compute)
-    if space.threads <= 1:
+    seconds += _padding_seconds(workload, hardware, values, compute)
+    if threads <= 1:
         return seconds
-    chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values), space.threads)
-    return seconds * -(-chunks // space.threads) / chunks + hardware.parallel_launch_s
+    chunks = parallel_chunks(_outer(anchor, roles), roles, counts_of(roles, values), threads)
+    return seconds * -(-chunks // threads) / chunks + hardware.parallel_launch_s
 
 
-def tiled_parts(space: DesignSpace, values: Decisions) -> dict[str, float]:
+def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) -> dict[str, float]:
     """What `tiled_seconds` is made of, in seconds on one core.
 
     "compute" and "padding", and transfers by the memory level that delivers them; of the last level only
     what exceeds reading everything once.
     """
-    hardware, anchor = space.hardware, space.workload.anchor_stage
+    anchor = workload.anchor_stage
     roles = roles_of(anchor, hardware)
     assert roles is not None
     compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
     memory = _memory_seconds(anchor, roles, hardware, values)
     sources = [level.name for level in hardware.levels[1:]]
     moved = dict(zip(sources, memory, strict=True))
-    return {"compute": compute, **moved, "padding": _padding_seconds(space, values, compute)}
+    return {"compute": compute, **moved, "padding": _padding_seconds(workload, hardware, values, compute)}
 
 
 def _outer(anchor: Stage, roles: Roles) -> int:
@@ -315,9 +316,11 @@ def _runs(
     )
 
 
-def _padding_seconds(space: DesignSpace, values: Decisions, compute_s: float) -> float:
+def _padding_seconds(
+    workload: Workload, hardware: HardwareModel, values: Decisions, compute_s: float
+) -> float:
     """What reading a padded input costs: a copy of it, or the borders as code of their own."""
-    stages = [stage for stage in space.workload.stages[: space.workload.anchor] if stage.kind == "padding"]
+    stages = [stage for stage in workload.stages[: workload.anchor] if stage.kind == "padding"]
     if not stages:
         return 0.0
     if values["pad"] != PAD_COPY:
@@ -325,7 +328,7 @@ def _padding_seconds(space: DesignSpace, values: Decisions, compute_s: float) ->
     total = 0.0
     for stage in stages:
         size = stage.write.elements * stage.write.element_bytes
-        level = resident_level(space.hardware.levels, size)
+        level = resident_level(hardware.levels, size)
         whole = {axis: stage.axes[axis].extent for axis in range(len(stage.axes))}
         moved = 2.0 * footprint_bytes(stage.write, whole) + size
         total += moved / level.bandwidth_bytes_per_s

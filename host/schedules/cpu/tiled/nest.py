@@ -7,10 +7,10 @@ from typing import Any
 
 from tvm import s_tir
 
+from host.schedules.api import Sampler
 from host.schedules.cpu.common import PEEL, fuse_parallel
 from host.schedules.cpu.prefetch import LINE_ELEMENTS, linear, prefetch_in
 from host.schedules.cpu.tiled.roles import Roles, bands, counts_of, outer_order, peeled_loops
-from host.schedules.design import Sampler
 from host.schedules.workload import Access, Stage
 
 

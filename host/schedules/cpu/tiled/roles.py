@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from host.schedules.api import Decisions
 from host.schedules.cpu.common import contiguous, vector_lanes
-from host.schedules.design import Decisions
 from host.schedules.workload import Access, Stage
 from targets import HardwareModel
 
@@ -154,6 +154,24 @@ def parallel_chunks(outer: int, roles: Roles, counts: Counts, threads: int) -> i
     if not roles.ragged_vectors:
         chunks *= counts.panel_blocks
     return chunks
+
+
+def unrolled_window(anchor: Stage, roles: Roles) -> int:
+    """Steps of the reduction axes that `window` unrolls: all short ones."""
+    extents = [anchor.axes[axis].extent for axis in roles.reduction]
+    return math.prod(extents if extents[-1] <= 16 else extents[:-1])
+
+
+def registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> int:
+    """Vector registers that the inner loop wants: accumulators, vectors of one operand, a broadcast."""
+    per_vector = max(1, roles.lanes // hardware.lanes)
+    accumulators = values["vectors"] * values["rows"] * values["rows2"] * per_vector
+    # LLVM loads the vectors of all unrolled steps before it uses them.
+    operands = min(values["vectors"], 4) * per_vector * values["unroll"] + 1
+    if values["window"] and any(access.strides[roles.vector] for access in anchor.reads[:1]):
+        # Both operands are vectors (depthwise, pooling): LLVM keeps the whole window in registers.
+        operands += unrolled_window(anchor, roles) * per_vector
+    return accumulators + operands
 
 
 def uses_of_weights(anchor: Stage, roles: Roles) -> int:

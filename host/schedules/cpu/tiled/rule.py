@@ -8,10 +8,12 @@ the rows that are in cache, and `block` x `block2` row tiles share the weights t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import s_tir
 
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import (
     epilogue_names,
     inline_chain,
@@ -20,6 +22,7 @@ from host.schedules.cpu.common import (
     schedule_copy,
     step_sizes,
 )
+from host.schedules.cpu.tiled.cost import tiled_parts, tiled_seconds
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import (
     PAD_COPY,
@@ -28,9 +31,10 @@ from host.schedules.cpu.tiled.roles import (
     Roles,
     cold_weights,
     counts_of,
+    registers,
     roles_of,
+    unrolled_window,
 )
-from host.schedules.design import Decision, Decisions, Sampler
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -39,10 +43,25 @@ from targets import HardwareModel
 _LARGEST_CODE, _LARGEST_PEELED, _LARGEST_RAGGED = 512, 72, 32
 
 
-class Tiled:
-    """The rule of this file."""
+class Tiled(Rule):
+    """A tile of accumulators in registers, blocks of tiles around it that share what is in cache."""
 
     name = "tiled"
+    processor = CPU
+    version = 4
+    priority = 30
+    decisions = (
+        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE),
+        DecisionKind("rows2", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("panel", Level.BLOCK, WordClass.TILE, starts_wide=True),
+        DecisionKind("block", Level.BLOCK, WordClass.TILE),
+        DecisionKind("block2", Level.BLOCK, WordClass.TILE),
+        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        DecisionKind("window", Level.REGISTER, WordClass.SWITCH),
+        DecisionKind("pad", Level.REGISTER, WordClass.SWITCH),
+        DecisionKind("fetch", Level.BLOCK, WordClass.SWITCH),
+    )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """A reduction with a contiguous axis of at least four lanes, plain stages around it."""
@@ -60,7 +79,7 @@ class Tiled:
         roles = roles_of(anchor, hardware)
         return roles is not None and roles.lanes >= min(4, hardware.lanes)
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Register tile, cache blocks, unrolling, the reading of padding and of the next weights."""
         anchor = workload.anchor_stage
         roles = _roles(anchor, hardware)
@@ -69,18 +88,18 @@ class Tiled:
         vectors = step_sizes(roles.groups, 8, 1)
         rows = step_sizes(roles.row_total, 16, 4)
         rows2 = tuple(s for s in (1, 2, 4) if roles.second_total % s == 0)
-        return (
-            Decision("vectors", vectors),
-            Decision("rows", rows),
-            Decision("rows2", rows2),
-            Decision("panel", _block_sizes(roles.groups, vectors)),
-            Decision("block", _block_sizes(roles.row_total, rows)),
-            Decision("block2", _block_sizes(roles.second_total, rows2)),
-            Decision("unroll", tuple(s for s in (1, 2, 4, 8) if depth % s == 0)),
-            Decision("window", (0, 1) if 1 < _window(anchor, roles) <= 64 else (0,)),
-            Decision("pad", (PAD_COPY, PAD_PEEL) if padded else (PAD_COPY,)),
-            Decision("fetch", (0, 1) if cold_weights(anchor, roles, hardware) is not None else (0,)),
-        )
+        return {
+            "vectors": vectors,
+            "rows": rows,
+            "rows2": rows2,
+            "panel": _block_sizes(roles.groups, vectors),
+            "block": _block_sizes(roles.row_total, rows),
+            "block2": _block_sizes(roles.second_total, rows2),
+            "unroll": tuple(s for s in (1, 2, 4, 8) if depth % s == 0),
+            "window": (0, 1) if 1 < unrolled_window(anchor, roles) <= 64 else (0,),
+            "pad": (PAD_COPY, PAD_PEEL) if padded else (PAD_COPY,),
+            "fetch": (0, 1) if cold_weights(anchor, roles, hardware) is not None else (0,),
+        }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Blocks divide, accumulators and operands fit the registers, code stays within reason."""
@@ -131,6 +150,18 @@ class Tiled:
         if sampler.value("fetch") and weights is not None:
             nest.prefetch(weights)
 
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return tiled_seconds(workload, hardware, threads, values)
+
+    def estimate_parts_s(
+        self, workload: Workload, hardware: HardwareModel, values: Decisions
+    ) -> Mapping[str, float]:
+        """Seconds of "compute", of "padding", and of transfers by memory level."""
+        return tiled_parts(workload, hardware, values)
+
 
 def _roles(anchor: Stage, hardware: HardwareModel) -> Roles:
     roles = roles_of(anchor, hardware)
@@ -148,29 +179,11 @@ def _block_sizes(total: int, steps: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def _window(anchor: Stage, roles: Roles) -> int:
-    """Steps of the reduction axes that `window` unrolls: all short ones."""
-    extents = [anchor.axes[axis].extent for axis in roles.reduction]
-    return math.prod(extents if extents[-1] <= 16 else extents[:-1])
-
-
-def registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> int:
-    """Vector registers that the inner loop wants: accumulators, vectors of one operand, a broadcast."""
-    per_vector = max(1, roles.lanes // hardware.lanes)
-    accumulators = values["vectors"] * values["rows"] * values["rows2"] * per_vector
-    # LLVM loads the vectors of all unrolled steps before it uses them.
-    operands = min(values["vectors"], 4) * per_vector * values["unroll"] + 1
-    if values["window"] and any(access.strides[roles.vector] for access in anchor.reads[:1]):
-        # Both operands are vectors (depthwise, pooling): LLVM keeps the whole window in registers.
-        operands += _window(anchor, roles) * per_vector
-    return accumulators + operands
-
-
 def _code_in_bounds(anchor: Stage, roles: Roles, counts: Counts, values: Decisions) -> bool:
     """Whether unrolled code stays small enough to compile in about a second."""
     steps = values["unroll"]
     if values["window"] or math.prod(anchor.axes[axis].extent for axis in roles.reduction) <= 32:
-        steps *= _window(anchor, roles)  # LLVM unrolls short windows by itself
+        steps *= unrolled_window(anchor, roles)  # LLVM unrolls short windows by itself
     code = values["vectors"] * values["rows"] * values["rows2"] * steps
     if roles.ragged_vectors and code > _LARGEST_RAGGED:
         return False
@@ -205,3 +218,6 @@ def vectorise_tail(schedule: s_tir.Schedule, block: Any, depth: int, lanes: int)
             break
         if schedule.get(loop).kind == 0:
             schedule.unroll(loop)
+
+
+RULE = Tiled()

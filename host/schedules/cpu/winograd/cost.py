@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from host.lowering.winograd import TILES
 from host.lowering.winograd.choice import input_cycles, output_cycles, weight_cycles
+from host.schedules.api import Decisions
 from host.schedules.cpu.traffic import resident_level
-from host.schedules.cpu.winograd.rule import PAD_COPY
-from host.schedules.cpu.winograd.shape import WinogradShape, winograd_shape
-from host.schedules.design import Decisions, DesignSpace
+from host.schedules.cpu.winograd.shape import PAD_COPY, WinogradShape, winograd_shape
+from host.schedules.workload import Workload
 from targets import HardwareModel
 
 # As in `tiled_cost`: cycles around one register tile.
@@ -25,23 +25,22 @@ _EXPOSED, _EXPOSED_FAR, _DISPLACED, _SCATTERED = 0.08, 0.35, 0.5, 0.4
 _TESTED = 1.15
 
 
-def winograd_seconds(space: DesignSpace, values: Decisions) -> float:
+def winograd_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
     """Estimated seconds of one call of a program of the `winograd` rule."""
-    hardware = space.hardware
-    shape = winograd_shape(space.workload, hardware)
+    shape = winograd_shape(workload, hardware)
     assert shape is not None, "the rule matched before"
-    input_s = _input_seconds(space, shape, values)
+    input_s = _input_seconds(hardware, shape, values)
     compute = _product_cycles(shape, hardware, values) / hardware.frequency_hz
     memory, exposed = _memory_seconds(shape, hardware, values)
     transform = TILES[shape.outputs]
-    taps = _weight_repeats(space, shape, values) * shape.blocks * shape.channels_in
+    taps = _weight_repeats(threads, shape, values) * shape.blocks * shape.channels_in
     cycles = taps * weight_cycles(transform, shape.lanes, hardware)
     cycles += shape.tiles * shape.blocks * output_cycles(transform, shape.lanes, hardware)
     seconds = max(compute + exposed, memory) + cycles / hardware.frequency_hz
-    if space.threads <= 1:
+    if threads <= 1:
         return seconds + input_s
     chunks = _chunks(shape, values)
-    shared = seconds * -(-chunks // space.threads) / chunks + input_s / space.threads
+    shared = seconds * -(-chunks // threads) / chunks + input_s / threads
     return shared + 2.0 * hardware.parallel_launch_s
 
 
@@ -52,10 +51,10 @@ def _chunks(shape: WinogradShape, values: Decisions) -> int:
     return shape.blocks // values["vectors"] * shape.batch * values["span"]
 
 
-def _weight_repeats(space: DesignSpace, shape: WinogradShape, values: Decisions) -> int:
+def _weight_repeats(threads: int, shape: WinogradShape, values: Decisions) -> int:
     """How often each weight is transformed."""
     strips = shape.strips(values)
-    if values["depth"] < shape.channels_in or (space.threads > 1 and strips == 1):
+    if values["depth"] < shape.channels_in or (threads > 1 and strips == 1):
         return shape.batch * shape.down // values["tiles"]
     return 1 if strips == 1 else shape.batch * strips
 
@@ -114,9 +113,8 @@ def _memory_seconds(shape: WinogradShape, hardware: HardwareModel, values: Decis
     return inside_s + outside_s, exposed
 
 
-def _input_seconds(space: DesignSpace, shape: WinogradShape, values: Decisions) -> float:
+def _input_seconds(hardware: HardwareModel, shape: WinogradShape, values: Decisions) -> float:
     """Seconds of the transform of the input, with what it takes to pad it."""
-    hardware = space.hardware
     vectors = shape.tiles * shape.channels_in / shape.input_lanes
     tested = 1.0 if values["pad"] == PAD_COPY or not shape.pads else _TESTED
     seconds = vectors * input_cycles(TILES[shape.outputs], hardware) * tested / hardware.frequency_hz

@@ -8,10 +8,10 @@ from typing import Any
 
 from tvm import s_tir
 
+from host.schedules.api import Sampler
 from host.schedules.cpu.common import fuse_parallel
 from host.schedules.cpu.prefetch import LINE_ELEMENTS, prefetch_in
 from host.schedules.cpu.winograd.shape import INPUT, OUTPUT, PRODUCT, WEIGHT, WinogradShape
-from host.schedules.design import Sampler
 
 # Planes of a transformed tensor begin an odd number of cache lines (16 elements) apart, so that the elements
 # of one tile do not all fall into the same set.

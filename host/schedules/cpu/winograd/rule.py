@@ -9,6 +9,10 @@ The input is transformed once: all of it in advance, or, for large images, `span
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cpu.winograd.cost import winograd_seconds
 from host.schedules.cpu.winograd.nest import (
     copy_padded,
     place_input,
@@ -18,42 +22,51 @@ from host.schedules.cpu.winograd.nest import (
     prefetch_weights,
     result_nest,
 )
-from host.schedules.cpu.winograd.shape import WinogradShape, winograd_shape
-from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.cpu.winograd.shape import PAD_COPY, PAD_TEST, WinogradShape, winograd_shape
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-# How a padded input is read: from a padded copy, or from the input itself where each element is tested.
-PAD_COPY, PAD_TEST = 0, 1
 # Steps of the reduction that are written out in the product's innermost loop.
 _STEPS = (1, 2, 4)
 
 
-class Winograd:
-    """The rule of this file."""
+class Winograd(Rule):
+    """Transforms, products of planes and the result in one nest, in blocks that stay in cache."""
 
     name = "winograd"
+    processor = CPU
+    version = 4
+    priority = 10
+    decisions = (
+        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE),
+        DecisionKind("tiles", Level.REGISTER, WordClass.TILE),
+        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        DecisionKind("pad", Level.REGISTER, WordClass.SWITCH),
+        DecisionKind("depth", Level.BLOCK, WordClass.TILE),
+        DecisionKind("span", Level.REGISTER, WordClass.TILE),
+    )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """The stages that lowering writes for it are there."""
         return winograd_shape(workload, hardware) is not None
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Register tile, blocks of the result, parts of the reduction and of the image."""
         shape = _shape(workload, hardware)
         rows = {size for count in _divisors(shape.down) for size in _divisors(count * shape.across)}
         depths = [
             size for size in _divisors(shape.channels_in) if size % 16 == 0 or size == shape.channels_in
         ]
-        return (
-            Decision("vectors", tuple(size for size in _divisors(shape.blocks) if size <= 8)),
-            Decision("rows", tuple(sorted(size for size in rows if size <= 28))),
-            Decision("tiles", _divisors(shape.down)),
-            Decision("unroll", tuple(size for size in _STEPS if shape.channels_in % size == 0)),
-            Decision("pad", _pad_choices(shape)),
-            Decision("depth", tuple(depths)),
-            Decision("span", _divisors(shape.down)),
-        )
+        return {
+            "vectors": tuple(size for size in _divisors(shape.blocks) if size <= 8),
+            "rows": tuple(sorted(size for size in rows if size <= 28)),
+            "tiles": _divisors(shape.down),
+            "unroll": tuple(size for size in _STEPS if shape.channels_in % size == 0),
+            "pad": _pad_choices(shape),
+            "depth": tuple(depths),
+            "span": _divisors(shape.down),
+        }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Blocks divide and accumulators fit the registers.
@@ -89,6 +102,12 @@ class Winograd:
                 copy_padded(schedule, stage.name, shape.input_lanes, threads)
         prefetch_weights(sampler, shape, nest, product)
 
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return winograd_seconds(workload, hardware, threads, values)
+
 
 def _shape(workload: Workload, hardware: HardwareModel) -> WinogradShape:
     shape = winograd_shape(workload, hardware)
@@ -106,3 +125,6 @@ def _pad_choices(shape: WinogradShape) -> tuple[int, ...]:
         return (PAD_COPY,)
     contiguous = all(access.strides[-1] == 1 for access in shape.pads[0].reads)
     return (PAD_COPY, PAD_TEST) if contiguous else (PAD_COPY,)
+
+
+RULE = Winograd()

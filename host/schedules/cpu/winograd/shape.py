@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host.schedules.design import Decisions
+from host.schedules.api import Decisions
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -13,6 +13,8 @@ INPUT = ("input_columns", "input_rows")
 WEIGHT = ("weight_columns", "weight_rows")
 PRODUCT = "winograd"
 OUTPUT = ("output_columns", "output_rows")
+# How a padded input is read: from a padded copy, or from the input itself where each element is tested.
+PAD_COPY, PAD_TEST = 0, 1
 
 
 @dataclass(frozen=True)

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import inline_chain
 from host.schedules.cuda.common import bind_flat
-from host.schedules.cuda.tiled.roles import gpu_of
-from host.schedules.design import Decision, Decisions, Sampler
+from host.schedules.cuda.injective.cost import cuda_injective_seconds
+from host.schedules.cuda.multiprocessor import gpu_of
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
 
-class CudaInjective:
-    """The rule of this file."""
+class CudaInjective(Rule):
+    """Every output is one flat loop over blocks and threads."""
 
     name = "cuda_injective"
+    processor = GPU
+    version = 4
+    priority = 30
+    decisions = (
+        DecisionKind("threads", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("vector", Level.BLOCK, WordClass.TILE),
+    )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """No stage reduces."""
         plain = all(stage.kind in ("injective", "padding") for stage in workload.stages)
         return plain and hardware.gpu is not None
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Threads of a block, and elements of one thread."""
         width = _width(workload)
-        return (
-            Decision("threads", (32, 64, 128, 256, 512, 1024)),
-            Decision("vector", tuple(size for size in (1, 2, 4) if width % size == 0)),
-        )
+        return {
+            "threads": (32, 64, 128, 256, 512, 1024),
+            "vector": tuple(size for size in (1, 2, 4) if width % size == 0),
+        }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Blocks are within the GPU's."""
@@ -41,6 +51,12 @@ class CudaInjective:
             bind_flat(schedule, list(loops), sampler.value("threads"), sampler.value("vector"))
         for name in ("threads", "vector"):
             sampler.sample(name)
+
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return cuda_injective_seconds(workload, hardware, values)
 
 
 def _width(workload: Workload) -> int:
@@ -64,3 +80,6 @@ def _straight(stage: Stage) -> bool:
     """Whether neighbours along the last axis are neighbours in every buffer, or the same element."""
     accesses = (*stage.reads, stage.write)
     return bool(stage.axes) and all(a.strides[-1] in (0, 1) and len(a.moves) > 0 for a in accesses)
+
+
+RULE = CudaInjective()

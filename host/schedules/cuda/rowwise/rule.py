@@ -7,35 +7,45 @@ Sums within a warp are exchanged between registers.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import s_tir
 
-from host.schedules.cuda.tiled.roles import gpu_of
-from host.schedules.design import Decision, Decisions, Sampler
-from host.schedules.workload import Stage, Workload
+from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cuda.multiprocessor import gpu_of
+from host.schedules.cuda.rowwise.cost import cuda_rowwise_seconds
+from host.schedules.cuda.rowwise.rows import row_axes, row_length, row_shared_bytes
+from host.schedules.workload import Workload
 from targets import HardwareModel
 
 
-class CudaRowwise:
-    """The rule of this file."""
+class CudaRowwise(Rule):
+    """Each row is shared by some threads of a block."""
 
     name = "cuda_rowwise"
+    processor = GPU
+    version = 4
+    priority = 20
+    decisions = (
+        DecisionKind("threads", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE),
+        DecisionKind("inline", Level.REGISTER, WordClass.SWITCH),
+    )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """At least one reduction; every stage iterates over the same rows, in the same leading axes."""
         return hardware.gpu is not None and row_axes(workload) is not None
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Threads of a row, rows of a block, and whether elementwise stages are computed again."""
         inner = workload.anchor_stage.axes[(row_axes(workload) or 1) - 1].extent
-        return (
-            Decision("threads", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)),
+        return {
+            "threads": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
             # Rows of a block lie along the innermost of the axes that count rows, and fill the last block.
-            Decision("rows", tuple(size for size in range(1, min(inner, 256) + 1) if inner % size == 0)),
-            Decision("inline", (0, 1)),
-        )
+            "rows": tuple(size for size in range(1, min(inner, 256) + 1) if inner % size == 0),
+            "inline": (0, 1),
+        }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Threads and shared memory of a block are within the GPU's; no more threads than elements."""
@@ -74,6 +84,12 @@ class CudaRowwise:
             _share_row(sampler, schedule.get_sblock(name))
         sampler.sample("inline")
 
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return cuda_rowwise_seconds(workload, hardware, values)
+
 
 def _share_row(sampler: Sampler, block: Any) -> None:
     """Spreads the loops of a stage along the row over the threads of a row."""
@@ -87,48 +103,4 @@ def _share_row(sampler: Sampler, block: Any) -> None:
     schedule.bind(thread, "threadIdx.x")
 
 
-def row_axes(workload: Workload) -> int | None:
-    """Leading axes that all stages share; None if there is none or a reduction keeps others."""
-    reductions = [stage for stage in workload.stages if stage.reduction]
-    if not reductions:
-        return None
-    rows = min(len(stage.spatial) for stage in reductions)
-    shapes = {tuple(axis.extent for axis in stage.axes[:rows]) for stage in workload.stages}
-    same = all(stage.spatial == tuple(range(rows)) for stage in reductions)
-    if rows == 0 or len(shapes) != 1 or not same or any(len(s.spatial) < rows for s in workload.stages):
-        return None
-    return rows
-
-
-def row_count(workload: Workload) -> int:
-    """Rows of the whole tensor."""
-    rows = row_axes(workload) or 0
-    return math.prod(axis.extent for axis in workload.anchor_stage.axes[:rows])
-
-
-def row_length(workload: Workload) -> int:
-    """Iterations of the longest stage along one row."""
-    return max(stage.points for stage in workload.stages) // max(1, row_count(workload))
-
-
-def row_shared_bytes(workload: Workload, values: Decisions) -> int:
-    """Shared memory of a block: what stages pass on, and the partial sums of more than one warp."""
-    total = 0
-    rows = row_count(workload)
-    for stage in workload.stages[:-1]:
-        if stage.reduction or (stage.expensive and not values["inline"]):
-            total += stage.write.elements // rows * stage.write.element_bytes * values["rows"]
-        if stage.reduction:
-            total += 4 * values["threads"] * values["rows"]
-    return total
-
-
-def row_passes(workload: Workload, values: Decisions) -> list[Stage]:
-    """Stages that run along the row: all but those that are computed where they are read."""
-    return [
-        stage
-        for position, stage in enumerate(workload.stages)
-        if stage.reduction
-        or position == len(workload.stages) - 1
-        or (stage.expensive and not values["inline"])
-    ]
+RULE = CudaRowwise()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from host.schedules.api import Decisions
 from host.schedules.cuda.tiled.roles import CudaRoles, row_pitch, staged_tile
-from host.schedules.design import Decisions
 from host.schedules.workload import Access, Stage
 from targets import GpuModel
 

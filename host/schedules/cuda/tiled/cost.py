@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from host.schedules.api import Decisions
+from host.schedules.cuda.multiprocessor import COPY_INSTRUCTIONS, Residence, Work, gpu_of, residence, waves
 from host.schedules.cuda.tiled.banks import passes
 from host.schedules.cuda.tiled.roles import (
     Block,
@@ -20,72 +21,26 @@ from host.schedules.cuda.tiled.roles import (
     block_of,
     cuda_roles,
     fetch_width,
-    gpu_of,
-    register_limit,
     registers,
     shared_bytes,
     staged_tile,
 )
-from host.schedules.design import Decisions, DesignSpace
-from host.schedules.workload import Access, Stage
-from targets import GpuModel
+from host.schedules.workload import Access, Stage, Workload
+from targets import GpuModel, HardwareModel
 
-# Instructions of one thread around one copied element or vector: addresses, the load and the store.
-_COPY_INSTRUCTIONS = 6.0
 # Instructions around one written-out group of reduction steps: counter, branch, addresses.
 _LOOP_INSTRUCTIONS = 4.0
 # Cycles of a dependent multiply-add, and of a load from shared memory.
 _FMA_LATENCY, _SHARED_LATENCY, _BARRIER_CYCLES = 4.0, 25.0, 20.0
-# Shared memory that the system takes for each resident block from Ampere on (CUDA C++ Programming Guide).
-_SHARED_RESERVED = 1024
 # Share of the smaller terms that does not hide behind the largest.
 _EXPOSED = 0.1
 # Part of L2 that repeated reads can count on.
 _L2_SHARE = 0.75
 
 
-@dataclass(frozen=True)
-class Residence:
-    """How the blocks of a program lie on the GPU.
-
-    Attributes:
-        grid: blocks of the whole program.
-        per_multiprocessor: blocks that one multiprocessor holds at once.
-        warps: warps of one block.
-    """
-
-    grid: int
-    per_multiprocessor: int
-    warps: int
-
-
-def residence(gpu: GpuModel, grid: int, threads: int, thread_registers: int, shared: int) -> Residence:
-    """How many blocks a multiprocessor holds: the least of what threads, registers and shared memory allow.
-
-    Args:
-        gpu: the GPU.
-        grid: blocks of the whole program.
-        threads: threads of a block.
-        thread_registers: registers of a thread.
-        shared: bytes of shared memory of a block.
-    """
-    warps = -(-threads // gpu.warp)
-    wanted = min(thread_registers, register_limit(gpu, threads))
-    per_warp = -(-wanted * gpu.warp // gpu.register_unit) * gpu.register_unit
-    most = min(
-        gpu.blocks_per_multiprocessor,
-        gpu.threads_per_multiprocessor // (warps * gpu.warp),
-        gpu.registers_per_multiprocessor // (per_warp * warps),
-        gpu.shared_per_multiprocessor // (shared + _SHARED_RESERVED)
-        if shared
-        else gpu.blocks_per_multiprocessor,
-    )
-    return Residence(grid, max(1, most), warps)
-
-
-def cuda_tiled_seconds(space: DesignSpace, values: Decisions) -> float:
+def cuda_tiled_seconds(workload: Workload, hardware: HardwareModel, values: Decisions) -> float:
     """Estimated seconds of one call of a program of the `cuda_tiled` rule."""
-    anchor, gpu = space.workload.anchor_stage, gpu_of(space.hardware)
+    anchor, gpu = workload.anchor_stage, gpu_of(hardware)
     roles = cuda_roles(anchor)
     assert roles is not None
     block = block_of(values)
@@ -107,29 +62,6 @@ def _grid(anchor: Stage, roles: CudaRoles, block: Block) -> int:
     for axis, tile in ((roles.column, block.columns), (roles.row, block.rows), (roles.second, block.seconds)):
         grid *= -(-anchor.axes[axis].extent // tile) if axis is not None else 1
     return grid
-
-
-@dataclass(frozen=True)
-class Work:
-    """Cycles of one block.
-
-    Attributes:
-        busy: of the multiprocessor's units, if others hide every wait.
-        alone: from start to end with nothing else on the multiprocessor.
-    """
-
-    busy: float
-    alone: float
-
-
-def waves(gpu: GpuModel, lies: Residence, work: Work) -> float:
-    """Cycles of the whole grid: full waves, then what is left, spread over the multiprocessors."""
-    slots = gpu.multiprocessors * lies.per_multiprocessor
-    full, rest = divmod(lies.grid, slots)
-    cycles = full * max(lies.per_multiprocessor * work.busy, work.alone)
-    if rest:
-        cycles += max(-(-rest // gpu.multiprocessors) * work.busy, work.alone)
-    return cycles
 
 
 def _block_cycles(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisions, block: Block) -> Work:
@@ -155,7 +87,7 @@ def _block_cycles(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisi
         for access in anchor.reads
         for region in [access.region(tile)]
     )
-    copying = copied * _COPY_INSTRUCTIONS * max(1.0, per_scheduler)
+    copying = copied * COPY_INSTRUCTIONS * max(1.0, per_scheduler)
     latency = gpu.level("L2").latency_s * gpu.frequency_hz + 2 * _BARRIER_CYCLES
     # Nothing else of the block runs while it meets; neighbours fill about half of that.
     meeting = _BARRIER_CYCLES * tiles
@@ -196,7 +128,7 @@ def _block_bytes(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisio
     tile = (
         staged_tile(anchor, roles, values)
         if values["stage"]
-        else {**_space(anchor, roles, block), **everything}
+        else {**_thread_block(anchor, roles, block), **everything}
     )
     times = math.prod(anchor.axes[axis].extent / tile.get(axis, 1) for axis in anchor.reduction)
     total = 0.0
@@ -204,11 +136,11 @@ def _block_bytes(anchor: Stage, roles: CudaRoles, gpu: GpuModel, values: Decisio
         moved = transaction_bytes(access, access.region(tile), gpu)
         # Without a copy in shared memory, the first-level cache holds the tile only in part.
         total += moved * times * (1.0 if values["stage"] else 1.5)
-    written = {**_space(anchor, roles, block)}
+    written = {**_thread_block(anchor, roles, block)}
     return total + transaction_bytes(anchor.write, anchor.write.region(written), gpu)
 
 
-def _space(anchor: Stage, roles: CudaRoles, block: Block) -> dict[int, int]:
+def _thread_block(anchor: Stage, roles: CudaRoles, block: Block) -> dict[int, int]:
     tile = {roles.column: min(block.columns, anchor.axes[roles.column].extent)}
     for axis, extent in ((roles.row, block.rows), (roles.second, block.seconds)):
         if axis is not None:

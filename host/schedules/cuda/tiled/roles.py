@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from host.schedules.design import Decisions
+from host.schedules.api import Decisions
 from host.schedules.workload import Access, Stage
-from targets import GpuModel, HardwareModel
 
 # Registers of a thread besides its tile: addresses, loop counters, what is on its way from memory.
 _OTHER_REGISTERS = 28
@@ -150,21 +149,3 @@ def registers(stage: Stage, values: Decisions) -> int:
     rows = values["rows"] * values["vy"] * values["rows2"]
     ahead = min(values["steps"], 4)
     return block.sums * words + (columns + rows) * ahead * words + _OTHER_REGISTERS
-
-
-def register_limit(gpu: GpuModel, threads: int) -> int:
-    """Registers that each thread of a block of this size can have."""
-    warps = -(-threads // gpu.warp)
-    per_warp = gpu.registers_per_multiprocessor // warps // gpu.register_unit * gpu.register_unit
-    return min(gpu.registers_per_thread, per_warp // gpu.warp)
-
-
-def gpu_of(hardware: HardwareModel) -> GpuModel:
-    """The GPU of the hardware.
-
-    Raises:
-        ValueError: programs are made for the CPU.
-    """
-    if hardware.gpu is None:
-        raise ValueError("the hardware has no GPU")
-    return hardware.gpu

@@ -8,26 +8,27 @@ memory at once, with `halo` what all of a convolution's window reads; `steps` of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import s_tir
 
+from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names
 from host.schedules.cuda.common import THREAD_AXES, copy_together
+from host.schedules.cuda.multiprocessor import gpu_of, register_limit
+from host.schedules.cuda.tiled.cost import cuda_tiled_seconds
 from host.schedules.cuda.tiled.roles import (
     CudaRoles,
     block_of,
     cuda_roles,
     fetch_width,
-    gpu_of,
     needs_pitch,
-    register_limit,
     registers,
     row_pitch,
     shared_bytes,
     staged_tile,
 )
-from host.schedules.design import Decision, Decisions, Sampler
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -37,10 +38,28 @@ _LARGEST_CODE = 512
 _MOST_THREADS_Z = 64
 
 
-class CudaTiled:
-    """The rule of this file."""
+class CudaTiled(Rule):
+    """A tile of sums in the registers of each thread, operands in shared memory."""
 
     name = "cuda_tiled"
+    processor = GPU
+    version = 4
+    priority = 10
+    decisions = (
+        DecisionKind("cols", Level.REGISTER, WordClass.TILE),
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE),
+        DecisionKind("rows2", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("tx", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("ty", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("tz", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("vx", Level.BLOCK, WordClass.TILE, interleaves=True),
+        DecisionKind("vy", Level.BLOCK, WordClass.TILE, interleaves=True),
+        DecisionKind("stage", Level.BLOCK, WordClass.SWITCH),
+        DecisionKind("depth", Level.BLOCK, WordClass.TILE),
+        DecisionKind("steps", Level.BLOCK, WordClass.UNROLL),
+        DecisionKind("halo", Level.BLOCK, WordClass.SWITCH),
+        DecisionKind("fetch", Level.BLOCK, WordClass.SWITCH),
+    )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """A reduction whose result lies in order in memory, plain stages around it."""
@@ -56,7 +75,7 @@ class CudaTiled:
         # Along the columns neighbouring threads read neighbours, or all the same element.
         return all(access.moves and access.strides[roles.column] in (0, 1) for access in anchor.reads)
 
-    def decisions(self, workload: Workload, hardware: HardwareModel, threads: int) -> tuple[Decision, ...]:
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Threads, sums of each thread, interleave, staging and unrolling."""
         anchor = workload.anchor_stage
         roles = _roles(anchor)
@@ -66,21 +85,21 @@ class CudaTiled:
         depths = tuple(size for size in range(1, min(depth, 64) + 1) if depth % size == 0)
         window = any(anchor.axes[axis].extent > 1 for axis in roles.window)
         both = anchor.kind == "contraction"
-        return (
-            Decision("cols", _column_sizes(anchor, roles, 8)),
-            Decision("rows", _sizes(rows, 8)),
-            Decision("rows2", _sizes(seconds, 4)),
-            Decision("tx", _column_sizes(anchor, roles, 128)),
-            Decision("ty", _sizes(rows, 32)),
-            Decision("tz", _sizes(seconds, 16)),
-            Decision("vx", _column_sizes(anchor, roles, 4)),
-            Decision("vy", _sizes(rows, 8)),
-            Decision("stage", (0, 1) if both else (0,)),
-            Decision("depth", depths),
-            Decision("steps", tuple(size for size in (1, 2, 4, 8) if depth % size == 0)),
-            Decision("halo", (0, 1) if window and both else (0,)),
-            Decision("fetch", (1, 2, 4) if both else (1,)),
-        )
+        return {
+            "cols": _column_sizes(anchor, roles, 8),
+            "rows": _sizes(rows, 8),
+            "rows2": _sizes(seconds, 4),
+            "tx": _column_sizes(anchor, roles, 128),
+            "ty": _sizes(rows, 32),
+            "tz": _sizes(seconds, 16),
+            "vx": _column_sizes(anchor, roles, 4),
+            "vy": _sizes(rows, 8),
+            "stage": (0, 1) if both else (0,),
+            "depth": depths,
+            "steps": tuple(size for size in (1, 2, 4, 8) if depth % size == 0),
+            "halo": (0, 1) if window and both else (0,),
+            "fetch": (1, 2, 4) if both else (1,),
+        }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Threads, registers and shared memory of a block are within the GPU's; tiles fit their axes."""
@@ -119,6 +138,12 @@ class CudaTiled:
         for position, copy in enumerate(copies):
             nest.place(copy, position)
         schedule.decompose_reduction(block, nest.first_reduction)
+
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return cuda_tiled_seconds(workload, hardware, values)
 
 
 class _Nest:
@@ -237,3 +262,6 @@ def _vectorise_store(schedule: s_tir.Schedule, block: Any) -> None:
         schedule.vectorize(own[-1])
     else:
         schedule.unroll(own[-1])
+
+
+RULE = CudaTiled()

@@ -1,0 +1,161 @@
+"""What a family of programs declares: the decisions that it leaves open and how they become a program.
+
+A family is a folder of `cpu` or `cuda` whose module `rule` has a `RULE`, or an object that an installed
+package names as an entry point of the group `edgetlm.rules`. Nothing else knows it: Gensor, the language
+model, records and reports read what they need off the rule and its decisions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import ClassVar
+
+from tvm import s_tir
+
+from host.schedules.workload import Workload
+from targets import HardwareModel
+
+# Values by the name of their decision.
+Decisions = Mapping[str, int]
+CPU, GPU = "cpu", "gpu"
+
+
+class Level(IntEnum):
+    """Where in the memory hierarchy a decision is taken; programs are built from the innermost level on.
+
+    REGISTER: the tile in registers, its code, and how it reads its input. BLOCK: the tiles that share what is
+    in cache or in a GPU's shared memory, and the threads.
+    """
+
+    REGISTER = 0
+    BLOCK = 1
+
+
+class WordClass(StrEnum):
+    """What the values of a decision mean; a language model starts a new word from the mean of its class.
+
+    TILE: iterations that one part of a program takes. UNROLL: steps written out. PARALLEL: threads.
+    SWITCH: one way or another.
+    """
+
+    TILE = "tile"
+    UNROLL = "unroll"
+    PARALLEL = "parallel"
+    SWITCH = "switch"
+
+
+@dataclass(frozen=True)
+class DecisionKind:
+    """A decision that a rule declares; which values are open depends on the task.
+
+    Attributes:
+        name: what is decided; part of records, so it is never changed without a new version of the rule.
+        level: at which it is taken.
+        words: the class of its word in the tensor language.
+        interleaves: whether values above 1 put several tiles into one body, so that their operations do not
+            wait for one another or, on a GPU, neighbouring threads touch neighbouring banks.
+        starts_wide: whether constructions begin at its largest value too: what is best for other decisions
+            depends on it so much that no walk of small steps from its smallest value finds it.
+    """
+
+    name: str
+    level: Level
+    words: WordClass
+    interleaves: bool = False
+    starts_wide: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision that is open for one task.
+
+    Attributes:
+        kind: what the rule declares of it.
+        choices: legal values in increasing order; the trace holds the index of the one taken.
+    """
+
+    kind: DecisionKind
+    choices: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """What is decided."""
+        return self.kind.name
+
+
+# Every CPU rule has it where there are several threads: how many of them share a call. Waking the other
+# threads costs more than a short call.
+PARALLEL = DecisionKind("parallel", Level.BLOCK, WordClass.PARALLEL)
+
+
+class Sampler:
+    """Enters values into a schedule as sampling instructions, so that the trace carries every decision."""
+
+    def __init__(self, schedule: s_tir.Schedule, decisions: tuple[Decision, ...], values: Decisions) -> None:
+        self.schedule = schedule
+        self._open = {decision.name: decision for decision in decisions}
+        self.values = values
+
+    def value(self, name: str) -> int:
+        """The value taken, for choices that change the structure of the program."""
+        return self.values[name]
+
+    def sample(self, name: str) -> object:
+        """The value taken as a sampled expression of the schedule, for tile factors."""
+        decision = self._open[name]
+        index = decision.choices.index(self.values[name])
+        share = [1.0 / len(decision.choices)] * len(decision.choices)
+        return self.schedule.sample_categorical(list(decision.choices), share, decision=index)
+
+
+class Rule(ABC):
+    """A family of programs for the tasks of one structure.
+
+    Attributes:
+        name: in records, bundles and the tensor language.
+        processor: `CPU` or `GPU`.
+        version: of the programs that decisions stand for; records of other versions are kept and not used.
+        priority: rules are tried by increasing priority, and the first that matches makes the design space.
+        decisions: all that it may leave open, in the order of the design space.
+    """
+
+    name: ClassVar[str]
+    processor: ClassVar[str]
+    version: ClassVar[int]
+    priority: ClassVar[int]
+    decisions: ClassVar[tuple[DecisionKind, ...]]
+
+    @abstractmethod
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """Whether this rule can schedule the workload."""
+
+    @abstractmethod
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
+        """The open values of each declared decision, in increasing order."""
+
+    @abstractmethod
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Whether values that are all among the choices fit together and fit the processor."""
+
+    @abstractmethod
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Carries the decisions out on the sampler's schedule."""
+
+    @abstractmethod
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call of the program, from the hardware model alone."""
+
+    def estimate_parts_s(
+        self, workload: Workload, hardware: HardwareModel, values: Decisions
+    ) -> Mapping[str, float]:
+        """What the estimate is made of, in seconds on one core.
+
+        Transfers stand under the name of the memory level that delivers them; of the last level only what
+        exceeds reading everything once. Empty where the rule does not tell them apart.
+        """
+        return {}

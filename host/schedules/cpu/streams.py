@@ -1,0 +1,51 @@
+"""Estimated time of stages that walk through their buffers once."""
+
+from __future__ import annotations
+
+from host.schedules.cpu.traffic import resident_level
+from host.schedules.workload import Stage
+from targets import HardwareModel
+
+# Vector operations that a core starts in a cycle.
+OPERATIONS_PER_CYCLE = 2.0
+
+
+def elementwise_cycles(stage: Stage, hardware: HardwareModel, vectors: int = 1) -> float:
+    """Cycles of the arithmetic of a stage that does not reduce.
+
+    Args:
+        stage: the stage.
+        hardware: the processor.
+        vectors: that one iteration computes; several hide a little of each other's latency.
+    """
+    lanes = hardware.lanes if stage.write.strides[stage.spatial[-1]] == 1 else 1
+    cycles = stage.points / lanes * max(1.0, stage.flops_per_point / OPERATIONS_PER_CYCLE)
+    return cycles / (1.0 + 0.05 * min(vectors, 4))
+
+
+def stage_seconds(stage: Stage, hardware: HardwareModel, cycles: float, strip: int = 0) -> float:
+    """Seconds of a stage: its arithmetic, or the transfer of the buffer that takes longest.
+
+    Args:
+        stage: the stage.
+        hardware: the processor.
+        cycles: of its arithmetic.
+        strip: rows that are transposed together, so that lines read across them are used whole; 0 for none.
+    """
+    seconds = cycles / hardware.frequency_hz
+    for access in (*stage.reads, stage.write):
+        size = min(access.elements, stage.points) * access.element_bytes
+        level = resident_level(hardware.levels, size)
+        wasted = 1.0
+        last = access.strides[len(stage.axes) - 1]
+        if abs(last) > 1 and not strip:
+            wasted = min(level.line_bytes / access.element_bytes, abs(last))
+        elif abs(last) > 1:
+            wasted = max(1.0, level.line_bytes / access.element_bytes / strip)
+        seconds = max(seconds, size * wasted / level.bandwidth_bytes_per_s)
+    return seconds
+
+
+def shared_seconds(seconds: float, hardware: HardwareModel, threads: int) -> float:
+    """Seconds of work that threads share evenly."""
+    return seconds if threads <= 1 else seconds / threads + hardware.parallel_launch_s
