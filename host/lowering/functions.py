@@ -12,6 +12,7 @@ from host.lowering.expressions.stage import Stage
 from host.lowering.expressions.write import write
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
+from host.lowering.types import numeric_type
 
 _NAME_LENGTH = 60
 
@@ -66,7 +67,7 @@ class FunctionTable:
 
     def stored_type(self, value: Value) -> str:
         """Type of a value's elements in memory."""
-        return "float16" if value in self.halves else value.dtype
+        return (numeric_type(value.dtype).half if value in self.halves else None) or value.dtype
 
     def _fresh_name(self, group: Group) -> str:
         parts = [node.op.removeprefix("relax.").replace(".", "_") for node in group.nodes]
@@ -128,7 +129,8 @@ def _results(stage: Stage, group: Group, halves: frozenset[Value]) -> list[te.Te
 
 def _narrowed(stage: Stage, value: Value, name: str) -> te.Tensor:
     """A result in half precision: the last thing that is done to each element."""
-    return stage.compute(value.shape, lambda indices: stage.element(value, indices).astype("float16"), name)
+    half = numeric_type(value.dtype).half
+    return stage.compute(value.shape, lambda indices: stage.element(value, indices).astype(half), name)
 
 
 def _copied(stage: Stage, value: Value, tensor: te.Tensor) -> te.Tensor:

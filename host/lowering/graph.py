@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from host.lowering.spec import OperatorTable, OpSpec
+from host.lowering.types import numeric_type
 
 Shape = tuple[int, ...]
 
@@ -51,7 +52,7 @@ class Value:
     @property
     def is_float(self) -> bool:
         """Whether the elements are floating-point numbers."""
-        return self.dtype.startswith(("float", "bfloat"))
+        return numeric_type(self.dtype).is_float
 
     def scalar(self) -> float | None:
         """The number that every element of a constant is, if it is one element."""

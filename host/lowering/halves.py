@@ -14,8 +14,8 @@ import numpy as np
 from host.lowering.functions import FusedCall
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value
+from host.lowering.types import numeric_type
 
-SINGLE, HALF = "float32", "float16"
 # Smaller constants (biases, scales, epsilons) gain nothing, and may be too small or too large for a half.
 _SMALLEST = 1024
 
@@ -53,9 +53,10 @@ def _tensors(steps: Sequence[FusedCall | Group]) -> Iterable[Value]:
 
 
 def _fits(value: Value) -> bool:
-    if value.dtype != SINGLE:
+    half = numeric_type(value.dtype).half
+    if half is None:
         return False
     if value.data is None:
         return True
     largest = float(np.abs(value.data).max(initial=0.0))
-    return value.size >= _SMALLEST and largest <= float(np.finfo(np.float16).max)
+    return value.size >= _SMALLEST and largest <= float(np.finfo(half).max)

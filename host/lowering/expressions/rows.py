@@ -10,6 +10,7 @@ from tvm import te, tirx
 from host.lowering.expressions.stage import Element, Expression, Indices, Stage
 from host.lowering.expressions.whole_vectors import WholeVectors
 from host.lowering.graph import Node
+from host.lowering.types import numeric_type
 
 _product = te.comm_reducer(lambda a, b: a * b, lambda t: tirx.const(1, t), name="prod")
 COMBINE: dict[str, Callable[..., Expression]] = {
@@ -29,7 +30,7 @@ _NEUTRAL: dict[str, Callable[[str], Expression]] = {
 
 def scaled(total: Expression, count: int, dtype: str) -> Expression:
     """A mean out of a sum."""
-    if dtype.startswith(("int", "uint")):
+    if numeric_type(dtype).is_integer:
         return tirx.truncdiv(total, tirx.const(count, dtype))
     return total * tirx.const(1.0 / count, dtype)
 

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from host.lowering.graph import Value
+from host.lowering.types import numeric_type
 
 Expression = Any
 Indices = Sequence[Any]
@@ -86,7 +87,7 @@ class Stage:
     def _placeholder(self, value: Value) -> te.Tensor:
         if value not in self.arguments:
             name = f"{'w' if value.is_constant else 'x'}{len(self.arguments)}"
-            dtype = "float16" if value in self._halves else value.dtype
+            dtype = numeric_type(value.dtype).half if value in self._halves else value.dtype
             self.arguments[value] = te.placeholder(value.shape, dtype, name=name)
         return self.arguments[value]
 

@@ -13,6 +13,7 @@ from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.graph import Node, Value
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fold, Kind, OpSpec, Reader, Recogniser, Simplification
+from host.lowering.types import numeric_type
 
 # One element of the output of one element of each input, the node's attributes, and the type of the output.
 ElementExpression = Callable[[Sequence[Expression], Mapping[str, Any], str], Expression]
@@ -85,7 +86,7 @@ def single_or(single: Callable[[Expression], Expression], other: ElementExpressi
 
 def number(value: float, dtype: str) -> Expression:
     """An immediate."""
-    return tirx.const(int(value) if dtype.startswith(("int", "uint")) else float(value), dtype)
+    return tirx.const(int(value) if numeric_type(dtype).is_integer else float(value), dtype)
 
 
 def integer(value: np.ndarray) -> bool:

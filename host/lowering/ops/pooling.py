@@ -15,6 +15,7 @@ from host.lowering.graph import Node, Value
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import Fusion, OpSpec, Reader
+from host.lowering.types import numeric_type
 
 
 def _read_as(kind: str) -> Reader:
@@ -70,7 +71,7 @@ def _write(stage: Stage, node: Node) -> None:
 
 
 def _lowest(dtype: str) -> Any:
-    if dtype.startswith(("float", "bfloat")):
+    if numeric_type(dtype).is_float:
         return float("-inf")
     return tirx.min_value(dtype).value
 

@@ -1,7 +1,6 @@
-"""Half-precision arithmetic in single precision.
+"""Arithmetic of types that are computed with in a wider one: half precision in single precision.
 
-Processors without half-precision vector units convert at every operation otherwise, and sums of half
-numbers lose what their products had. The original runtimes compute such models in single precision too;
+The original runtimes compute such models in single precision too;
 inputs and outputs keep their type.
 """
 
@@ -10,24 +9,26 @@ from __future__ import annotations
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant, map_outputs
 from host.lowering.rebuild import rebuild
+from host.lowering.types import numeric_type
 
-_HALVES = ("float16", "bfloat16")
-_SINGLE = "float32"
+
+def _is_narrow(value: Value) -> bool:
+    return numeric_type(value.dtype).compute != value.dtype
 
 
 def widen_halves(graph: Graph) -> Graph:
     """A graph that computes in single precision wherever `graph` computes in half."""
     given = (*graph.inputs, *(value for node in graph.nodes for value in node.inputs))
-    if not any(value.dtype in _HALVES for value in given):
+    if not any(_is_narrow(value) for value in given):
         return graph
     single: dict[Value, Value] = {}
 
     def widened(builder: Builder, value: Value) -> Value:
-        if value.dtype not in _HALVES:
+        if not _is_narrow(value):
             return value
         if value not in single:
-            data = value.data
-            single[value] = builder.cast(value, _SINGLE) if data is None else constant(data, _SINGLE)
+            data, wide = value.data, numeric_type(value.dtype).compute
+            single[value] = builder.cast(value, wide) if data is None else constant(data, wide)
         return single[value]
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
@@ -36,9 +37,9 @@ def widen_halves(graph: Graph) -> Graph:
             own = [builder.cast(new, old.dtype) for new, old in zip(inputs, node.inputs, strict=True)]
             return tuple(widened(builder, value) for value in builder.copy(node, own))
         inputs = tuple(widened(builder, value) for value in inputs)
-        if node.op == "cast" and node.output.dtype in _HALVES:
-            return builder.cast(inputs[0], _SINGLE)
-        specs = [(v.shape, _SINGLE if v.dtype in _HALVES else v.dtype) for v in node.outputs]
+        if node.op == "cast" and _is_narrow(node.output):
+            return builder.cast(inputs[0], numeric_type(node.output.dtype).compute)
+        specs = [(value.shape, numeric_type(value.dtype).compute) for value in node.outputs]
         return builder.emit(node.op, inputs, node.attrs, specs)
 
     wanted = [value.dtype for value in graph.output_values()]

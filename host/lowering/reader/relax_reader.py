@@ -15,6 +15,7 @@ from host.lowering.graph import Graph, Shape, Value
 from host.lowering.reader import functions
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OperatorTable
+from host.lowering.types import numeric_type
 
 
 def read(module: tvm.IRModule, operators: OperatorTable) -> Graph:
@@ -142,7 +143,7 @@ def tensors(arguments: Sequence[Any]) -> list[Value]:
 def _constant(expression: Any) -> Value:
     # Shares memory with the relax constant: nothing is copied until a pass changes it.
     data = expression.value
-    array = data.numpy() if str(data.dtype) in ("bool", "bfloat16") else np.from_dlpack(data)
+    array = np.from_dlpack(data) if numeric_type(str(data.dtype)).shares_memory else data.numpy()
     return Value(tuple(array.shape), array.dtype.name, array)
 
 

@@ -20,7 +20,7 @@ def _dot_dense(stage: Stage, node: Node) -> None:
     def element(indices: Indices) -> Expression:
         *rows, j = indices
         x = data(*rows, k * group + q)
-        return te.sum(product(x, weight(j // lanes, k, j % lanes, q), "int32"), axis=[k, q])
+        return te.sum(product(x, weight(j // lanes, k, j % lanes, q), node.output.dtype), axis=[k, q])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
     finish(stage, node.output, stage.compute(shape, element, "dot_matmul"))
@@ -37,7 +37,7 @@ def _dot_conv(stage: Stage, node: Node) -> None:
         n, *spatial, oc = indices
         x = data(n, *window(node, spatial, axes), k * group + q)
         w = weight(oc // lanes, *axes, k, oc % lanes, q)
-        return te.sum(product(x, w, "int32"), axis=[*axes, k, q])
+        return te.sum(product(x, w, node.output.dtype), axis=[*axes, k, q])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
     finish(stage, node.output, stage.compute(shape, element, f"dot_conv{len(kernel)}d"))

@@ -17,9 +17,9 @@ from host.lowering.graph import Value, normalise_axis
 from host.lowering.ops.forms import elementwise
 from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OpSpec, Reader
+from host.lowering.types import quantised_types
 
-_SHORT = ("int8", "uint8", "int16", "uint16")
-_INTEGERS = {"quantize": _SHORT, "dequantize": (*_SHORT, "int32")}
+_INTEGERS = {"quantize": quantised_types(), "dequantize": (*quantised_types(), "int32")}
 # Added to a number below 2^22, this leaves the nearest whole number, ties to even, in the low bits of it:
 # fp32 has no digits behind the point up here. The C library's functions for it are calls on processors that
 # lack the instruction, and a conversion of the result is saved.

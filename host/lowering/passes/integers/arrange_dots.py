@@ -13,8 +13,8 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.passes.pack_weights import blocks, lanes_for
 from host.lowering.rebuild import rebuild
+from host.lowering.types import numeric_type
 
-GROUP = 4
 # Type of the activations by `HardwareModel.dot_product`.
 _ACTIVATIONS = {"u8s8": "uint8", "s8s8": "int8"}
 _PRODUCTS = ("integer_dense", "integer_conv")
@@ -81,7 +81,7 @@ def _widened(
         return builder.copy(node, inputs)
     op = node.op.replace("integer", "packed")
     weight = constant(blocks(data, lanes_for(data.shape[-1], lanes)))
-    return builder.emit(op, [inputs[0], weight], node.attrs, [(node.output.shape, "int32")])
+    return builder.emit(op, [inputs[0], weight], node.attrs, [(node.output.shape, node.output.dtype)])
 
 
 def _dots(builder: Builder, node: Node, value: Value, lanes: int) -> Value:
@@ -92,19 +92,20 @@ def _dots(builder: Builder, node: Node, value: Value, lanes: int) -> Value:
         step = _step(value.dtype)
         correction = -step * data.reshape(-1, data.shape[-1]).sum(axis=0, dtype=np.int32)
         attrs = {name: entry + step if name == "fill" else entry for name, entry in attrs.items()}
-    missing = -data.shape[-2] % GROUP
+    group = numeric_type(value.dtype).packing
+    missing = -data.shape[-2] % group
     if missing:
         rank = len(value.shape)
         value = builder.pad(value, (0,) * rank, (*(0,) * (rank - 1), missing), 0)
         data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
-    weight = constant(_quads(blocks(data, lanes_for(data.shape[-1], lanes))))
+    weight = constant(_grouped(blocks(data, lanes_for(data.shape[-1], lanes)), group))
     op = node.op.replace("integer", "dot")
-    result = builder.emit(op, [value, weight], attrs, [(node.output.shape, "int32")])[0]
+    result = builder.emit(op, [value, weight], attrs, [(node.output.shape, node.output.dtype)])[0]
     return result if correction is None else builder.binary("add", result, constant(correction))
 
 
-def _quads(packed: np.ndarray) -> np.ndarray:
-    """[..., C, L] as [..., C / 4, L, 4]."""
+def _grouped(packed: np.ndarray, group: int) -> np.ndarray:
+    """[..., C, L] as [..., C / group, L, group]."""
     *outer, channels, lanes = packed.shape
-    grouped = packed.reshape(*outer, channels // GROUP, GROUP, lanes)
+    grouped = packed.reshape(*outer, channels // group, group, lanes)
     return np.ascontiguousarray(np.swapaxes(grouped, -1, -2))

@@ -19,8 +19,7 @@ import numpy as np
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
-
-_BYTES = ("int8", "uint8")
+from host.lowering.types import numeric_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +50,11 @@ def is_quantized_constant(value: Value) -> bool:
     if node.op in ("transpose", "reshape"):
         return is_quantized_constant(node.inputs[0])
     return node.op == "dequantize" and all(part.is_constant for part in node.inputs)
+
+
+def _is_packed(dtype: str) -> bool:
+    """Whether one instruction may multiply and add several such elements."""
+    return numeric_type(dtype).packing > 1
 
 
 def use_integers(graph: Graph) -> Graph:
@@ -96,7 +100,7 @@ def _activations(builder: Builder, value: Value) -> _Activations | None:
         return _Activations(moved, inner.zero, inner.scale)
     if node.op == "dequantize":
         data, scale, zero = node.inputs
-        usable = data.dtype in _BYTES and scale.size == zero.size == 1
+        usable = _is_packed(data.dtype) and scale.size == zero.size == 1
         return _Activations(data, _scalar(builder, zero), _scalar(builder, scale)) if usable else None
     zero = constant(0, "int32")
     if node.op == "subtract" and value.dtype == "int32" and node.inputs[1].size == 1:
@@ -105,7 +109,7 @@ def _activations(builder: Builder, value: Value) -> _Activations | None:
     if node is None or node.op != "cast" or node.output.dtype != "int32":
         return None
     data = node.inputs[0]
-    return _Activations(data, zero, None) if data.dtype in _BYTES and data.shape == value.shape else None
+    return _Activations(data, zero, None) if _is_packed(data.dtype) and data.shape == value.shape else None
 
 
 def _scalar(builder: Builder, value: Value) -> Value:
@@ -121,7 +125,7 @@ def _weights(value: Value) -> _Weights | None:
         return None
     data, scale, zero = parts
     rows = np.broadcast_to(scale, data.shape).reshape(-1, data.shape[-1])
-    if data.dtype.name not in _BYTES or not (rows == rows[:1]).all():
+    if not _is_packed(data.dtype.name) or not (rows == rows[:1]).all():
         return None
     return _Weights(data.astype(np.int32) - zero, np.ascontiguousarray(rows[0]))
 
@@ -191,7 +195,9 @@ def _without(builder: Builder, total: Value, term: Value) -> Value:
 def _dense(builder: Builder, node: Node, data: Value, weights: np.ndarray) -> Value:
     matrix = builder.reshape(data, (-1, data.shape[-1]))
     shape = (matrix.shape[0], weights.shape[1])
-    result = builder.one("integer_dense", [matrix, constant(weights)], shape, "int32")
+    result = builder.one(
+        "integer_dense", [matrix, constant(weights)], shape, numeric_type(data.dtype).accumulate
+    )
     return builder.reshape(result, node.output.shape)
 
 
@@ -204,6 +210,6 @@ def _convolution(builder: Builder, node: Node, x: _Activations, weights: np.ndar
     fill = x.zero.scalar()
     if fill is None and any(attrs["padding"]):
         return None
-    specs = [(node.output.shape, "int32")]
+    specs = [(node.output.shape, numeric_type(x.data.dtype).accumulate)]
     attrs = {**attrs, "fill": int(fill or 0)}
     return builder.emit("integer_conv", [x.data, constant(weights)], attrs, specs)[0]
