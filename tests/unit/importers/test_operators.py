@@ -52,6 +52,8 @@ def whole(*values: int) -> np.ndarray:
         ("ReduceL2", real(2, 3, 4), {"axes": whole(1)}, {}),
         ("CumSum", real(3, 4), {"axis": np.array(1)}, {"exclusive": 1, "reverse": 1}),
         ("TopK", real(3, 9), {"k": whole(4)}, {"largest": 0}),
+        ("ReverseSequence", real(4, 3, 2), {"lengths": whole(4, 1, 2)}, {}),
+        ("ReverseSequence", real(2, 5), {"lengths": whole(3, 5)}, {"batch_axis": 0, "time_axis": 1}),
         ("Gather", real(5, 3), {"indices": whole(0, -1, 2)}, {}),
         ("Trilu", real(4, 5), {"k": np.array(-1)}, {"upper": 0}),
         ("Clip", real(4, 5), {"low": np.float32(-0.5) * np.ones(()), "high": np.ones((), np.float32)}, {}),
@@ -169,6 +171,19 @@ def test_indices_beyond_the_table_read_nothing_foreign(tmp_path: Path) -> None:
     module = load(path).module
     assert module is not None
     assert execute(module, [whole(10**9)])[0].tolist() == [[3, 4]]
+
+
+def test_sequences_beyond_their_end_read_nothing_foreign(tmp_path: Path) -> None:
+    node = helper.make_node("ReverseSequence", ["x", "lengths"], ["y"])
+    inputs = {"x": real(3, 2), "lengths": whole(10**9, -(10**9))}
+    model = graph([node], inputs, [value("y", inputs["x"])])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    samples = [list(inputs.values())]
+    module = load(path, samples=samples, reference=lambda engine, file, given: [[inputs["x"]]]).module
+    assert module is not None
+    x = inputs["x"]
+    assert execute(module, samples[0])[0].tolist() == np.stack([x[::-1, 0], x[:, 1]], 1).tolist()
 
 
 @pytest.mark.parametrize("base", [np.float32, np.int32, np.int64])

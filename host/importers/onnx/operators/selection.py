@@ -55,6 +55,11 @@ def _topk(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     return relax.op.topk(inputs[0], count, axis, "both", largest, "int64")
 
 
+def _reverse_sequence(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    time, batch = attributes.get("time_axis", 0), attributes.get("batch_axis", 1)
+    return relax.op.reverse_sequence(inputs[0], inputs[1], time, batch)
+
+
 def _data_dependent(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     raise context.fail("how many results it has depends on the values")
 
@@ -89,6 +94,7 @@ CONVERTERS: dict[str, Converter] = {
     "Gather": _gather,
     "NonMaxSuppression": _data_dependent,
     "NonZero": _data_dependent,
+    "ReverseSequence": _reverse_sequence,
     "TensorScatter": _tensor_scatter,
     "TopK": _topk,
     "Unique": _data_dependent,
