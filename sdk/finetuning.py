@@ -23,7 +23,6 @@ class Request:
         records: store of records; the user's own if "".
         threads: of the programs; 0 takes all cores of the device.
         steps: batches in all.
-        method: "full" or "lora"; "" for the one that measures better.
         out: folder of the checkpoints; None for the device's own, which deployments use.
         resume: go on with an interrupted training.
         seed: of the batches.
@@ -33,7 +32,6 @@ class Request:
     records: str = ""
     threads: int = 0
     steps: int = 100
-    method: str = ""
     out: Path | None = None
     resume: bool = False
     seed: int = 0
@@ -58,7 +56,7 @@ def finetune_device(
     from host.tlm.language.vocabulary import Vocabulary
     from host.tlm.model import checkpoints
     from host.tlm.model.card import read_card
-    from host.tlm.training.finetune import METHOD, FinetuneOptions, examples_of_records, finetune
+    from host.tlm.training.finetune import FinetuneOptions, examples_of_records, finetune
     from host.transport import connect
     from sdk.records import open_store
 
@@ -87,7 +85,6 @@ def finetune_device(
         out=home,
         present=present,
         steps=request.steps,
-        method=request.method or METHOD,
         resume=request.resume,
         seed=request.seed,
     )

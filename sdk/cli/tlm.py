@@ -62,9 +62,6 @@ def finetune(
     device: DeviceName = "local",
     records: Records = "",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Batches in all.")] = 100,
-    method: Annotated[
-        str, typer.Option("--method", help="full or lora; the one that measures better if not given.")
-    ] = "",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of the checkpoint; where deployments look if not given."),
@@ -75,13 +72,10 @@ def finetune(
     verbose: Verbose = False,
 ) -> None:
     """Train on what was measured on a device; the model is used only if it beats the old one there."""
-    from host.errors import UserError
     from sdk.cli.console import print_line
     from sdk.finetuning import Request, finetune_device
 
-    if method not in ("", "full", "lora"):
-        raise UserError(f"--method {method}: full or lora")
-    request = Request(device, records, threads, steps, method, out, resume, seed)
+    request = Request(device, records, threads, steps, out, resume, seed)
     result = finetune_device(request, _show_step, print_line)
     verdict = "used from now on" if result.accepted else "the old one stays"
     print_line(f"tasks     {result.learned} learned, {result.withheld} withheld")

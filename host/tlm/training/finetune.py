@@ -28,7 +28,6 @@ from host.tlm.model.card import read_card, write_whole
 from host.tlm.model.network import load_model, save_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example, content_of, example_from
-from host.tlm.training.lora import add_updates, merge_updates
 from host.tlm.training.measured import examples_of, examples_of_records
 from host.tlm.training.packing import Lesson
 from host.tlm.training.replay import REPLAY, read_replay
@@ -46,12 +45,7 @@ __all__ = [
     "write_job",
 ]
 
-METHODS = ("full", "lora")
-# The one that measures better; see docs/tlm.md.
-METHOD = "full"
 STATE, CANDIDATE = "training.pt", ".candidate"
-_LEARNING_RATE = {"full": 1e-3, "lora": 1e-2}
-_RANK = 8
 _WARM_UP = 5
 # How much less a program counts that takes twice as long: 2^-4.
 _EMPHASIS = 4
@@ -68,11 +62,10 @@ class FinetuneOptions:
         replay: sentences of pre-training; None for those beside `start`, else the shipped ones.
         steps: batches in all.
         seconds: stop training after so long; 0 for no limit.
-        method: "full" trains all weights, "lora" an update of low rank.
         seed: of the batches.
         resume: go on with an interrupted training of the same records.
         batch: tasks of one step.
-        learning_rate: largest; 0 for the method's own.
+        learning_rate: the largest one.
         replay_share: share of a batch that repeats pre-training.
         keep: programs of a task to learn, the fastest.
         save_every: steps between two states on disk.
@@ -85,11 +78,10 @@ class FinetuneOptions:
     replay: Path | None = None
     steps: int = 100
     seconds: float = 0.0
-    method: str = METHOD
     seed: int = 0
     resume: bool = False
     batch: int = 8
-    learning_rate: float = 0.0
+    learning_rate: float = 1e-3
     replay_share: float = 0.5
     keep: int = 8
     save_every: int = 20
@@ -147,8 +139,6 @@ def finetune(
         TlmError: too little was measured, a checkpoint, the replay or the state is damaged or of another
             version, or the state is of another training.
     """
-    if options.method not in METHODS:
-        raise TlmError(f"method {options.method!r}: one of {', '.join(METHODS)}")
     vocabulary = Vocabulary()
     learned, withheld = gate.split(examples)
     training = _training_for(options, examples, vocabulary)
@@ -166,8 +156,6 @@ def finetune(
         if training.step % options.save_every == 0:
             options.out.mkdir(parents=True, exist_ok=True)
             write_whole(state, training.state())
-    if options.method == "lora":
-        merge_updates(training.model)
     result = _judged(options, training, vocabulary, (learned, withheld), batches.repeated)
     state.unlink(missing_ok=True)
     return result
@@ -182,19 +170,16 @@ def _replay_of(options: FinetuneOptions) -> Path:
 
 def _training_for(options: FinetuneOptions, examples: Sequence[Example], vocabulary: Vocabulary) -> Training:
     model, card = load_model(options.start, vocabulary)
-    rate = options.learning_rate or _LEARNING_RATE[options.method]
     text = json.dumps([content_of(example) for example in examples])
     key = {
         "start": card.weights,
         "records": hashlib.sha256(text.encode()).hexdigest()[:16],
-        "method": options.method,
         "seed": options.seed,
         "batch": options.batch,
-        "learning_rate": rate,
+        "learning_rate": options.learning_rate,
         "steps": options.steps,
     }
-    updates = add_updates(model, _RANK, options.seed) if options.method == "lora" else None
-    return Training(model, vocabulary, Schedule(options.steps, rate, _WARM_UP), key, updates)
+    return Training(model, vocabulary, Schedule(options.steps, options.learning_rate, _WARM_UP), key)
 
 
 class _Batches:
@@ -243,7 +228,6 @@ def _judged(
     present = options.present or options.start
     start = read_card(options.start)
     history = {
-        "method": options.method,
         "steps": training.step,
         "seed": options.seed,
         "start": start.weights,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,6 @@ class Training:
         vocabulary: of the sentences.
         schedule: how large the steps are.
         key: what a state has to have in common with this training to go on from it.
-        parameters: those to train; None for all.
 
     Attributes:
         step: batches trained on.
@@ -68,7 +67,6 @@ class Training:
         vocabulary: Vocabulary,
         schedule: Schedule,
         key: Mapping[str, Any],
-        parameters: Iterable[torch.nn.Parameter] | None = None,
     ) -> None:
         self._device = device_of_training()
         self._schedule = schedule
@@ -76,9 +74,7 @@ class Training:
         self._padding = vocabulary.number(PAD)
         self.model = model.to(self._device)
         self._optimiser = torch.optim.AdamW(
-            list(self.model.parameters() if parameters is None else parameters),
-            lr=schedule.learning_rate,
-            weight_decay=0.01,
+            self.model.parameters(), lr=schedule.learning_rate, weight_decay=0.01
         )
         self.step = 0
         self.recent_loss = math.nan

@@ -45,7 +45,6 @@ from research.pretraining.operators import draw_operator
 from tests.unit.tlm.cases import board_of
 
 BOARD, OTHER = "x86_64-v3", "raspberry_pi_4"
-RATES = {"full": (1e-3,), "lora": (1e-2,)}
 # Spread of the times of one program, as a logarithm.
 _NOISE = 0.03
 VOCABULARY = Vocabulary()
@@ -185,36 +184,26 @@ class Comparison:
         self._number = 0
 
     def run(self) -> None:
-        """Prints one line for each way of fine-tuning."""
+        """Prints a line for each model: before, after pre-training alone, after one round and after two."""
         self._show("before", self._base, "")
         one = records_of(self._base, self._rounds[0], self._truth, self._arguments.each, 0)
-        alone, text = self._tuned("full", RATES["full"][0], self._base, self._base, one, 1.0)
+        alone, text = self._tuned(self._base, self._base, one, 1.0)
         self._show("sentences of pre-training alone", alone, text)
-        tuned = {}
-        for method, rates in RATES.items():
-            for rate in rates:
-                tuned[method, rate], text = self._tuned(method, rate, self._base, self._base, one)
-                self._show(f"{method} {rate:g}, one round", tuned[method, rate], text)
-            self._tuned_wrongly(method, rates[0], one)
-        method, rate = next(iter(RATES)), RATES[next(iter(RATES))][0]
-        first, each, done = tuned[method, rate], self._arguments.each, len(self._rounds[0])
+        first, text = self._tuned(self._base, self._base, one)
+        self._show("one round", first, text)
+        self._tuned_wrongly(one)
+        each, done = self._arguments.each, len(self._rounds[0])
         two = [*one, *records_of(first, self._rounds[1], self._truth, each, done)]
         for name, start in (("the shipped", self._base), ("the last", first)):
-            last, text = self._tuned(method, rate, start, first, two)
-            self._show(f"{method} {rate:g}, two rounds, the second from {name}", last, text)
+            last, text = self._tuned(start, first, two)
+            self._show(f"two rounds, the second from {name}", last, text)
 
     def _tuned(
-        self,
-        method: str,
-        rate: float,
-        start: Path,
-        present: Path,
-        records: Sequence[Record],
-        replayed: float = 0.5,
+        self, start: Path, present: Path, records: Sequence[Record], replayed: float = 0.5
     ) -> tuple[Path, str]:
         begin = time.process_time()
         examples = examples_of_records(records, VOCABULARY)
-        result = self._finetune(method, rate, start, present, examples, replayed)
+        result = self._finetune(start, present, examples, replayed)
         spent = time.process_time() - begin
         text = (
             f"gate {result.before:.3f} -> {result.after:.3f} {'accepted' if result.accepted else 'refused'}, "
@@ -223,21 +212,15 @@ class Comparison:
         # What was refused is shown too: the gate is judged here as well.
         return self._folder / str(self._number) / CANDIDATE, text
 
-    def _tuned_wrongly(self, method: str, rate: float, records: Sequence[Record]) -> None:
+    def _tuned_wrongly(self, records: Sequence[Record]) -> None:
         accepted = 0
         for turn in range(self._arguments.wrong):
             examples = shuffled(examples_of_records(records, VOCABULARY), turn)
-            accepted += self._finetune(method, rate, self._base, self._base, examples).accepted
-        print(f"  {method} {rate:g}, wrong times: accepted {accepted} of {self._arguments.wrong}", flush=True)
+            accepted += self._finetune(self._base, self._base, examples).accepted
+        print(f"  wrong times: accepted {accepted} of {self._arguments.wrong}", flush=True)
 
     def _finetune(
-        self,
-        method: str,
-        rate: float,
-        start: Path,
-        present: Path,
-        examples: Sequence[Example],
-        replayed: float = 0.5,
+        self, start: Path, present: Path, examples: Sequence[Example], replayed: float = 0.5
     ) -> FinetuneResult:
         self._number += 1
         options = FinetuneOptions(
@@ -246,8 +229,6 @@ class Comparison:
             present=present,
             replay=self._arguments.replay,
             steps=self._arguments.steps,
-            method=method,
-            learning_rate=rate,
             seed=self._seed,
             batch=self._arguments.batch,
             replay_share=replayed,

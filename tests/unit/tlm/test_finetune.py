@@ -29,9 +29,8 @@ from host.tlm.training.replay import REPLAY, read_replay, write_replay
 from tests.unit.tlm.learning import VOCABULARY, example_of, measured
 
 
-def _options(base: Path, out: Path, method: str = "full", **changes: object) -> FinetuneOptions:
-    rate = {"full": 5e-3, "lora": 2e-2}[method]
-    options = FinetuneOptions(base, out, steps=40, method=method, learning_rate=rate, save_every=10)
+def _options(base: Path, out: Path, **changes: object) -> FinetuneOptions:
+    options = FinetuneOptions(base, out, steps=40, learning_rate=5e-3, save_every=10)
     return replace(options, **changes)  # type: ignore[arg-type]
 
 
@@ -45,11 +44,8 @@ def _order(checkpoint: Path, example: Example) -> float:
     return gate.task_errors(model, VOCABULARY, [example])[0]
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-def test_right_times_are_learned_and_carry_over_to_other_tasks(
-    base: Path, tmp_path: Path, method: str
-) -> None:
-    result, told = _run(_options(base, tmp_path / "tuned", method), measured(30))
+def test_right_times_are_learned_and_carry_over_to_other_tasks(base: Path, tmp_path: Path) -> None:
+    result, told = _run(_options(base, tmp_path / "tuned"), measured(30))
     assert result.accepted
     assert result.after < result.before - 0.2
     assert result.learned + result.withheld == 30
@@ -60,24 +56,23 @@ def test_right_times_are_learned_and_carry_over_to_other_tasks(
     assert _order(result.checkpoint, unseen) < _order(base, unseen) - 0.2
     card = read_card(result.checkpoint)
     assert card.base == read_card(base).weights
-    assert card.training["method"] == method and card.training["steps"] == 40
+    assert card.training["steps"] == 40
     assert not (tmp_path / "tuned" / STATE).exists()
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-def test_wrong_times_are_refused_and_the_old_model_stays(base: Path, tmp_path: Path, method: str) -> None:
-    good, _ = _run(_options(base, tmp_path / "tuned", method), measured(30))
+def test_wrong_times_are_refused_and_the_old_model_stays(base: Path, tmp_path: Path) -> None:
+    good, _ = _run(_options(base, tmp_path / "tuned"), measured(30))
     learned, withheld = gate.split(measured(30))
     wrong = {one.prompt: one for one in measured(30, right=False)}
     mixed = [*[wrong[one.prompt] for one in learned], *withheld]
     # The programs are as many and as likely as those of right times: only their order is wrong.
-    options = _options(base, tmp_path / "tuned", method, start=good.checkpoint, replay=base / REPLAY)
+    options = _options(base, tmp_path / "tuned", start=good.checkpoint, replay=base / REPLAY)
     result, _ = _run(options, mixed)
     assert not result.accepted
     assert result.after > result.before
     assert result.checkpoint == good.checkpoint
     assert checkpoints.accepted(tmp_path / "tuned") == good.checkpoint
-    result, _ = _run(_options(base, tmp_path / "other", method), measured(30, right=False))
+    result, _ = _run(_options(base, tmp_path / "other"), measured(30, right=False))
     assert not result.accepted and result.checkpoint == base
     assert checkpoints.accepted(tmp_path / "other") is None
 
@@ -107,15 +102,14 @@ class _Cut(Exception):
     pass
 
 
-@pytest.mark.parametrize("method", ["full", "lora"])
-def test_an_interrupted_training_ends_like_one_that_was_not(base: Path, tmp_path: Path, method: str) -> None:
-    whole, _ = _run(_options(base, tmp_path / "whole", method), measured(30))
+def test_an_interrupted_training_ends_like_one_that_was_not(base: Path, tmp_path: Path) -> None:
+    whole, _ = _run(_options(base, tmp_path / "whole"), measured(30))
 
     def cut(progress: Progress) -> None:
         if progress.done == 27:
             raise _Cut
 
-    options = _options(base, tmp_path / "cut", method)
+    options = _options(base, tmp_path / "cut")
     with pytest.raises(_Cut):
         finetune(options, measured(30), cut)
     result, told = _run(replace(options, resume=True), measured(30))
@@ -155,8 +149,6 @@ def test_errors_of_a_job_are_one_line(base: Path, tmp_path: Path, capsys: pytest
     write_job(job, _options(base, tmp_path / "tuned", start=tmp_path / "nothing"), measured(30))
     assert main(["--job", str(job)]) == 1
     assert "no language model there" in capsys.readouterr().err
-    with pytest.raises(TlmError, match="one of full, lora"):
-        _run(replace(_options(base, tmp_path / "tuned"), method="half"), measured(30))
 
 
 def test_replay_files_of_elsewhere_and_damaged_ones_are_refused(base: Path, tmp_path: Path) -> None:
