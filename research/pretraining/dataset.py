@@ -39,7 +39,7 @@ from research.pretraining.operators import draw_operator
 from research.pretraining.workers import in_order
 from targets import Board
 
-SCHEMA = "edgetlm.sentences/1"
+SCHEMA = "edgetlm.sentences/2"
 # Programs of one task.
 _PROGRAMS = 6
 
@@ -110,7 +110,8 @@ class Dataset:
         vocabulary: of the sentences.
 
     Raises:
-        TlmError: the file is of another seed, vocabulary or space version.
+        TlmError: the file is of another seed or space version, or its vocabulary is not the beginning of this
+            one.
     """
 
     def __init__(self, path: Path, seed: int, vocabulary: Vocabulary) -> None:
@@ -118,10 +119,13 @@ class Dataset:
         self.seed = seed
         self.vocabulary = vocabulary
         self.examples: list[Example] = []
+        # Whether tokens were appended to the vocabulary since: such a file can be read and not added to.
+        self._outgrown = False
         self._header = {
             "schema": SCHEMA,
             "seed": seed,
             "vocabulary": vocabulary.version,
+            "tokens": len(vocabulary),
             "space_version": SPACE_VERSION,
         }
         if path.exists():
@@ -135,11 +139,16 @@ class Dataset:
         text = self.path.read_text()
         whole = text[: text.rfind("\n") + 1]
         lines = whole.splitlines()
-        header = _parsed(self.path, 1, lines[0]) if lines else self._header
-        if header != self._header:
-            raise TlmError(
-                f"{self.path}: sentences of another seed, vocabulary or space version; choose another folder"
-            )
+        header: Any = _parsed(self.path, 1, lines[0]) if lines else self._header
+        try:
+            version, tokens = str(header["vocabulary"]), int(header["tokens"])
+            same = {**header, "vocabulary": self.vocabulary.version, "tokens": len(self.vocabulary)}
+        except (KeyError, TypeError, ValueError) as error:
+            raise TlmError(f"{self.path}, line 1 is no header ({error}); remove the file") from error
+        if same != self._header:
+            raise TlmError(f"{self.path}: sentences of another seed or space version; choose another folder")
+        self.vocabulary.check_prefix(tokens, version, str(self.path))
+        self._outgrown = tokens < len(self.vocabulary)
         for number, line in enumerate(lines[1:], start=2):
             example = example_from(self.path, number, _parsed(self.path, number, line))
             if example.index != len(self.examples):
@@ -159,8 +168,11 @@ class Dataset:
             jobs: processes that make them; the file is the same whatever their number.
 
         Raises:
-            TlmError: one of the processes ended before its work was done.
+            TlmError: tokens were appended to the vocabulary since the file was made, or one of the processes
+                ended before its work was done.
         """
+        if self._outgrown:
+            raise TlmError(f"{self.path}: the vocabulary has grown since; choose another folder")
         make = partial(
             make_example, self.seed, boards=training_boards(), teacher=teacher, vocabulary=self.vocabulary
         )

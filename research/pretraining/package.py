@@ -66,7 +66,7 @@ def package(folder: Path, out: Path, evaluation: Path | None = None, replayed: i
     out.mkdir(parents=True, exist_ok=True)
     for name in (WEIGHTS, CARD):
         shutil.copyfile(folder / name, out / name)
-    count = write_replay(out / REPLAY, dataset.examples, replayed, dataset.seed, vocabulary.version)
+    count = write_replay(out / REPLAY, dataset.examples, replayed, dataset.seed, vocabulary)
     text = _template().render(
         card=asdict(card),
         training=card.training,

@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     group.command()(finetune)
     group.command()(evaluate)
     group.command()(package)
+    group.command()(card)
     app.add_typer(group, name="tlm")
 
 
@@ -105,6 +106,35 @@ def package(
     card = run(folder, target, evaluation)
     size = sum(path.stat().st_size for path in target.iterdir())
     print_line(f"model     {target}, {size / 1e6:.1f} MB, weights {card.weights[:16]}")
+
+
+def card(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of a model; the shipped one if not given.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a model is: its network, its vocabulary, and how it was trained."""
+    from device_agent.contract.text import printable
+    from host.tlm.language.vocabulary import Vocabulary
+    from host.tlm.model.card import extended, read_card
+    from host.tlm.model.checkpoints import shipped
+    from sdk.cli.console import print_line
+
+    place, vocabulary = folder or shipped(), Vocabulary()
+    found = read_card(place)
+    untrained = extended(found, vocabulary, place).untrained
+    size = found.size
+    print_line(f"model     {place}, weights {printable(found.weights[:16])}")
+    if found.base:
+        print_line(f"base      {printable(found.base[:16])}")
+    print_line(
+        f"network   {size.layers} layers, {size.heads} heads, width {size.width}, {size.positions} positions"
+    )
+    print_line(f"tokens    {found.tokens} of {len(vocabulary)}, vocabulary {found.vocabulary}")
+    print_line(f"untrained {' '.join(untrained) or 'none'}")
+    history = ", ".join(f"{name} {value}" for name, value in found.training.items())
+    print_line(f"training  {printable(history)}")
 
 
 def _show_step(progress: finetuning.Progress) -> None:

@@ -169,7 +169,7 @@ def _checkpoint(folder: Path, seed: int, replay: Sequence[Example] = ()) -> Path
     vocabulary = Vocabulary()
     save_model(new_model(vocabulary, size, seed=seed), folder, vocabulary, size, "base", {})
     if replay:
-        write_replay(folder / REPLAY, replay, len(replay), 0, vocabulary.version)
+        write_replay(folder / REPLAY, replay, len(replay), 0, vocabulary)
     return folder
 
 

@@ -1,13 +1,26 @@
-"""All tokens in a fixed order. A change makes another version, and models of other versions are refused."""
+"""The tokens of the language, in the order of a committed list to which new ones are appended.
+
+A line of `tokens.txt` is a token and its class. The number of a line is the number of the token and of its
+row in the weights. Weights and data stay usable when the list grows at its end: a new row starts as the mean
+of its class (`host.tlm.model.network`). A token that changes or moves makes them unusable.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from itertools import product
+from importlib import resources
 
+from device_agent.contract.text import printable
 from host.errors import TlmError
 from host.tlm.language import numbers
+
+FILE = "tokens.txt"
+# A token and its class, in the order of their numbers.
+_ENTRIES = tuple(
+    (token, kind)
+    for token, kind in map(str.split, (resources.files(__package__) / FILE).read_text().splitlines())
+)
 
 PAD, BOARD, TASK, DECIDE, END = "<pad>", "<board>", "<task>", "<decide>", "<end>"
 CPU, GPU = "cpu", "gpu"
@@ -20,16 +33,9 @@ QUALITIES = 4
 MOVES = "-cuwg?"
 WIDTHS = (0, 1, 2, 4, 8)
 STAGE_KINDS = ("contraction", "reduction", "padding", "injective")
-
-_CPU_RULES, _CUDA_RULES = "tiled rowwise injective winograd dot", "cuda_tiled cuda_rowwise cuda_injective"
-RULE_NAMES = tuple(f"{_CPU_RULES} {_CUDA_RULES}".split())
-_CPU_DECISIONS = (
-    "vectors rows rows2 panel block block2 unroll window pad parallel partials inline strip tiles"
-)
-_DECISIONS = (
-    f"{_CPU_DECISIONS} depth span intrinsic cols tx ty tz vx vy stage steps halo fetch threads vector"
-)
-DECISION_NAMES = tuple(_DECISIONS.split())
+# Rules and decisions that have a token.
+RULE_NAMES = tuple(token.removeprefix("rule:") for token, kind in _ENTRIES if kind == "rule")
+DECISION_NAMES = tuple(token.removesuffix("=") for token, kind in _ENTRIES if kind.startswith("decision:"))
 
 
 def level_token(level: int) -> str:
@@ -84,36 +90,48 @@ def width_token(width: int) -> str:
     return f"bytes:{width}"
 
 
-def _all_tokens() -> tuple[str, ...]:
-    flags = (False, True)
-    return (
-        *(PAD, BOARD, TASK, DECIDE, END, CPU, GPU),
-        *numbers.TOKENS,
-        *map(level_token, range(LEVELS)),
-        *map(quality_token, range(QUALITIES)),
-        *map(rule_token, RULE_NAMES),
-        *map(decision_token, DECISION_NAMES),
-        *map(width_token, WIDTHS),
-        *(stage_token(*parts) for parts in product(STAGE_KINDS, flags, flags)),
-        *(axis_token(reduce, "".join(moves)) for reduce in flags for moves in product(MOVES, repeat=3)),
-    )
-
-
 class Vocabulary:
-    """Tokens and their numbers.
+    """Tokens, their numbers and their classes.
 
     Attributes:
         tokens: in the order of their numbers.
+        classes: of the tokens; those of one class mean similar things.
         version: changes with the tokens.
     """
 
     def __init__(self) -> None:
-        self.tokens = _all_tokens()
-        self.version = hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()[:12]
+        self.tokens = tuple(token for token, _ in _ENTRIES)
+        self.classes = tuple(kind for _, kind in _ENTRIES)
+        self.version = self._version_of(len(self.tokens))
         self._numbers = {token: number for number, token in enumerate(self.tokens)}
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def _version_of(self, count: int) -> str:
+        return hashlib.sha256("\n".join(self.tokens[:count]).encode()).hexdigest()[:12]
+
+    def check_prefix(self, count: int, version: str, what: str) -> None:
+        """Check that a vocabulary of which weights or data were made is the beginning of this one.
+
+        Args:
+            count: tokens of that vocabulary.
+            version: of that vocabulary.
+            what: the file or folder, for the message.
+
+        Raises:
+            TlmError: it has other tokens, or more.
+        """
+        if count > len(self):
+            raise TlmError(
+                f"{what}: made with a vocabulary of {count} tokens, this one has {len(self)}; "
+                "install a newer version of the package"
+            )
+        if version != self._version_of(count):
+            raise TlmError(
+                f"{what}: made with vocabulary {printable(version, 12)}, the first {count} tokens here are "
+                f"{self._version_of(count)}: tokens changed that may only be appended; train the model again"
+            )
 
     def number(self, token: str) -> int:
         """The number of a token.

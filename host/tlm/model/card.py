@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from device_agent.contract.text import printable
 from host.errors import TlmError
 from host.model import SPACE_VERSION
 from host.tlm.language.vocabulary import Vocabulary
 
-SCHEMA = "edgetlm.tlm/1"
+SCHEMA = "edgetlm.tlm/2"
 WEIGHTS, CARD = "weights.safetensors", "model.json"
+_LARGEST_CARD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,10 @@ class Card:
     """What a checkpoint is.
 
     Attributes:
-        vocabulary: version of the vocabulary.
+        vocabulary: version of the vocabulary that it has rows for.
+        tokens: of that vocabulary.
+        untrained: those of them that were appended after the pre-training and that no training has seen;
+            their rows are the means of their classes.
         space_version: version of the design spaces.
         size: dimensions.
         base: digest of the weights that training started from; "" for random ones.
@@ -49,6 +54,8 @@ class Card:
     """
 
     vocabulary: str
+    tokens: int
+    untrained: tuple[str, ...]
     space_version: int
     size: Size
     base: str
@@ -69,11 +76,18 @@ def read_card(folder: Path) -> Card:
     """
     path = folder / CARD
     try:
-        content = json.loads(path.read_text())
+        with path.open("rb") as file:
+            text = file.read(_LARGEST_CARD_BYTES + 1)
+        if len(text) > _LARGEST_CARD_BYTES:
+            raise TlmError(f"{path}: more than {_LARGEST_CARD_BYTES} bytes; copy the model again")
+        content = json.loads(text)
         if content["schema"] != SCHEMA:
-            raise TlmError(f"{path}: schema {content['schema']!r}, this is {SCHEMA}; train the model again")
+            schema = printable(str(content["schema"]), 40)
+            raise TlmError(f"{path}: schema {schema}, this is {SCHEMA}; train the model again")
         return Card(
             vocabulary=str(content["vocabulary"]),
+            tokens=int(content["tokens"]),
+            untrained=tuple(map(str, content["untrained"])),
             space_version=int(content["space_version"]),
             size=Size(**{name: int(value) for name, value in content["size"].items()}),
             base=str(content["base"]),
@@ -88,18 +102,31 @@ def read_card(folder: Path) -> Card:
         ) from error
 
 
-def read_weights(folder: Path, vocabulary: Vocabulary) -> tuple[bytes, Card]:
-    """The weights of a checkpoint as they lie on disk, whole and of this version.
+def extended(card: Card, vocabulary: Vocabulary, folder: Path) -> Card:
+    """The card of a checkpoint after rows are appended for the tokens that the vocabulary has more of.
 
     Raises:
-        TlmError: it is missing, damaged, or of another vocabulary or space version.
+        TlmError: the vocabulary of the checkpoint is not the beginning of this one.
+    """
+    vocabulary.check_prefix(card.tokens, card.vocabulary, str(folder))
+    unknown = set(card.untrained).difference(vocabulary.tokens[: card.tokens])
+    if unknown:
+        raise TlmError(
+            f"{folder / CARD} is damaged (untrained: {printable(min(unknown), 40)}); copy the model again"
+        )
+    untrained = (*card.untrained, *vocabulary.tokens[card.tokens :])
+    return replace(card, vocabulary=vocabulary.version, tokens=len(vocabulary), untrained=untrained)
+
+
+def read_weights(folder: Path, vocabulary: Vocabulary) -> tuple[bytes, Card]:
+    """The weights of a checkpoint as they lie on disk, whole, and its card.
+
+    Raises:
+        TlmError: it is missing, damaged, of another space version, or its vocabulary is not the beginning of
+            this one.
     """
     card = read_card(folder)
-    if card.vocabulary != vocabulary.version:
-        raise TlmError(
-            f"{folder}: language model of vocabulary {card.vocabulary}, this is {vocabulary.version}; "
-            "train it again"
-        )
+    extended(card, vocabulary, folder)
     if card.space_version != SPACE_VERSION:
         raise TlmError(
             f"{folder}: language model of space version {card.space_version}, this is {SPACE_VERSION}; "

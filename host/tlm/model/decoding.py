@@ -20,6 +20,10 @@ from host.tlm.language.sentence import encode_prompt
 from host.tlm.language.vocabulary import END, PAD, Vocabulary, decision_token
 from host.tlm.model.completions import Completions
 
+# Tokens of the first vocabulary. The noise of those that were appended is drawn apart, so that an appended
+# token changes no program that is written without it.
+_FIRST_TOKENS = 769
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -114,7 +118,7 @@ def generate(
     writers = [_Writer(completions, names) for _ in range(count)]
     padding = vocabulary.number(PAD)
     temperatures = temperature * torch.linspace(1.0, 2.0, count).unsqueeze(1)
-    generator = torch.Generator().manual_seed(seed)
+    generators = (torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed))
     cache = DynamicCache()
     fed = torch.tensor([vocabulary.encode(prompt)])
     with torch.inference_mode(), _one_thread():
@@ -122,7 +126,7 @@ def generate(
         cache.batch_repeat_interleave(count)
         logits = logits.expand(count, -1)
         while True:
-            taken = _draw(writers, logits, vocabulary, generator, temperatures)
+            taken = _draw(writers, logits, vocabulary, generators, temperatures)
             if all(writer.finished for writer in writers):
                 break
             fed = torch.tensor([[padding if token < 0 else token] for token in taken])
@@ -145,7 +149,7 @@ def _draw(
     writers: Sequence[_Writer],
     logits: torch.Tensor,
     vocabulary: Vocabulary,
-    generator: torch.Generator,
+    generators: tuple[torch.Generator, torch.Generator],
     temperatures: torch.Tensor,
 ) -> list[int]:
     """The next token of every program, -1 for finished ones; the first program takes the likeliest."""
@@ -156,14 +160,29 @@ def _draw(
         options.append(tokens)
         mask[row, tokens or [0]] = 0.0
     scores = torch.log_softmax(logits + mask, dim=-1)
-    drawn = torch.multinomial(torch.softmax((logits + mask) / temperatures, dim=-1), 1, generator=generator)
+    drawn = _multinomial(torch.softmax((logits + mask) / temperatures, dim=-1), generators)
     taken = []
     for row, writer in enumerate(writers):
         if not options[row]:
             taken.append(-1)
             continue
-        token = int(scores[row].argmax()) if row == 0 else int(drawn[row, 0])
+        token = int(scores[row].argmax()) if row == 0 else int(drawn[row])
         writer.log_probability += float(scores[row, token])
         writer.take(vocabulary.tokens[token])
         taken.append(token)
     return taken
+
+
+def _multinomial(probabilities: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
+    """(rows,) one column of each row by its probability: the largest p / e, e exponential noise.
+
+    Args:
+        probabilities: (rows, tokens).
+        generators: of the noise of the first vocabulary's tokens, and of the noise of those appended to it.
+    """
+    parts = probabilities.split([_FIRST_TOKENS, probabilities.shape[1] - _FIRST_TOKENS], dim=1)
+    noise = [
+        torch.empty(part.shape).exponential_(generator=generator)
+        for part, generator in zip(parts, generators, strict=True)
+    ]
+    return (probabilities / torch.cat(noise, dim=1)).argmax(dim=1)

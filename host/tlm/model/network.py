@@ -17,17 +17,26 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from host.errors import TlmError
 from host.model import SPACE_VERSION
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, SCHEMA, WEIGHTS, Card, Size, read_weights, write_whole
+from host.tlm.model.card import CARD, SCHEMA, WEIGHTS, Card, Size, extended, read_weights, write_whole
 
 _LARGEST_PARAMETERS = 8_000_000
+# Rows by token. The output layer is the same matrix, so that it is written once.
+_EMBEDDING, _OUTPUT = "transformer.wte.weight", "lm_head.weight"
 
 
 def new_model(vocabulary: Vocabulary, size: Size, seed: int) -> GPT2LMHeadModel:
     """A network with random weights; the same seed gives the same.
 
     Raises:
-        TlmError: it would have more than eight million parameters.
+        TlmError: it would have more than eight million parameters, or its width is no multiple of its heads.
     """
+    count = _parameters(len(vocabulary), size)
+    if min(size.layers, size.heads, size.positions) < 1 or size.width % size.heads:
+        raise TlmError(f"a model of {size} cannot be made; choose a width that the number of heads divides")
+    if count > _LARGEST_PARAMETERS:
+        raise TlmError(
+            f"a model of {count} parameters is too large: at most {_LARGEST_PARAMETERS}; choose a size"
+        )
     config = GPT2Config(
         vocab_size=len(vocabulary),
         n_positions=size.positions,
@@ -43,13 +52,13 @@ def new_model(vocabulary: Vocabulary, size: Size, seed: int) -> GPT2LMHeadModel:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = GPT2LMHeadModel(config)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    if count > _LARGEST_PARAMETERS:
-        raise TlmError(
-            f"a model of {count} parameters is too large: at most {_LARGEST_PARAMETERS}; choose a size"
-        )
-    return model
+        return GPT2LMHeadModel(config)
+
+
+def _parameters(tokens: int, size: Size) -> int:
+    """Parameters of GPT-2; a layer of width w has 4 w^2 for attention, 8 w^2 for feed-forward, 13 w others."""
+    width = size.width
+    return (tokens + size.positions + 2) * width + size.layers * (12 * width + 13) * width
 
 
 def save_model(
@@ -59,17 +68,36 @@ def save_model(
     size: Size,
     base: str,
     training: dict[str, Any],
+    untrained: tuple[str, ...] = (),
 ) -> Card:
-    """Writes a checkpoint; weights first, so that a cut-off one is noticed by its digest."""
+    """Writes a checkpoint; weights first, so that a cut-off one is noticed by its digest.
+
+    Args:
+        model: the network.
+        folder: of the checkpoint.
+        vocabulary: of the network.
+        size: of the network.
+        base: digest of the weights that training started from; "" for random ones.
+        training: how it was made, for people.
+        untrained: tokens that were appended and that no training has seen.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    # The output layer is the embedding: it is written once.
     tensors = {
         name: tensor.detach().to(torch.float16).contiguous()
         for name, tensor in model.state_dict().items()
-        if name != "lm_head.weight"
+        if name != _OUTPUT
     }
     data = save_tensors(tensors)
-    card = Card(vocabulary.version, SPACE_VERSION, size, base, hashlib.sha256(data).hexdigest(), training)
+    card = Card(
+        vocabulary=vocabulary.version,
+        tokens=len(vocabulary),
+        untrained=untrained,
+        space_version=SPACE_VERSION,
+        size=size,
+        base=base,
+        weights=hashlib.sha256(data).hexdigest(),
+        training=training,
+    )
     write_whole(folder / WEIGHTS, data)
     content = {"schema": SCHEMA, **asdict(card)}
     write_whole(folder / CARD, (json.dumps(content, indent=1) + "\n").encode())
@@ -77,17 +105,34 @@ def save_model(
 
 
 def load_model(folder: Path, vocabulary: Vocabulary) -> tuple[GPT2LMHeadModel, Card]:
-    """A checkpoint, ready to be asked.
+    """A checkpoint, ready to write programs, and its card.
+
+    Where the vocabulary has grown since, network and card are those of the whole vocabulary: a token that was
+    appended has the mean of its class as its row.
 
     Raises:
-        TlmError: it is missing, damaged, or of another vocabulary or space version.
+        TlmError: it is missing, damaged, of another space version, or its vocabulary is not the beginning of
+            this one.
     """
     data, card = read_weights(folder, vocabulary)
     model = new_model(vocabulary, card.size, seed=0)
     try:
         tensors = {name: tensor.float() for name, tensor in load_tensors(data).items()}
-        model.load_state_dict({**tensors, "lm_head.weight": tensors["transformer.wte.weight"]})
+        if len(tensors[_EMBEDDING]) == card.tokens:
+            tensors[_EMBEDDING] = _with_appended_rows(tensors[_EMBEDDING], vocabulary)
+        model.load_state_dict({**tensors, _OUTPUT: tensors[_EMBEDDING]})
     except (SafetensorError, RuntimeError, KeyError) as error:
         first, path = str(error).splitlines()[0], folder / WEIGHTS
         raise TlmError(f"{path}: weights do not fit the model ({first}); train it again") from error
-    return model.eval(), card
+    return model.eval(), extended(card, vocabulary, folder)
+
+
+def _with_appended_rows(rows: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:
+    """(tokens of the vocabulary, width) rows out of (tokens of the checkpoint, width) rows."""
+    known = vocabulary.classes[: len(rows)]
+    means = []
+    for kind in vocabulary.classes[len(rows) :]:
+        like = [number for number, other in enumerate(known) if other == kind]
+        # The first token of a new class is like any other token.
+        means.append(rows[like or slice(None)].mean(dim=0, keepdim=True))
+    return torch.cat([rows, *means])

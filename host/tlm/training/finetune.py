@@ -24,7 +24,7 @@ import torch
 from host.errors import EdgeError, TlmError
 from host.tlm.language.vocabulary import Vocabulary, quality_token
 from host.tlm.model import checkpoints
-from host.tlm.model.card import read_card, write_whole
+from host.tlm.model.card import Card, write_whole
 from host.tlm.model.network import load_model, save_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example, content_of, example_from
@@ -141,7 +141,7 @@ def finetune(
     """
     vocabulary = Vocabulary()
     learned, withheld = gate.split(examples)
-    training = _training_for(options, examples, vocabulary)
+    training, start = _training_for(options, examples, vocabulary)
     replay = read_replay(_replay_of(options), vocabulary)
     state = options.out / STATE
     if options.resume and state.exists():
@@ -156,7 +156,7 @@ def finetune(
         if training.step % options.save_every == 0:
             options.out.mkdir(parents=True, exist_ok=True)
             write_whole(state, training.state())
-    result = _judged(options, training, vocabulary, (learned, withheld), batches.repeated)
+    result = _judged(options, training, start, vocabulary, (learned, withheld), batches.repeated)
     state.unlink(missing_ok=True)
     return result
 
@@ -168,18 +168,22 @@ def _replay_of(options: FinetuneOptions) -> Path:
     return beside if beside.exists() else checkpoints.shipped() / REPLAY
 
 
-def _training_for(options: FinetuneOptions, examples: Sequence[Example], vocabulary: Vocabulary) -> Training:
+def _training_for(
+    options: FinetuneOptions, examples: Sequence[Example], vocabulary: Vocabulary
+) -> tuple[Training, Card]:
     model, card = load_model(options.start, vocabulary)
     text = json.dumps([content_of(example) for example in examples])
     key = {
         "start": card.weights,
+        "tokens": card.tokens,
         "records": hashlib.sha256(text.encode()).hexdigest()[:16],
         "seed": options.seed,
         "batch": options.batch,
         "learning_rate": options.learning_rate,
         "steps": options.steps,
     }
-    return Training(model, vocabulary, Schedule(options.steps, options.learning_rate, _WARM_UP), key)
+    schedule = Schedule(options.steps, options.learning_rate, _WARM_UP)
+    return Training(model, vocabulary, schedule, key), card
 
 
 class _Batches:
@@ -219,6 +223,7 @@ def _lessons(example: Example, vocabulary: Vocabulary, keep: int) -> list[Lesson
 def _judged(
     options: FinetuneOptions,
     training: Training,
+    start: Card,
     vocabulary: Vocabulary,
     parts: tuple[list[Example], list[Example]],
     repeated: Sequence[Lesson],
@@ -226,7 +231,6 @@ def _judged(
     """Saves the new checkpoint, compares it as it was saved, and puts it in use if it is better."""
     learned, withheld = parts
     present = options.present or options.start
-    start = read_card(options.start)
     history = {
         "steps": training.step,
         "seed": options.seed,
@@ -236,7 +240,8 @@ def _judged(
         "loss": round(training.recent_loss, 4),
     }
     candidate = options.out / CANDIDATE
-    save_model(training.model, candidate, vocabulary, start.size, start.root, history)
+    untrained = tuple(token for token in start.untrained if vocabulary.number(token) not in training.seen)
+    save_model(training.model, candidate, vocabulary, start.size, start.root, history, untrained)
     old, new = load_model(present, vocabulary)[0], load_model(candidate, vocabulary)[0]
     verdict = gate.compare(
         gate.task_errors(old, vocabulary, withheld), gate.task_errors(new, vocabulary, withheld)

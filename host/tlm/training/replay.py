@@ -18,10 +18,12 @@ from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.training.example import Example, content_of, example_from
 
 REPLAY = "replay.jsonl.gz"
-SCHEMA = "edgetlm.replay/1"
+SCHEMA = "edgetlm.replay/2"
 
 
-def write_replay(path: Path, examples: Sequence[Example], count: int, seed: int, version: str) -> int:
+def write_replay(
+    path: Path, examples: Sequence[Example], count: int, seed: int, vocabulary: Vocabulary
+) -> int:
     """Writes a sample of examples; the same arguments give the same bytes.
 
     Args:
@@ -29,7 +31,7 @@ def write_replay(path: Path, examples: Sequence[Example], count: int, seed: int,
         examples: to draw from; those left out of training are not drawn.
         count: examples at most.
         seed: of the sample.
-        version: of the vocabulary.
+        vocabulary: of the examples.
 
     Returns:
         How many were written.
@@ -38,7 +40,12 @@ def write_replay(path: Path, examples: Sequence[Example], count: int, seed: int,
     chosen = sorted(
         random.Random(f"{seed}/replay").sample(usable, min(count, len(usable))), key=lambda one: one.index
     )
-    header = {"schema": SCHEMA, "vocabulary": version, "space_version": SPACE_VERSION}
+    header = {
+        "schema": SCHEMA,
+        "vocabulary": vocabulary.version,
+        "tokens": len(vocabulary),
+        "space_version": SPACE_VERSION,
+    }
     lines = [header, *map(content_of, chosen)]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -49,19 +56,22 @@ def read_replay(path: Path, vocabulary: Vocabulary) -> list[Example]:
     """The examples of a file.
 
     Raises:
-        TlmError: it is missing, damaged, or of another vocabulary or space version.
+        TlmError: it is missing, damaged, of another space version, or its vocabulary is not the beginning of
+            this one.
     """
     try:
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
         header, *contents = map(json.loads, lines)
-        found = (header["schema"], header["vocabulary"], header["space_version"])
+        found = (header["schema"], header["space_version"])
+        tokens, version = int(header["tokens"]), str(header["vocabulary"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise TlmError(
             f"{path} cannot be read ({type(error).__name__}: {error}); install the package again"
         ) from error
-    if found != (SCHEMA, vocabulary.version, SPACE_VERSION):
+    if found != (SCHEMA, SPACE_VERSION):
         raise TlmError(
-            f"{path}: sentences of vocabulary {found[1]} and space version {found[2]}, this is "
-            f"{vocabulary.version} and {SPACE_VERSION}; install the package again"
+            f"{path}: sentences of schema {found[0]} and space version {found[1]}, this is {SCHEMA} and "
+            f"{SPACE_VERSION}; install the package again"
         )
+    vocabulary.check_prefix(tokens, version, str(path))
     return [example_from(path, number, content) for number, content in enumerate(contents, start=2)]

@@ -59,6 +59,7 @@ class Training:
         step: batches trained on.
         recent_loss: running mean of the loss.
         withheld_loss: of the last state on disk.
+        seen: numbers of the tokens that were trained on.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Training:
         self.step = 0
         self.recent_loss = math.nan
         self.withheld_loss = math.nan
+        self.seen: set[int] = set()
 
     def train(self, lessons: Sequence[Lesson]) -> None:
         """One step."""
@@ -92,6 +94,7 @@ class Training:
         self._optimiser.step()
         value = float(loss.detach())
         self.recent_loss = value if math.isnan(self.recent_loss) else 0.98 * self.recent_loss + 0.02 * value
+        self.seen.update(*(lesson.known for lesson in lessons), *(lesson.decided for lesson in lessons))
         self.step += 1
 
     def loss(self, lessons: Sequence[Lesson]) -> torch.Tensor:
@@ -124,6 +127,7 @@ class Training:
                 "step": self.step,
                 "recent_loss": self.recent_loss,
                 "withheld_loss": self.withheld_loss,
+                "seen": sorted(self.seen),
                 "model": self.model.state_dict(),
                 "optimiser": self._optimiser.state_dict(),
             },
@@ -145,6 +149,7 @@ class Training:
                 self._optimiser.load_state_dict(state["optimiser"])
                 self.step = int(state["step"])
                 self.recent_loss, self.withheld_loss = state["recent_loss"], state["withheld_loss"]
+                self.seen = set(state["seen"])
         except Exception as error:
             first = (str(error).splitlines() or [""])[0]
             raise TlmError(

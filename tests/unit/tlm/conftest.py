@@ -38,5 +38,5 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         training.train([Lesson((*e.prompt, quality), decided) for e in chosen for decided, _ in e.programs])
     assert training.recent_loss < 1.6
     save_model(training.model, folder, VOCABULARY, SIZE, "", {})
-    assert write_replay(folder / REPLAY, known, 30, 0, VOCABULARY.version) == 30
+    assert write_replay(folder / REPLAY, known, 30, 0, VOCABULARY) == 30
     return folder

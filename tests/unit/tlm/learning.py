@@ -22,9 +22,11 @@ def prompt(board: int, number: int) -> tuple[str, ...]:
     return ("<board>", "cpu", f"q{board}", "<task>", "rule:tiled", f"q{number}", "<decide>")
 
 
-def tokens_of(vectors: int, rows: int) -> tuple[int, ...]:
-    """The tokens of a program."""
-    return tuple(VOCABULARY.encode(spell_decisions([("vectors", vectors), ("rows", rows)])))
+def tokens_of(
+    vectors: int, rows: int, first: str = "vectors", vocabulary: Vocabulary = VOCABULARY
+) -> tuple[int, ...]:
+    """The tokens of a program; `first` is the name of its first decision."""
+    return tuple(vocabulary.encode(spell_decisions([(first, vectors), ("rows", rows)])))
 
 
 def seconds_of(vectors: int, rows: int) -> float:
@@ -32,7 +34,14 @@ def seconds_of(vectors: int, rows: int) -> float:
     return (2.0 + rows) / (1.0 + vectors)
 
 
-def example_of(board: int, number: int, seed: int, right: bool = True) -> Example:
+def example_of(
+    board: int,
+    number: int,
+    seed: int,
+    right: bool = True,
+    first: str = "vectors",
+    vocabulary: Vocabulary = VOCABULARY,
+) -> Example:
     """Twelve programs of a task with what the board makes of them, or with times that are shuffled."""
     generator = random.Random(f"{seed}/{board}/{number}")
     programs = generator.sample([(v, r) for v in CHOICES for r in CHOICES], 12)
@@ -44,7 +53,7 @@ def example_of(board: int, number: int, seed: int, right: bool = True) -> Exampl
     return Example(
         number,
         tuple(VOCABULARY.encode(prompt(board, number))),
-        tuple((tokens_of(*program), round(time / best, 4)) for time, program in ranked),
+        tuple((tokens_of(*program, first, vocabulary), round(time / best, 4)) for time, program in ranked),
     )
 
 

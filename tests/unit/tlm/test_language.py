@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from host.errors import TlmError
 from host.schedules import space_for
-from host.schedules.families import installed_rules
 from host.tlm.language import numbers
 from host.tlm.language.description import describe_board, level_of
 from host.tlm.language.sentence import decode, encode, sentence_of
-from host.tlm.language.vocabulary import DECISION_NAMES, LEVELS, QUALITIES, RULE_NAMES, Vocabulary
+from host.tlm.language.vocabulary import LEVELS, QUALITIES, Vocabulary
 from host.tlm.training.example import quality_of
 from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import TARGETS, board_of, spaces
@@ -103,17 +102,6 @@ def test_board_tokens_follow_the_calibrated_figures() -> None:
     assert level_of(0.0) == 0
     assert level_of(1024, 256) == 4
     assert level_of(1e30) == LEVELS - 1
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_rule_and_decision_has_a_word(target: str) -> None:
-    for space in itertools.islice(spaces(target, 7), 20):
-        assert space.rule.name in RULE_NAMES
-        assert {decision.name for decision in space.decisions} <= set(DECISION_NAMES)
-
-
-def test_all_rules_are_known() -> None:
-    assert {rule.name for rule in installed_rules()} == set(RULE_NAMES)
 
 
 def test_qualities_are_in_order() -> None:

@@ -62,9 +62,15 @@ def test_damaged_and_foreign_checkpoints_are_refused(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(weights)
     for changed, match in (
         ({"vocabulary": "other"}, "vocabulary other"),
+        ({"tokens": len(VOCABULARY) + 1}, f"{len(VOCABULARY) + 1} tokens"),
+        ({"tokens": len(VOCABULARY) - 1}, "only be appended"),
+        ({"untrained": ["rule:\x1bunheard"]}, r"damaged .*x1bunheard"),
+        ({"training": {"text": "x" * (1 << 20)}}, "bytes"),
         ({"space_version": 0}, "space version 0"),
         ({"size": {"layers": 2, "heads": 2, "width": 32, "positions": 256}}, "do not fit"),
         ({"size": 3}, "damaged"),
+        ({"size": {"layers": 1, "heads": 3, "width": 32, "positions": 256}}, "heads"),
+        ({"size": {"layers": 1, "heads": 1, "width": 1 << 40, "positions": 256}}, "too large"),
         ({"schema": "other"}, "schema"),
     ):
         (folder / CARD).write_text(json.dumps({**card, **changed}))

@@ -9,6 +9,7 @@ import pytest
 
 from host.errors import TlmError
 from host.gensor import Gensor
+from host.tlm.language import vocabulary
 from host.tlm.language.sentence import decode
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, WEIGHTS, Size
@@ -114,6 +115,16 @@ def test_what_cannot_be_shipped_is_refused(trained: Path, tmp_path: Path) -> Non
     (trained / SENTENCES).unlink()
     with pytest.raises(TlmError, match="no such file"):
         package(trained, out)
+
+
+def test_a_training_of_before_the_vocabulary_grew_can_be_shipped_but_not_continued(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocabulary, "_ENTRIES", (*vocabulary._ENTRIES, ("rule:unheard", "rule")))
+    assert package(trained, tmp_path / "out").tokens == len(VOCABULARY)
+    assert load_model(tmp_path / "out", Vocabulary())[1].untrained == ("rule:unheard",)
+    with pytest.raises(TlmError, match="the vocabulary has grown since"):
+        next(Dataset(trained / SENTENCES, 3, Vocabulary()).grow(5, Gensor()))
 
 
 def test_the_command_writes_where_it_is_told(

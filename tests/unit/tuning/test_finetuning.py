@@ -36,7 +36,7 @@ def base(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     folder, vocabulary, size = tmp_path / "shipped", Vocabulary(), Size(layers=1, heads=1, width=32)
     save_model(new_model(vocabulary, size, 0), folder, vocabulary, size, "", {})
     examples = examples_of_records(records(measured), vocabulary)
-    write_replay(folder / REPLAY, examples, 8, 0, vocabulary.version)
+    write_replay(folder / REPLAY, examples, 8, 0, vocabulary)
     monkeypatch.setattr("host.tlm.model.checkpoints.SHIPPED", folder)
     return folder
 

@@ -1,0 +1,163 @@
+"""The list of tokens only grows, and weights of a shorter list stay usable."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+
+from host.errors import TlmError
+from host.schedules import DesignSpace, space_for
+from host.schedules.families import installed_rules
+from host.tlm.language import numbers, vocabulary
+from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import CARD, read_card
+from host.tlm.model.checkpoints import SHIPPED, shipped
+from host.tlm.model.decoding import generate
+from host.tlm.model.network import load_model
+from host.tlm.training.finetune import FinetuneOptions, finetune
+from host.tlm.training.packing import Lesson
+from host.tlm.training.replay import REPLAY, read_replay
+from host.tlm.training.trainer import log_probabilities
+from sdk.cli.main import main
+from tests.unit.schedules import functions as fn
+from tests.unit.tlm.cases import TARGETS, board_of, spaces
+from tests.unit.tlm.learning import example_of
+
+APPENDED = (("rule:unheard", "rule"), ("warp=", "decision:tile"), ("swizzle=", "swizzle"))
+KNOWN = Vocabulary()
+
+
+@pytest.fixture
+def longer(monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
+    """The vocabulary with three tokens more."""
+    monkeypatch.setattr(vocabulary, "_ENTRIES", (*vocabulary._ENTRIES, *APPENDED))
+    return Vocabulary()
+
+
+def _check_listed(tokens: Iterable[str]) -> None:
+    missing = [token for token in dict.fromkeys(tokens) if token not in KNOWN.tokens]
+    lines = "\n".join(f"{token} CLASS" for token in missing)
+    assert not missing, f"append to host/tlm/language/{vocabulary.FILE}, each with its class:\n{lines}"
+
+
+def test_everything_that_can_be_said_of_a_board_and_a_task_has_a_token() -> None:
+    flags = (False, True)
+    _check_listed((vocabulary.PAD, vocabulary.BOARD, vocabulary.TASK, vocabulary.DECIDE, vocabulary.END))
+    _check_listed((vocabulary.CPU, vocabulary.GPU, *numbers.TOKENS))
+    _check_listed(map(vocabulary.level_token, range(vocabulary.LEVELS)))
+    _check_listed(map(vocabulary.quality_token, range(vocabulary.QUALITIES)))
+    _check_listed(map(vocabulary.width_token, vocabulary.WIDTHS))
+    stages = itertools.product(vocabulary.STAGE_KINDS, flags, flags)
+    _check_listed(vocabulary.stage_token(*parts) for parts in stages)
+    moves = itertools.product(vocabulary.MOVES, repeat=3)
+    _check_listed(vocabulary.axis_token(*parts) for parts in itertools.product(flags, map("".join, moves)))
+
+
+def test_every_rule_has_a_token() -> None:
+    _check_listed(vocabulary.rule_token(rule.name) for rule in installed_rules())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_decision_has_a_token(target: str) -> None:
+    for space in itertools.islice(spaces(target, 7), 20):
+        _check_listed(vocabulary.decision_token(decision.name) for decision in space.decisions)
+
+
+def test_tokens_are_listed_once_and_with_a_class() -> None:
+    assert len(set(KNOWN.tokens)) == len(KNOWN) == len(KNOWN.classes)
+    assert all(KNOWN.classes)
+
+
+def test_the_shipped_weights_are_of_the_first_tokens_of_the_list() -> None:
+    card = read_card(shipped())
+    KNOWN.check_prefix(card.tokens, card.vocabulary, "the shipped weights")
+    assert len(read_replay(SHIPPED / REPLAY, KNOWN)) > 100
+
+
+def _known_spaces() -> list[DesignSpace]:
+    cpu, gpu = board_of("x86_64-v3").hardware, board_of("jetson_orin_nano", gpu=True).hardware
+    return [
+        space_for(fn.task(fn.dense(8, 96, 64)), cpu, 2),
+        space_for(fn.task(fn.convolution(14, 16, 32, 3, 1)), cpu, 1),
+        space_for(fn.task(fn.dense(16, 64, 32, 8)), gpu),
+    ]
+
+
+def test_appended_tokens_change_nothing_of_what_the_shipped_weights_know(longer: Vocabulary) -> None:
+    before, _ = load_model(shipped(), KNOWN)
+    after, card = load_model(shipped(), longer)
+    assert card.untrained == tuple(token for token, _ in APPENDED)
+    tokens = torch.arange(200).reshape(2, -1)
+    with torch.inference_mode():
+        old, new = before(tokens).logits, after(tokens).logits
+    assert new.shape[-1] == len(KNOWN) + 3
+    torch.testing.assert_close(new[..., : len(KNOWN)], old)
+    for space in _known_spaces():
+        written = generate(before, KNOWN, space, 16, seed=3)
+        again = generate(after, longer, space, 16, seed=3)
+        assert [one.values for one in again] == [one.values for one in written]
+        expected = [one.log_probability for one in written]
+        assert [one.log_probability for one in again] == pytest.approx(expected, abs=1e-3)
+
+
+def test_an_appended_token_starts_as_the_mean_of_its_class(longer: Vocabulary) -> None:
+    rows = load_model(shipped(), longer)[0].transformer.wte.weight.detach()
+    for number, (_, kind) in enumerate(APPENDED, start=len(KNOWN)):
+        like = [n for n, other in enumerate(KNOWN.classes) if kind in (other, "swizzle")]
+        torch.testing.assert_close(rows[number], rows[like].mean(dim=0))
+
+
+def test_fine_tuning_learns_an_appended_token(base: Path, tmp_path: Path, longer: Vocabulary) -> None:
+    examples = [example_of(9, number, 1, first="warp", vocabulary=longer) for number in range(30)]
+    options = FinetuneOptions(base, tmp_path / "tuned", steps=40, learning_rate=5e-3)
+    result = finetune(options, examples, lambda progress: None)
+    assert result.accepted
+    assert read_card(result.checkpoint).untrained == ("rule:unheard", "swizzle=")
+    unseen = example_of(9, 77, 5, first="warp", vocabulary=longer)
+    quality = longer.number(vocabulary.quality_token(0))
+    lesson = Lesson((*unseen.prompt, quality), unseen.programs[0][0])
+    one, other = (
+        log_probabilities(load_model(folder, longer)[0], [lesson], longer.number(vocabulary.PAD), 1)[0]
+        for folder in (base, result.checkpoint)
+    )
+    assert other > one + 2.0
+
+
+def test_a_list_that_changed_elsewhere_than_at_its_end_is_refused(
+    base: Path, longer: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = list(vocabulary._ENTRIES)
+    entries[5], entries[6] = entries[6], entries[5]
+    monkeypatch.setattr(vocabulary, "_ENTRIES", tuple(entries))
+    for use in (lambda: load_model(base, Vocabulary()), lambda: read_replay(base / REPLAY, Vocabulary())):
+        with pytest.raises(TlmError, match="tokens changed that may only be appended") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+def test_weights_of_a_longer_list_are_refused(
+    base: Path, tmp_path: Path, longer: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [example_of(9, number, 1, first="warp", vocabulary=longer) for number in range(30)]
+    options = FinetuneOptions(base, tmp_path / "tuned", steps=2)
+    finetune(options, examples, lambda progress: None)
+    monkeypatch.undo()
+    with pytest.raises(TlmError, match=f"{len(longer)} tokens, this one has {len(KNOWN)}"):
+        load_model(tmp_path / "tuned" / ".candidate", KNOWN)
+
+
+def test_the_command_shows_what_was_never_trained(
+    base: Path, longer: Vocabulary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tlm", "card"]) == 0
+    said = capsys.readouterr().out
+    assert f"tokens    {len(KNOWN)} of {len(longer)}" in said
+    assert "untrained rule:unheard warp= swizzle=" in said
+    card = json.loads((base / CARD).read_text())
+    assert main(["tlm", "card", str(base)]) == 0
+    assert card["weights"][:16] in capsys.readouterr().out
