@@ -56,7 +56,7 @@ def new_model(vocabulary: Vocabulary, size: Size, seed: int) -> GPT2LMHeadModel:
 
 
 def _parameters(tokens: int, size: Size) -> int:
-    """Parameters of GPT-2; a layer of width w has 4 w^2 for attention, 8 w^2 for feed-forward, 13 w others."""
+    """Parameters of GPT-2. A layer of width w has 4 w^2 for attention, 8 w^2 for feed-forward, 13 w more."""
     width = size.width
     return (tokens + size.positions + 2) * width + size.layers * (12 * width + 13) * width
 
