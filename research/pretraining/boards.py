@@ -16,6 +16,13 @@ _SPREAD = 1.6
 _DOT_PRODUCTS = ("avx512_vnni", "avx_vnni")
 
 
+def board_of(name: str, gpu: bool = False) -> Board:
+    """A declared board by its name, or its GPU."""
+    board = board_for(declared()[name])
+    assert board is not None, f"{name} is declared without a target to compile for"
+    return board.on_gpu() if gpu else board
+
+
 def training_boards() -> tuple[Board, ...]:
     """All declared boards, those with a GPU or with products of bytes once more with programs for these."""
     boards = []

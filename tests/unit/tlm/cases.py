@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from host.errors import ScheduleError
 from host.schedules import DesignSpace, space_for
+from research.pretraining.boards import board_of
 from research.pretraining.dataset import lowered_tasks
 from research.pretraining.operators import draw_operator
-from targets import Board, board_for, declared
+from targets import Board
 
 TARGETS = {
     "x86": ("x86_64-v2", "x86_64-v3", "x86_64-v4"),
@@ -17,13 +18,6 @@ TARGETS = {
     "riscv64": ("rv64gc", "spacemit_k1"),
     "cuda": ("jetson_orin_nano", "jetson_nano"),
 }
-
-
-def board_of(name: str, gpu: bool = False) -> Board:
-    """A declared board."""
-    board = board_for(declared()[name])
-    assert board is not None
-    return board.on_gpu() if gpu else board
 
 
 def boards_of(target: str) -> list[Board]:

@@ -1,4 +1,4 @@
-"""Writes the anchors of the held-out networks: `python -m tests.unit.tlm.list_held_out FOLDER`.
+"""Writes the anchors of the held-out networks: `python -m research.pretraining.list_held_out FOLDER`.
 
 FOLDER holds the ONNX files that `python -m tests.models.export` writes.
 """

@@ -1,6 +1,6 @@
 """How to rank programs before measuring, found out by measuring all of them on this machine.
 
-    python -m tests.unit.tlm.ranking_figures MODELS --checkpoint FOLDER [--networks NAMES] [--tasks 3]
+    python -m research.figures.ranking MODELS --checkpoint FOLDER [--networks NAMES] [--tasks 3]
                                              [--measured FILE]
 
 Of some tasks of each held-out network, drawn at random, the 32 programs that the model writes and four of
@@ -36,8 +36,8 @@ from host.tlm.model.decoding import generate
 from host.tlm.model.network import load_model
 from host.tlm.ranking import Ranking, Written, ranked
 from host.transport import connect
-from tests.unit.tlm.figures import spaces_of
-from tests.unit.tlm.list_held_out import NETWORKS
+from research.figures.sentences import spaces_of
+from research.pretraining.list_held_out import NETWORKS
 
 _PROGRAMS, _ROUNDS, _CALLS = 32, 8, 5
 _LIKELIHOODS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

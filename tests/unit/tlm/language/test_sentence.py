@@ -22,7 +22,7 @@ from host.tlm.training.example import quality_of
 from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import TARGETS, board_of, spaces
 
-# On demand: EDGETLM_SENTENCES=10000 pytest tests/unit/tlm/test_language.py
+# On demand: EDGETLM_SENTENCES=10000 pytest tests/unit/tlm/language/test_sentence.py
 SENTENCES = int(os.environ.get("EDGETLM_SENTENCES", "300"))
 # Programs of one space; spaces are dearer than programs.
 _EACH = 5

@@ -1,6 +1,6 @@
 """How many of the programs generated first are valid, on every target, as JSON; nothing is drawn again.
 
-    python -m tests.unit.tlm.validity [--tasks 50] [--programs 32] [--built 2] [--checkpoint FOLDER]
+    python -m research.figures.validity [--tasks 50] [--programs 32] [--built 2] [--checkpoint FOLDER]
                                       [--targets x86,aarch64,riscv64,cuda] [--seed 9] [--json FILE]
 
 Tasks are those of `research.pretraining.operators` on the boards of a target; a task counts whenever a rule
@@ -33,8 +33,9 @@ from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function
 from host.tlm.language.sentence import decode, encode, sentence_of
 from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import Size
 from host.tlm.model.decoding import generate
-from host.tlm.model.network import Size, load_model, new_model
+from host.tlm.model.network import load_model, new_model
 from host.tlm.proposer import Tlm
 from research.pretraining.boards import training_boards
 from research.pretraining.dataset import draw_space

@@ -1,6 +1,6 @@
 """What fine-tuning changes on a board whose truth the estimates miss; nothing is measured.
 
-    python -m tests.unit.tlm.finetune_figures CHECKPOINT REPLAY [--tasks N] [--unseen N] [--steps N]
+    python -m research.figures.finetuning CHECKPOINT REPLAY [--tasks N] [--unseen N] [--steps N]
 
 The board is simulated: its times are the estimates for another processor than the model is told of (smaller
 caches, slower memory, longer latency), times a preference for values of each decision drawn once for the
@@ -40,9 +40,9 @@ from host.tlm.training.finetune import (
     examples_of_records,
     finetune,
 )
+from research.pretraining.boards import board_of
 from research.pretraining.dataset import lowered_tasks
 from research.pretraining.operators import draw_operator
-from tests.unit.tlm.cases import board_of
 
 BOARD, OTHER = "x86_64-v3", "raspberry_pi_4"
 # Spread of the times of one program, as a logarithm.
@@ -109,7 +109,7 @@ def candidates(checkpoint: Path, space: DesignSpace, seed: int, each: int) -> li
     profile = DeviceProfile("simulated", board_of(BOARD), space.hardware, space.threads)
     built = Gensor().propose(space, profile, [], each, seed)
     drawn = [space.sample(random.Random(seed + turn), attempts=20000) for turn in range(each // 2)]
-    return [*written, *({n: int(v) for n, v in one.decisions} for one in built), *drawn]
+    return [*written, *({name: int(one.value(name)) for name, _ in one.decisions} for one in built), *drawn]
 
 
 def records_of(

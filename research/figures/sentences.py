@@ -1,6 +1,6 @@
 """Figures of the language model on the held-out networks, without measuring.
 
-    python -m tests.unit.tlm.figures MODELS [--networks NAMES] [--boards NAMES] [--checkpoint FOLDER]
+    python -m research.figures.sentences MODELS [--networks NAMES] [--boards NAMES] [--checkpoint FOLDER]
 
 MODELS is the folder of ONNX files that `python -m tests.models.export` writes. Without a checkpoint the
 lengths of sentences only. Boards with a GPU are named NAME-gpu.
@@ -27,9 +27,9 @@ from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.decoding import generate
 from host.tlm.model.network import load_model
 from host.tlm.ranking import Ranking, Written, ranked
+from research.pretraining.boards import board_of
+from research.pretraining.list_held_out import NETWORKS
 from targets import Board
-from tests.unit.tlm.cases import board_of
-from tests.unit.tlm.list_held_out import NETWORKS
 
 BOARDS = "x86_64-v4,raspberry_pi_4,spacemit_k1,jetson_orin_nano-gpu"
 _PROGRAMS = 32
@@ -80,10 +80,9 @@ class Comparison:
     def add(self, board: Board, space: DesignSpace) -> None:
         """One task."""
         profile = DeviceProfile("figures", board, board.hardware, space.threads)
-        reference = Gensor().propose(space, profile, [], 1, 0)[0].estimate_s
-        if not _applies(
-            space, {n: int(v) for n, v in Gensor().propose(space, profile, [], 1, 0)[0].decisions}
-        ):
+        [constructed] = Gensor().propose(space, profile, [], 1, 0)
+        reference = constructed.estimate_s
+        if not _applies(space, {name: int(constructed.value(name)) for name, _ in constructed.decisions}):
             return
         begin = time.process_time()
         written = generate(self._model, self._vocabulary, space, _PROGRAMS, seed=0)
