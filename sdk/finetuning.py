@@ -38,14 +38,14 @@ class Request:
 
 
 def finetune_device(
-    request: Request, tell: Callable[[Progress], None], note: Callable[[str], None]
+    request: Request, report: Callable[[Progress], None], note: Callable[[str], None]
 ) -> FinetuneResult:
     """Trains on a device's records; the new model is used only if it beats the old one on withheld records.
 
     Args:
         request: what is asked for.
-        tell: told after each step.
-        note: told of records that are of no use, and of models that do not apply any more, a line each.
+        report: called after each step.
+        note: called with a line for records that are of no use, and for models that do not apply any more.
 
     Raises:
         TlmError: nothing was measured there, or as `host.tlm.training.finetune.finetune`.
@@ -76,7 +76,7 @@ def finetune_device(
         )
     if request.out is None:
         home = checkpoints.prepare(profile, read_card(base).weights)
-        present = checkpoints.model_for(profile, tell=note)
+        present = checkpoints.model_for(profile, note=note)
     else:
         home = request.out
         present = checkpoints.accepted(home) or base
@@ -88,4 +88,4 @@ def finetune_device(
         resume=request.resume,
         seed=request.seed,
     )
-    return finetune(options, examples, tell)
+    return finetune(options, examples, report)

@@ -101,7 +101,7 @@ def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple
     from host.tlm.proposer import Tlm
 
     try:
-        checkpoint = model_for(profile, tell=note)
+        checkpoint = model_for(profile, note=note)
         return Tlm(checkpoint, estimate=DesignSpace.estimate_s), read_card(checkpoint).weights
     except TlmError as error:
         note(f"no language model proposes: {one_line(error)}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.ranking import Estimate, Ranking, Written, ranked
+from host.tlm.ranking import Estimate, Ranking, ScoredProgram, ranked
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
@@ -79,12 +79,12 @@ class Tlm:
 
     def _written(
         self, space: DesignSpace, measured: set[tuple[int, ...]], k: int, seed: int
-    ) -> list[Written]:
+    ) -> list[ScoredProgram]:
         """Different programs that were not measured, at least `k` where there are so many."""
         from host.tlm.model.decoding import generate
 
         names = [decision.name for decision in space.decisions]
-        found: dict[tuple[int, ...], Written] = {}
+        found: dict[tuple[int, ...], ScoredProgram] = {}
         model = self._loaded()
         for turn in range(_ROUNDS):
             known = len(found)
@@ -94,7 +94,7 @@ class Tlm:
                 if one.values not in measured and one.values not in found:
                     values = dict(zip(names, one.values, strict=True))
                     seconds = math.nan if self._estimate is None else self._estimate(space, values)
-                    found[one.values] = Written(one.values, one.log_probability, seconds)
+                    found[one.values] = ScoredProgram(one.values, one.log_probability, seconds)
             if len(found) >= k or (turn and len(found) == known):
                 break
         return list(found.values())

@@ -32,7 +32,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Written:
+class ScoredProgram:
     """A program that the model wrote.
 
     Attributes:
@@ -46,7 +46,7 @@ class Written:
     estimate_s: float = math.nan
 
 
-def ranked(programs: Sequence[Written], ranking: Ranking, count: int) -> list[Written]:
+def ranked(programs: Sequence[ScoredProgram], ranking: Ranking, count: int) -> list[ScoredProgram]:
     """The first `count` programs in the order in which they should be measured.
 
     Without estimates the likeliest come first, whatever they have in common.
@@ -55,7 +55,7 @@ def ranked(programs: Sequence[Written], ranking: Ranking, count: int) -> list[Wr
         return sorted(programs, key=lambda one: (-one.log_probability, one.values))[:count]
     waiting = sorted(programs, key=lambda one: (_score(one, ranking), one.values))
     likeness = dict.fromkeys(waiting, 0.0)
-    chosen: list[Written] = []
+    chosen: list[ScoredProgram] = []
     while waiting and len(chosen) < count:
         best = min(
             waiting,
@@ -68,7 +68,7 @@ def ranked(programs: Sequence[Written], ranking: Ranking, count: int) -> list[Wr
     return chosen
 
 
-def _score(program: Written, ranking: Ranking) -> float:
+def _score(program: ScoredProgram, ranking: Ranking) -> float:
     return math.log(program.estimate_s) - ranking.likelihood * program.log_probability
 
 

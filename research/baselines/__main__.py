@@ -23,7 +23,7 @@ from host.compile.device_profile import profile_of
 from host.errors import EdgeError, UserError
 from host.model import DeviceProfile, Task
 from host.transport import connect
-from research.baselines.course import LoggedRunner, course_of, search_task, stage_path
+from research.baselines.logged_search import LoggedRunner, history_of, search_task, stage_path
 from research.baselines.tasks import Network, kind_of, network_of, tasks_of
 from research.evaluation.baseline import Baseline, BaselineTask, write_baseline
 from research.evaluation.bench import MeasurePlan, open_bench, restricted
@@ -104,7 +104,7 @@ def _packed_task(network: Network, task: Task, place: Place) -> BaselineTask:
         kind=kind_of(task),
         share=network.share(task),
         constructed_s=network.seconds[task.workload_hash],
-        searches={trials: course_of(task, folder, trials) for trials in stages},
+        searches={trials: history_of(task, folder, trials) for trials in stages},
     )
 
 
@@ -165,11 +165,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _searched(network: Network, task: Task, place: Place, trials: int, label: str) -> None:
     """Search a task and say what came of it."""
     place.search(task, trials)
-    course = course_of(task, place.folder(task), trials)
+    history = history_of(task, place.folder(task), trials)
     print(
-        f"{network.name} {label} {task.name}: best {course.by_trial[-1][1] * 1e6:.1f} us, Gensor's "
-        f"{network.seconds[task.workload_hash] * 1e6:.1f} us, {course.trials} trials, "
-        f"{course.failed} failed, {course.wall_s:.0f} s, {course.cpu_s:.0f} s of the processor",
+        f"{network.name} {label} {task.name}: best {history.by_trial[-1][1] * 1e6:.1f} us, Gensor's "
+        f"{network.seconds[task.workload_hash] * 1e6:.1f} us, {history.trials} trials, "
+        f"{history.failed} failed, {history.wall_s:.0f} s, {history.cpu_s:.0f} s of the processor",
         flush=True,
     )
 
@@ -179,12 +179,12 @@ def _write(
 ) -> None:
     baseline = packed(network, place, about)
     path = write_baseline(baseline, folder)
-    courses = [entry.searches[place.trials] for entry in baseline.tasks]
+    histories = [entry.searches[place.trials] for entry in baseline.tasks]
     summary["networks"][network.name] = {
         "coverage": network.coverage,
-        "tasks": len(courses),
-        "wall_s": sum(course.wall_s for course in courses),
-        "cpu_s": sum(course.cpu_s for course in courses),
+        "tasks": len(histories),
+        "wall_s": sum(history.wall_s for history in histories),
+        "cpu_s": sum(history.cpu_s for history in histories),
     }
     print(f"{path}: {path.stat().st_size / 1e3:.0f} KB", flush=True)
 

@@ -1,7 +1,7 @@
 """Files of searched baselines: a network's heaviest tasks with the best programs that a search found.
 
 A file carries everything that a comparison needs: the tasks' functions, MetaSchedule's records of the best
-programs, and the course of each search. Neither the network's model file nor the search has to be there.
+programs, and the history of each search. Neither the network's model file nor the search has to be there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Improvement:
 
 
 @dataclass(frozen=True)
-class SearchCourse:
+class SearchHistory:
     """One search of one task.
 
     Attributes:
@@ -71,14 +71,14 @@ class BaselineTask:
         kind: "convolution", "matmul", ...
         share: of the network's time.
         constructed_s: of one call of the program that Gensor constructs, by which the share was found.
-        searches: courses by number of trials.
+        searches: histories by number of trials.
     """
 
     task: Task
     kind: str
     share: float
     constructed_s: float
-    searches: Mapping[int, SearchCourse]
+    searches: Mapping[int, SearchHistory]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ def _task_data(entry: BaselineTask) -> dict[str, Any]:
         "share": entry.share,
         "constructed_s": entry.constructed_s,
         "function": _packed(entry.task.function),
-        "searches": {str(trials): asdict(course) for trials, course in entry.searches.items()},
+        "searches": {str(trials): asdict(history) for trials, history in entry.searches.items()},
     }
 
 
@@ -198,7 +198,7 @@ def _task(entry: Mapping[str, Any], trials: int) -> BaselineTask:
     function = _unpacked(entry["function"])
     if workload_hash(function) != entry["workload_hash"]:
         raise ValueError(f"the function of {entry['name']} is another than its hash says")
-    searches = {int(number): _course(course) for number, course in entry["searches"].items()}
+    searches = {int(number): _history(history) for number, history in entry["searches"].items()}
     if trials not in searches or not searches[trials].records or not searches[trials].by_time:
         raise ValueError(f"{entry['name']} has no program of {trials} trials")
     return BaselineTask(
@@ -216,11 +216,11 @@ def _task(entry: Mapping[str, Any], trials: int) -> BaselineTask:
     )
 
 
-def _course(content: Mapping[str, Any]) -> SearchCourse:
+def _history(content: Mapping[str, Any]) -> SearchHistory:
     plain = dict(content)
     by_trial = tuple((int(trial), float(seconds)) for trial, seconds in plain.pop("by_trial"))
     by_time = tuple(Improvement(**one) for one in plain.pop("by_time"))
-    return SearchCourse(by_trial=by_trial, by_time=by_time, records=tuple(plain.pop("records")), **plain)
+    return SearchHistory(by_trial=by_trial, by_time=by_time, records=tuple(plain.pop("records")), **plain)
 
 
 def _packed(function: tvm.tirx.PrimFunc) -> str:

@@ -17,7 +17,7 @@ from host.schedules.proposer import Proposer
 from host.tlm.proposer import Tlm
 from research.evaluation.baseline import Baseline, BaselineTask, baseline_names, read_baseline
 from research.evaluation.bench import Bench, MeasurePlan, open_bench
-from research.evaluation.contest import Contest, baseline_program, hold
+from research.evaluation.comparison import FinalistComparison, baseline_program, compare_finalists
 from research.evaluation.learning import Learner, LearnOptions
 from research.evaluation.proposals import RandomSampling, Selection, Subject
 from research.evaluation.summary import LEARNING, TLM, TaskResult, finalist, network_figures
@@ -61,7 +61,7 @@ def evaluate(
     device: Device,
     profile: DeviceProfile,
     options: EvaluateOptions,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
     keep: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Run the evaluation, from no record at all.
@@ -70,7 +70,7 @@ def evaluate(
         device: connected; programs are measured there.
         profile: of it, with the threads of the baselines.
         options: what to evaluate.
-        tell: is told a line for every task.
+        note: called with a line for every task.
         keep: is given the figures so far after every network.
 
     Returns:
@@ -99,7 +99,7 @@ def evaluate(
             "networks": networks,
         }
         for baseline in baselines:
-            networks[baseline.network] = _network(bench, baseline, proposers, options, load_s, tell)
+            networks[baseline.network] = _network(bench, baseline, proposers, options, load_s, note)
             keep(figures)
     if all("error" in entry for entry in networks.values()):
         raise EdgeError("; ".join(f"{name}: {entry['error']}" for name, entry in networks.items()))
@@ -154,15 +154,15 @@ def _network(
     proposers: Mapping[str, Proposer],
     options: EvaluateOptions,
     load_s: float,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> dict[str, Any]:
     same_target = dict(baseline.target) == dict(bench.profile.board.tvm_target)
     if not same_target:
-        tell(f"{baseline.network}: its baseline was searched for another target than this device's")
+        note(f"{baseline.network}: its baseline was searched for another target than this device's")
     results: dict[str, TaskResult] = {}
     try:
         subjects = {entry.task.workload_hash: Subject(bench, entry.task) for entry in baseline.tasks}
-        learned = _learned(bench, baseline, subjects, options, tell)
+        learned = _learned(bench, baseline, subjects, options, note)
         writer = Writer(options.checkpoint) if TLM in proposers else None
         for entry in (*baseline.tasks, *baseline.beside):
             key = entry.task.workload_hash
@@ -173,12 +173,12 @@ def _network(
                 for budget in options.budgets
             }
             selections |= {(LEARNING, budget): one for (task, budget), one in learned.items() if task == key}
-            contest = _contest(bench, baseline, entry, selections)
+            comparison = _compared(bench, baseline, entry, selections)
             validity = Validity()
             if writer is not None and subject.space is not None and subject.space.decisions:
                 validity = writer.check(subject.space, options.seed)
-            results[key] = TaskResult(selections, contest, validity)
-            tell(task_line(baseline.network, entry.task.name, contest))
+            results[key] = TaskResult(selections, comparison, validity)
+            note(task_line(baseline.network, entry.task.name, comparison))
     except SessionLost as error:
         return {"error": str(error)}
     except DeviceError:
@@ -190,18 +190,18 @@ def _network(
     return {**figures, "same_target": same_target}
 
 
-def _contest(
+def _compared(
     bench: Bench,
     baseline: Baseline,
     entry: BaselineTask,
     selections: Mapping[tuple[str, int], Selection],
-) -> Contest:
+) -> FinalistComparison:
     """The finalists beside the search's program; those of longer searches take part too."""
     finalists = {finalist(*which): selection.built for which, selection in selections.items()}
     for trials in entry.searches:
         if trials != baseline.trials:
             finalists[f"metaschedule-{trials}"] = baseline_program(bench, entry, trials)
-    return hold(bench, entry, baseline_program(bench, entry, baseline.trials), finalists)
+    return compare_finalists(bench, entry, baseline_program(bench, entry, baseline.trials), finalists)
 
 
 def _learned(
@@ -209,19 +209,19 @@ def _learned(
     baseline: Baseline,
     subjects: Mapping[str, Subject],
     options: EvaluateOptions,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> dict[tuple[str, int], Selection]:
     """What the model comes to that learns; by task and budget, nothing where it is left out."""
     if not options.finetune:
         return {}
     folder = bench.folder / f"learning-{baseline.network}"
     how = LearnOptions(options.checkpoint, folder, options.finetune, options.seed)
-    with Learner(subjects, how, lambda text: tell(f"{baseline.network}: {text}")) as learner:
+    with Learner(subjects, how, lambda text: note(f"{baseline.network}: {text}")) as learner:
         return learner.run(options.budgets)
 
 
-def task_line(network: str, name: str, contest: Contest) -> str:
+def task_line(network: str, name: str, comparison: FinalistComparison) -> str:
     """A task's ratios of speed as a line."""
-    ratios = [f"{one} {contest.baseline_s / seconds:.2f}" for one, seconds in contest.seconds.items()]
-    wrong = [f"{one} is left out: {reason}" for one, reason in contest.wrong.items()]
+    ratios = [f"{one} {comparison.baseline_s / seconds:.2f}" for one, seconds in comparison.seconds.items()]
+    wrong = [f"{one} is left out: {reason}" for one, reason in comparison.wrong.items()]
     return f"{network} {name}: " + "  ".join([*ratios, *wrong])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from research.evaluation.baseline import SearchCourse
+from research.evaluation.baseline import SearchHistory
 
 # Share of the searched speed whose time of tuning is compared.
 REACHED = 0.95
@@ -41,31 +41,31 @@ def weighted_ratio(
 
 
 def speed_curve(
-    weights: Mapping[str, int], baseline_s: Mapping[str, float], courses: Mapping[str, Sequence[float]]
+    weights: Mapping[str, int], baseline_s: Mapping[str, float], histories: Mapping[str, Sequence[float]]
 ) -> list[float]:
     """Ratio of speed after each measurement a task; 0 while a task has no program that runs.
 
     Args:
         weights: calls of each task in the network.
         baseline_s: seconds of one call of the baseline's program.
-        courses: seconds of one call of the fastest program after each measurement; a task with fewer keeps
+        histories: seconds of one call of the fastest program after each measurement; a task with fewer keeps
             its last one.
     """
-    if any(not courses[key] for key in weights):
+    if any(not histories[key] for key in weights):
         return []
     whole = sum(weight * baseline_s[key] for key, weight in weights.items())
     return [
-        whole / sum(w * courses[key][min(number, len(courses[key]) - 1)] for key, w in weights.items())
-        for number in range(max(len(courses[key]) for key in weights))
+        whole / sum(w * histories[key][min(number, len(histories[key]) - 1)] for key, w in weights.items())
+        for number in range(max(len(histories[key]) for key in weights))
     ]
 
 
-def search_curve(courses: Sequence[SearchCourse], weights: Sequence[int]) -> list[tuple[int, float]]:
+def search_curve(histories: Sequence[SearchHistory], weights: Sequence[int]) -> list[tuple[int, float]]:
     """Number of trials a task and ratio of a search's speed then to its speed at the end, where it rose."""
-    final = sum(w * course.by_trial[-1][1] for course, w in zip(courses, weights, strict=True))
+    final = sum(w * history.by_trial[-1][1] for history, w in zip(histories, weights, strict=True))
     found: list[tuple[int, float]] = []
-    for trial in sorted({number for course in courses for number, _ in course.by_trial}):
-        best = [[seconds for number, seconds in course.by_trial if number <= trial] for course in courses]
+    for trial in sorted({number for history in histories for number, _ in history.by_trial}):
+        best = [[seconds for number, seconds in history.by_trial if number <= trial] for history in histories]
         if all(best):
             now = sum(w * seconds[-1] for seconds, w in zip(best, weights, strict=True))
             found.append((trial, final / now))
@@ -73,46 +73,48 @@ def search_curve(courses: Sequence[SearchCourse], weights: Sequence[int]) -> lis
 
 
 def tuning_time(
-    courses: Sequence[SearchCourse], weights: Sequence[int], share: float = REACHED
+    histories: Sequence[SearchHistory], weights: Sequence[int], share: float = REACHED
 ) -> TuningTime:
     """When searches that run side by side, each at the same part of its way, reach a share of their speed.
 
     Args:
-        courses: one a task.
+        histories: one a task.
         weights: calls of each task in the network.
         share: of the speed of the best programs at the end.
     """
-    final = sum(w * course.by_time[-1].seconds for course, w in zip(courses, weights, strict=True))
-    parts = sorted({0.0, 1.0, *(one.wall_s / course.wall_s for course in courses for one in course.by_time)})
+    final = sum(w * history.by_time[-1].seconds for history, w in zip(histories, weights, strict=True))
+    parts = sorted(
+        {0.0, 1.0, *(one.wall_s / history.wall_s for history in histories for one in history.by_time)}
+    )
     for part in parts:
-        found = [_best_at(course, part * course.wall_s) for course in courses]
+        found = [_best_at(history, part * history.wall_s) for history in histories]
         if any(seconds is None for seconds in found):
             continue
         now = sum(w * seconds for seconds, w in zip(found, weights, strict=True) if seconds is not None)
         if final / now >= share:
             break
     return TuningTime(
-        whole_s=sum(course.wall_s for course in courses),
-        whole_cpu_s=sum(course.cpu_s for course in courses),
-        reached_s=sum(part * course.wall_s for course in courses),
-        reached_cpu_s=sum(_processor_at(course, part * course.wall_s) for course in courses),
+        whole_s=sum(history.wall_s for history in histories),
+        whole_cpu_s=sum(history.cpu_s for history in histories),
+        reached_s=sum(part * history.wall_s for history in histories),
+        reached_cpu_s=sum(_processor_at(history, part * history.wall_s) for history in histories),
     )
 
 
-def _best_at(course: SearchCourse, wall_s: float) -> float | None:
+def _best_at(history: SearchHistory, wall_s: float) -> float | None:
     # The point itself counts, also where the product that it came from was rounded.
-    known = [one.seconds for one in course.by_time if one.wall_s <= wall_s * (1 + 1e-9)]
+    known = [one.seconds for one in history.by_time if one.wall_s <= wall_s * (1 + 1e-9)]
     return known[-1] if known else None
 
 
-def _processor_at(course: SearchCourse, wall_s: float) -> float:
+def _processor_at(history: SearchHistory, wall_s: float) -> float:
     """Processor seconds by then, straight between the points that are known."""
     points = [
         (0.0, 0.0),
-        *((one.wall_s, one.cpu_s) for one in course.by_time),
-        (course.wall_s, course.cpu_s),
+        *((one.wall_s, one.cpu_s) for one in history.by_time),
+        (history.wall_s, history.cpu_s),
     ]
     for (left, low), (right, high) in pairwise(points):
         if wall_s <= right:
             return low + (high - low) * (wall_s - left) / (right - left) if right > left else high
-    return course.cpu_s
+    return history.cpu_s

@@ -49,15 +49,15 @@ class Learner:
     Args:
         subjects: tasks by workload hash.
         options: how it learns.
-        tell: is told of every training.
+        note: called with a line for every training.
     """
 
     def __init__(
-        self, subjects: Mapping[str, Subject], options: LearnOptions, tell: Callable[[str], None]
+        self, subjects: Mapping[str, Subject], options: LearnOptions, note: Callable[[str], None]
     ) -> None:
         self._subjects = subjects
         self._options = options
-        self._tell = tell
+        self._note = note
         self._present = options.checkpoint
         self._proposer = Tlm(options.checkpoint, estimate=DesignSpace.estimate_s)
         self._candidates: dict[str, list[Candidate]] = {key: [] for key in subjects}
@@ -144,12 +144,12 @@ class Learner:
         try:
             result = finetune(options, examples_of(records, spaces, Vocabulary()), lambda _: None)
         except TlmError as error:
-            self._tell(f"the model learned nothing from {len(records)} programs: {error}")
+            self._note(f"the model learned nothing from {len(records)} programs: {error}")
             return
         finally:
             self._training_s += time.perf_counter() - begin
         verdict = "in use" if result.accepted else "not better"
-        self._tell(
+        self._note(
             f"fine-tuned on {len(records)} programs, {verdict}: "
             f"error {result.before:.3f} to {result.after:.3f}"
         )

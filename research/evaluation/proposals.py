@@ -99,7 +99,8 @@ class Selection:
         propose_s: seconds for all proposals.
         seconds: in all: proposing, building, measuring.
         reason: why it is the default schedule; "" where it is not.
-        course: seconds of one call of the fastest program after each measurement; infinite while none runs.
+        best_by_measurement: seconds of one call of the fastest program after each measurement; infinite while
+            none runs.
     """
 
     built: Built
@@ -109,7 +110,7 @@ class Selection:
     propose_s: float
     seconds: float
     reason: str = ""
-    course: tuple[float, ...] = ()
+    best_by_measurement: tuple[float, ...] = ()
 
 
 @dataclass(eq=False)
@@ -161,14 +162,16 @@ class Subject:
         """
         best: tuple[float, Candidate, Built] | None = None
         total, applied, reason = proposed.seconds, 0, proposed.reason
-        course: list[float] = []
+        best_by_measurement: list[float] = []
         for candidate in proposed.candidates:
             trial = self.measured(candidate) if measured else self.made(candidate)
             total += trial.made_s + trial.measured_s
             applied += trial.applied
             reason = trial.reason or reason
             if measured:
-                course.append(min([math.inf if trial.seconds is None else trial.seconds, *course[-1:]]))
+                best_by_measurement.append(
+                    min([math.inf if trial.seconds is None else trial.seconds, *best_by_measurement[-1:]])
+                )
             if trial.built is None or (measured and trial.seconds is None):
                 continue
             seconds = trial.seconds if trial.seconds is not None else 0.0
@@ -177,7 +180,13 @@ class Subject:
         count = len(proposed.candidates)
         if best is not None:
             return Selection(
-                best[2], best[1].decisions, count, applied, proposed.seconds, total, course=tuple(course)
+                best[2],
+                best[1].decisions,
+                count,
+                applied,
+                proposed.seconds,
+                total,
+                best_by_measurement=tuple(best_by_measurement),
             )
         built = self.bench.build(default_schedule(self.task.function, self.bench.profile.hardware.lanes))
         total += built.build_s

@@ -1,4 +1,4 @@
-"""A network's part of the figures: ratios, curves and seconds, from its tasks' contests."""
+"""A network's part of the figures: ratios, curves and seconds, from its tasks' comparisons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from research.evaluation.baseline import Baseline, BaselineTask
-from research.evaluation.contest import Contest
+from research.evaluation.comparison import FinalistComparison
 from research.evaluation.figures import REACHED, search_curve, speed_curve, tuning_time, weighted_ratio
 from research.evaluation.proposals import Selection
 from research.evaluation.validity import Validity
@@ -23,17 +23,17 @@ class TaskResult:
 
     Attributes:
         selections: by method and budget.
-        contest: of the finalists, whose names are `finalist(method, budget)`.
+        comparison: of the finalists, whose names are `finalist(method, budget)`.
         validity: of what the language model writes first.
     """
 
     selections: Mapping[tuple[str, int], Selection]
-    contest: Contest
+    comparison: FinalistComparison
     validity: Validity
 
 
 def finalist(method: str, budget: int) -> str:
-    """Name of a method's program in a contest."""
+    """Name of a method's program in a comparison."""
     return f"{method}/{budget}"
 
 
@@ -48,11 +48,15 @@ def network_figures(
     beside = [_task_figures(entry, results[entry.task.workload_hash]) for entry in baseline.beside]
     weights = {entry.task.workload_hash: entry.task.weight for entry in baseline.tasks}
     results = {key: results[key] for key in weights}
-    searched = {key: result.contest.baseline_s for key, result in results.items()}
+    searched = {key: result.comparison.baseline_s for key, result in results.items()}
 
     def ratio(method: str, budget: int) -> float | None:
         name = finalist(method, budget)
-        ours = {key: one.contest.seconds[name] for key, one in results.items() if name in one.contest.seconds}
+        ours = {
+            key: one.comparison.seconds[name]
+            for key, one in results.items()
+            if name in one.comparison.seconds
+        }
         return weighted_ratio(weights, searched, ours)
 
     table = {str(budget): {method: ratio(method, budget) for method in methods} for budget in budgets}
@@ -81,14 +85,19 @@ def _curves(
 ) -> dict[str, Any]:
     """Speed by number of measurements, as each method and the search measured it itself."""
     weights = {entry.task.workload_hash: entry.task.weight for entry in baseline.tasks}
-    courses = [entry.searches[baseline.trials] for entry in baseline.tasks]
+    histories = [entry.searches[baseline.trials] for entry in baseline.tasks]
     curves: dict[str, Any] = {
         method: speed_curve(
-            weights, searched, {key: one.selections[method, most].course for key, one in results.items()}
+            weights,
+            searched,
+            {key: one.selections[method, most].best_by_measurement for key, one in results.items()},
         )
         for method in methods
     }
-    return {**curves, "evolutionary": search_curve(courses, [entry.task.weight for entry in baseline.tasks])}
+    return {
+        **curves,
+        "evolutionary": search_curve(histories, [entry.task.weight for entry in baseline.tasks]),
+    }
 
 
 def _tuning(
@@ -100,8 +109,8 @@ def _tuning(
     load_s: float,
 ) -> dict[str, Any]:
     """Seconds of each method, and of the search, to `REACHED` of the searched speed."""
-    courses = [entry.searches[baseline.trials] for entry in baseline.tasks]
-    search = tuning_time(courses, [entry.task.weight for entry in baseline.tasks])
+    histories = [entry.searches[baseline.trials] for entry in baseline.tasks]
+    search = tuning_time(histories, [entry.task.weight for entry in baseline.tasks])
     seconds = {
         method: {
             str(budget): sum(result.selections[method, budget].seconds for result in results.values())
@@ -129,18 +138,18 @@ def _tuning(
 
 
 def _task_figures(entry: BaselineTask, result: TaskResult) -> dict[str, Any]:
-    contest = result.contest
+    comparison = result.comparison
     methods: dict[str, Any] = {
-        name: {"us": seconds * 1e6, "reason": ""} for name, seconds in contest.seconds.items()
+        name: {"us": seconds * 1e6, "reason": ""} for name, seconds in comparison.seconds.items()
     }
     for (method, budget), selection in result.selections.items():
         name = finalist(method, budget)
-        known = contest.seconds.get(name)
+        known = comparison.seconds.get(name)
         methods[name] = {
             "us": None if known is None else known * 1e6,
             "decisions": dict(selection.decisions),
             "tuning_s": selection.seconds,
-            "reason": contest.wrong.get(name, selection.reason),
+            "reason": comparison.wrong.get(name, selection.reason),
         }
     return {
         "name": entry.task.name,
@@ -148,7 +157,7 @@ def _task_figures(entry: BaselineTask, result: TaskResult) -> dict[str, Any]:
         "workload": entry.task.workload_hash,
         "weight": entry.task.weight,
         "share": entry.share,
-        "baseline_us": contest.baseline_s * 1e6,
-        "max_rel_err": contest.error,
+        "baseline_us": comparison.baseline_s * 1e6,
+        "max_rel_err": comparison.error,
         "methods": methods,
     }

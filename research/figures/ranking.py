@@ -34,7 +34,7 @@ from host.schedules import DesignSpace, scheduled_function
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.decoding import generate
 from host.tlm.model.network import load_model
-from host.tlm.ranking import Ranking, Written, ranked
+from host.tlm.ranking import Ranking, ScoredProgram, ranked
 from host.transport import connect
 from research.figures.sentences import spaces_of
 from research.pretraining.list_held_out import NETWORKS
@@ -100,7 +100,7 @@ def mean_speed(lines: Sequence[dict[str, Any]], ranking: Ranking | None) -> str:
         ):
             if who == "tlm":
                 estimated = math.nan if ranking is None else estimate
-                written.append(Written(tuple(values), log_probability, estimated))
+                written.append(ScoredProgram(tuple(values), log_probability, estimated))
                 seconds[tuple(values)] = measured
         order = [seconds[one.values] for one in ranked(written, ranking or Ranking(), _PROGRAMS)]
         best = min(program[3] for program in line["programs"])

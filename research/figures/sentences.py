@@ -26,7 +26,7 @@ from host.tlm.language.sentence import encode, sentence_of
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.decoding import generate
 from host.tlm.model.network import load_model
-from host.tlm.ranking import Ranking, Written, ranked
+from host.tlm.ranking import Ranking, ScoredProgram, ranked
 from research.pretraining.boards import board_of
 from research.pretraining.list_held_out import NETWORKS
 from targets import Board
@@ -95,7 +95,7 @@ class Comparison:
         self.best.append(reference / min(estimates))
         order = ranked(
             [
-                Written(one.values, one.log_probability, estimate)
+                ScoredProgram(one.values, one.log_probability, estimate)
                 for one, estimate in zip(written, estimates, strict=True)
             ],
             Ranking(),

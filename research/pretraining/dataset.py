@@ -36,7 +36,7 @@ from host.tlm.training.example import Example, content_of, example_from
 from research.pretraining.boards import draw_board, training_boards
 from research.pretraining.held_out import is_held_out
 from research.pretraining.operators import draw_operator
-from research.pretraining.workers import in_order
+from research.pretraining.ordered_pool import in_order
 from targets import Board
 
 SCHEMA = "edgetlm.sentences/2"

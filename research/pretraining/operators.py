@@ -10,7 +10,7 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from research.pretraining import quantised_operators as quantised
 from research.pretraining import streaming_operators as streaming
-from research.pretraining.drawing import CLASSES, HEADS, Draw
+from research.pretraining.operator_sampler import CLASSES, HEADS, Draw
 
 # Bounds on what is drawn: elements of one tensor, and multiply-adds of one operator.
 _MOST_ELEMENTS, _MOST_WORK = 1 << 23, 1 << 31

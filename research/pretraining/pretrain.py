@@ -15,19 +15,17 @@ from typing import Any
 
 from host.errors import TlmError
 from host.schedules.proposer import Proposer
-from host.tlm.language.vocabulary import Vocabulary, quality_token
+from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, Card, Size, write_whole
 from host.tlm.model.network import new_model, save_model
 from host.tlm.training.example import Example
-from host.tlm.training.packing import Lesson
-from host.tlm.training.trainer import Schedule, Training
+from host.tlm.training.packing import Sample, samples_of
+from host.tlm.training.trainer import Schedule, Trainer
 from research.pretraining.dataset import Dataset
 
 SENTENCES, STATE = "sentences.jsonl", "training.pt"
 # Every so many-th example is withheld to see what is learned about tasks never seen.
 _WITHHELD_EACH = 20
-# A program that takes twice as long as the best counts a sixteenth.
-_EMPHASIS = 4
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Progress:
     withheld_loss: float = math.nan
 
 
-def pretrain(options: PretrainOptions, teacher: Proposer, tell: Callable[[Progress], None]) -> Card:
+def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Progress], None]) -> Card:
     """Makes what is missing of the data, trains, and writes a checkpoint into the folder.
 
     Raises:
@@ -90,21 +88,21 @@ def pretrain(options: PretrainOptions, teacher: Proposer, tell: Callable[[Progre
         raise TlmError(f"{options.out}: there is a training already; add --resume or choose another folder")
     data = Dataset(options.out / SENTENCES, options.seed, vocabulary)
     for example in data.grow(options.examples, teacher, options.jobs):
-        tell(Progress("sentences", example.index + 1, options.examples))
+        report(Progress("sentences", example.index + 1, options.examples))
     trained, withheld = split(data.examples[: options.examples])
     if not trained or not withheld:
         raise TlmError(f"{options.examples} examples are too few to train on: at least {_WITHHELD_EACH + 1}")
     trainer = trainer_for(options, vocabulary)
-    best = [lesson_of(example, 0, vocabulary) for example in withheld]
+    best = [samples_of(example, vocabulary, 1)[0] for example in withheld]
     state = options.out / STATE
     if state.exists():
         trainer.restore(state)
     while trainer.step < options.steps:
-        trainer.train(lessons_of(options, trained, trainer.step, vocabulary))
+        trainer.train(batch_of(options, trained, trainer.step, vocabulary))
         if trainer.step % options.save_every == 0 or trainer.step == options.steps:
             trainer.withheld_loss = trainer.loss_of(best, options.batch)
             write_whole(state, trainer.state())
-        tell(Progress("training", trainer.step, options.steps, trainer.recent_loss, trainer.withheld_loss))
+        report(Progress("training", trainer.step, options.steps, trainer.recent_loss, trainer.withheld_loss))
     return save_model(
         trainer.model, options.out, vocabulary, options.size, "", _history(options, trainer, data)
     )
@@ -119,7 +117,7 @@ def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     )
 
 
-def _history(options: PretrainOptions, trainer: Training, data: Dataset) -> dict[str, Any]:
+def _history(options: PretrainOptions, trainer: Trainer, data: Dataset) -> dict[str, Any]:
     """What the card says of the training."""
     examples = data.examples[: options.examples]
     return {
@@ -135,7 +133,7 @@ def _history(options: PretrainOptions, trainer: Training, data: Dataset) -> dict
     }
 
 
-def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Training:
+def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Trainer:
     """A network with random weights, ready to be trained."""
     key = {
         "seed": options.seed,
@@ -144,23 +142,16 @@ def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Training:
         "size": asdict(options.size),
     }
     schedule = Schedule(options.steps, options.learning_rate, options.warm_up)
-    return Training(new_model(vocabulary, options.size, options.seed), vocabulary, schedule, key)
+    return Trainer(new_model(vocabulary, options.size, options.seed), vocabulary, schedule, key)
 
 
-def lessons_of(
+def batch_of(
     options: PretrainOptions, examples: Sequence[Example], step: int, vocabulary: Vocabulary
-) -> list[Lesson]:
+) -> list[Sample]:
     """The batch of a step: all programs of some tasks."""
     generator = random.Random(f"{options.seed}/batch/{step}")
     return [
-        lesson_of(example, number, vocabulary)
+        sample
         for example in generator.choices(examples, k=options.batch)
-        for number in range(len(example.programs))
+        for sample in samples_of(example, vocabulary)
     ]
-
-
-def lesson_of(example: Example, number: int, vocabulary: Vocabulary) -> Lesson:
-    """One program of an example, with how good it is; the better, the more it counts."""
-    decided, slower = example.programs[number]
-    quality = vocabulary.number(quality_token(example.qualities[number]))
-    return Lesson((*example.prompt, quality), decided, slower**-_EMPHASIS)

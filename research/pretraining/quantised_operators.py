@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from host.lowering.graph import Value, constant
-from research.pretraining.drawing import Draw
+from research.pretraining.operator_sampler import Draw
 
 _ZERO = {"uint8": 128, "int8": 0}
 _STEP = 1.0 / 64.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from host.lowering.graph import Shape, Value, constant
-from research.pretraining.drawing import HEADS, IMAGES, Draw
+from research.pretraining.operator_sampler import HEADS, IMAGES, Draw
 
 
 def pooling(draw: Draw) -> Value:

@@ -27,12 +27,12 @@ from host.tlm.training.finetune import FinetuneOptions, FinetuneResult, examples
 from host.tlm.training.replay import REPLAY, write_replay
 from host.transport import Device, connect
 from research.baselines.__main__ import Place, packed
-from research.baselines.course import LoggedRunner, search_task
+from research.baselines.logged_search import LoggedRunner, search_task
 from research.baselines.tasks import Network
 from research.evaluation import learning
 from research.evaluation.baseline import read_baseline, write_baseline
 from research.evaluation.bench import Bench, MeasurePlan, open_bench, restricted
-from research.evaluation.contest import baseline_program, hold, rebuilt
+from research.evaluation.comparison import baseline_program, compare_finalists, program_of_record
 from research.evaluation.learning import Learner, LearnOptions
 from research.evaluation.proposals import RandomSampling, Subject
 from research.evaluation.validity import Validity, Writer
@@ -92,17 +92,17 @@ def _without_relu() -> tirx.PrimFunc:
     return te.create_prim_func([a, w, product])
 
 
-def test_a_search_is_on_record_with_its_course(baselines: Path) -> None:
+def test_a_search_is_on_record_with_its_history(baselines: Path) -> None:
     [entry] = read_baseline(baselines, "tiny").tasks
-    course = entry.searches[2]
-    assert (course.trials, course.failed) == (2, 0)
+    history = entry.searches[2]
+    assert (history.trials, history.failed) == (2, 0)
     # The program that never came on record took its time, and is nobody's best.
-    assert 0.5 < course.by_time[0].wall_s <= course.wall_s
-    assert course.cpu_s > 0
-    assert course.by_trial[0][0] == 1
-    assert [seconds for _, seconds in course.by_trial] == [one.seconds for one in course.by_time]
+    assert 0.5 < history.by_time[0].wall_s <= history.wall_s
+    assert history.cpu_s > 0
+    assert history.by_trial[0][0] == 1
+    assert [seconds for _, seconds in history.by_trial] == [one.seconds for one in history.by_time]
     assert entry.share == pytest.approx(TASK.weight * 1e-5 / 4e-5)
-    assert 1 <= len(course.records) <= 2
+    assert 1 <= len(history.records) <= 2
 
 
 def test_wrong_programs_are_left_out_and_equal_ones_share_their_time(bench: Bench, baselines: Path) -> None:
@@ -110,11 +110,11 @@ def test_wrong_programs_are_left_out_and_equal_ones_share_their_time(bench: Benc
     best = baseline_program(bench, entry, 2)
     # The same product without its ReLU takes the same arguments.
     other = bench.build(_without_relu())
-    again = bench.build(rebuilt(TASK, entry.searches[2].records[0]))
-    contest = hold(bench, entry, best, {"wrong": other, "one": again, "same": again})
-    assert set(contest.wrong) == {"wrong"} and "off by" in contest.wrong["wrong"]
-    assert contest.seconds["one"] == contest.seconds["same"] > 0
-    assert contest.error < 1e-5
+    again = bench.build(program_of_record(TASK, entry.searches[2].records[0]))
+    comparison = compare_finalists(bench, entry, best, {"wrong": other, "one": again, "same": again})
+    assert set(comparison.wrong) == {"wrong"} and "off by" in comparison.wrong["wrong"]
+    assert comparison.seconds["one"] == comparison.seconds["same"] > 0
+    assert comparison.error < 1e-5
 
 
 def test_the_best_of_the_measured_is_chosen(bench: Bench) -> None:

@@ -61,14 +61,14 @@ def tuned_folder(profile: DeviceProfile, base: str, root: Path | None = None) ->
 
 
 def model_for(
-    profile: DeviceProfile, root: Path | None = None, tell: Callable[[str], None] | None = None
+    profile: DeviceProfile, root: Path | None = None, note: Callable[[str], None] | None = None
 ) -> Path:
     """The checkpoint to use for a device: the accepted fine-tuned one, else the shipped one.
 
     Args:
         profile: of the device.
         root: folder of fine-tuned checkpoints; None takes the user's.
-        tell: told in one line of fine-tuning that does not apply any more.
+        note: called with a line where an earlier fine-tuning does not apply any more.
 
     Raises:
         TlmError: the package has no weights, or the fine-tuned checkpoint is damaged.
@@ -79,9 +79,9 @@ def model_for(
     found = accepted(home)
     if found is not None:
         return found
-    if tell is not None:
+    if note is not None:
         for line in outdated(profile, digest, root):
-            tell(line)
+            note(line)
     return base
 
 

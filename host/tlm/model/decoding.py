@@ -26,7 +26,7 @@ _FIRST_TOKENS = 769
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedProgram:
     """A program that the model wrote.
 
     Attributes:
@@ -96,7 +96,7 @@ def generate(
     count: int,
     seed: int,
     temperature: float = 1.0,
-) -> list[Generated]:
+) -> list[GeneratedProgram]:
     """Programs that the model writes for a space: the likeliest at each step, then drawn ones.
 
     Args:
@@ -131,7 +131,7 @@ def generate(
                 break
             fed = torch.tensor([[padding if token < 0 else token] for token in taken])
             logits = model(fed, past_key_values=cache, use_cache=True).logits[:, -1]
-    return [Generated(writer.values, writer.log_probability) for writer in writers]
+    return [GeneratedProgram(writer.values, writer.log_probability) for writer in writers]
 
 
 @contextmanager

@@ -22,16 +22,16 @@ from typing import Any
 import torch
 
 from host.errors import EdgeError, TlmError
-from host.tlm.language.vocabulary import Vocabulary, quality_token
+from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model import checkpoints
 from host.tlm.model.card import Card, write_whole
 from host.tlm.model.network import load_model, save_model
 from host.tlm.training import gate
 from host.tlm.training.example import Example, content_of, example_from
-from host.tlm.training.measured import examples_of, examples_of_records
-from host.tlm.training.packing import Lesson
+from host.tlm.training.packing import Sample, samples_of
+from host.tlm.training.record_examples import examples_of, examples_of_records
 from host.tlm.training.replay import REPLAY, read_replay
-from host.tlm.training.trainer import Schedule, Training
+from host.tlm.training.trainer import Schedule, Trainer
 
 __all__ = [
     "Example",
@@ -47,8 +47,6 @@ __all__ = [
 
 STATE, CANDIDATE = "training.pt", ".candidate"
 _WARM_UP = 5
-# How much less a program counts that takes twice as long: 2^-4.
-_EMPHASIS = 4
 
 
 @dataclass(frozen=True)
@@ -126,14 +124,14 @@ class FinetuneResult:
 
 
 def finetune(
-    options: FinetuneOptions, examples: Sequence[Example], tell: Callable[[Progress], None]
+    options: FinetuneOptions, examples: Sequence[Example], report: Callable[[Progress], None]
 ) -> FinetuneResult:
     """Trains on measured programs, and puts the new checkpoint in use if it is better.
 
     Args:
         options: how.
         examples: measured tasks (`examples_of`, `examples_of_records`).
-        tell: told after each step.
+        report: called after each step.
 
     Raises:
         TlmError: too little was measured, a checkpoint, the replay or the state is damaged or of another
@@ -150,7 +148,7 @@ def finetune(
     begin = time.monotonic()
     while training.step < options.steps:
         training.train(batches.of(training.step))
-        tell(Progress(training.step, options.steps, training.recent_loss))
+        report(Progress(training.step, options.steps, training.recent_loss))
         if options.seconds and time.monotonic() - begin >= options.seconds:
             break
         if training.step % options.save_every == 0:
@@ -170,7 +168,7 @@ def _replay_of(options: FinetuneOptions) -> Path:
 
 def _training_for(
     options: FinetuneOptions, examples: Sequence[Example], vocabulary: Vocabulary
-) -> tuple[Training, Card]:
+) -> tuple[Trainer, Card]:
     model, card = load_model(options.start, vocabulary)
     text = json.dumps([content_of(example) for example in examples])
     key = {
@@ -183,7 +181,7 @@ def _training_for(
         "steps": options.steps,
     }
     schedule = Schedule(options.steps, options.learning_rate, _WARM_UP)
-    return Training(model, vocabulary, schedule, key), card
+    return Trainer(model, vocabulary, schedule, key), card
 
 
 class _Batches:
@@ -197,36 +195,28 @@ class _Batches:
         vocabulary: Vocabulary,
     ) -> None:
         self._options = options
-        self._measured = [_lessons(one, vocabulary, options.keep) for one in learned]
-        self._replay = [_lessons(one, vocabulary, len(one.programs)) for one in replay]
+        self._measured = [samples_of(one, vocabulary, options.keep) for one in learned]
+        self._replay = [samples_of(one, vocabulary) for one in replay]
         # The best program of each, to see what is forgotten.
-        self.repeated = [lessons[0] for lessons in self._replay[:64]]
+        self.repeated = [samples[0] for samples in self._replay[:64]]
 
-    def of(self, step: int) -> list[Lesson]:
-        """The lessons of a step."""
+    def of(self, step: int) -> list[Sample]:
+        """The samples of a step."""
         generator = random.Random(f"{self._options.seed}/finetune/{step}")
         repeated = round(self._options.batch * self._options.replay_share) if self._replay else 0
         chosen = generator.choices(self._measured, k=self._options.batch - repeated)
         if repeated:
             chosen += generator.choices(self._replay, k=repeated)
-        return [lesson for lessons in chosen for lesson in lessons]
-
-
-def _lessons(example: Example, vocabulary: Vocabulary, keep: int) -> list[Lesson]:
-    """The fastest programs of a task, each with how good it is; the faster, the more it counts."""
-    return [
-        Lesson((*example.prompt, vocabulary.number(quality_token(quality))), decided, slower**-_EMPHASIS)
-        for (decided, slower), quality in list(zip(example.programs, example.qualities, strict=True))[:keep]
-    ]
+        return [sample for samples in chosen for sample in samples]
 
 
 def _judged(
     options: FinetuneOptions,
-    training: Training,
+    training: Trainer,
     start: Card,
     vocabulary: Vocabulary,
     parts: tuple[list[Example], list[Example]],
-    repeated: Sequence[Lesson],
+    repeated: Sequence[Sample],
 ) -> FinetuneResult:
     """Saves the new checkpoint, compares it as it was saved, and puts it in use if it is better."""
     learned, withheld = parts
@@ -268,7 +258,7 @@ def write_job(path: Path, options: FinetuneOptions, examples: Sequence[Example])
     write_whole(path, json.dumps(content).encode())
 
 
-def run_job(path: Path, tell: Callable[[Progress], None]) -> FinetuneResult:
+def run_job(path: Path, report: Callable[[Progress], None]) -> FinetuneResult:
     """Does a job and writes its result beside it.
 
     Raises:
@@ -276,7 +266,7 @@ def run_job(path: Path, tell: Callable[[Progress], None]) -> FinetuneResult:
     """
     options, examples = _read_job(path)
     torch.set_num_threads(options.threads)
-    result = finetune(options, examples, tell)
+    result = finetune(options, examples, report)
     content = {**asdict(result), "checkpoint": str(result.checkpoint)}
     write_whole(_result_of(path), json.dumps(content).encode())
     return result

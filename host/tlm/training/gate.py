@@ -22,7 +22,7 @@ from transformers import GPT2LMHeadModel
 from host.errors import TlmError
 from host.tlm.language.vocabulary import PAD, Vocabulary, quality_token
 from host.tlm.training.example import Example
-from host.tlm.training.packing import Lesson
+from host.tlm.training.packing import Sample
 from host.tlm.training.trainer import log_probabilities
 
 # One task in so many is withheld; where that are fewer than so many tasks, one program in so many.
@@ -75,10 +75,10 @@ def task_errors(model: GPT2LMHeadModel, vocabulary: Vocabulary, withheld: Sequen
     """The error on each task, of at most 64 programs evenly spaced from the fastest to the slowest."""
     withheld = [_thinned(example) for example in withheld]
     best = vocabulary.number(quality_token(0))
-    lessons = [
-        Lesson((*example.prompt, best), decided) for example in withheld for decided, _ in example.programs
+    samples = [
+        Sample((*example.prompt, best), decided) for example in withheld for decided, _ in example.programs
     ]
-    found = iter(log_probabilities(model, lessons, vocabulary.number(PAD), _BATCH))
+    found = iter(log_probabilities(model, samples, vocabulary.number(PAD), _BATCH))
     errors = []
     for example in withheld:
         logs = [next(found) for _ in example.programs]
@@ -89,12 +89,12 @@ def task_errors(model: GPT2LMHeadModel, vocabulary: Vocabulary, withheld: Sequen
     return errors
 
 
-def mean_loss(model: GPT2LMHeadModel, vocabulary: Vocabulary, lessons: Sequence[Lesson]) -> float:
+def mean_loss(model: GPT2LMHeadModel, vocabulary: Vocabulary, samples: Sequence[Sample]) -> float:
     """Mean over the tokens of each program and then over the programs, natural logarithm."""
-    if not lessons:
+    if not samples:
         return 0.0
-    found = log_probabilities(model, lessons, vocabulary.number(PAD), _BATCH)
-    return statistics.fmean(-log / len(lesson.decided) for log, lesson in zip(found, lessons, strict=True))
+    found = log_probabilities(model, samples, vocabulary.number(PAD), _BATCH)
+    return statistics.fmean(-log / len(sample.target) for log, sample in zip(found, samples, strict=True))
 
 
 def compare(before: Sequence[float], after: Sequence[float]) -> Verdict:

@@ -12,25 +12,46 @@ from dataclasses import dataclass
 import torch
 from transformers import GPT2LMHeadModel
 
+from host.tlm.language.vocabulary import Vocabulary, quality_token
+from host.tlm.training.example import Example
+
+# How much less a program counts that takes twice as long: 2^-4.
+_EMPHASIS = 4
+
 
 @dataclass(frozen=True)
-class Lesson:
+class Sample:
     """One program to learn.
 
     Attributes:
-        known: token numbers before the decisions, the last of them the quality; not learned.
-        decided: token numbers of the decisions.
+        context: token numbers before the decisions, the last of them the quality; not learned.
+        target: token numbers of the decisions.
         weight: how much it counts beside others.
     """
 
-    known: tuple[int, ...]
-    decided: tuple[int, ...]
+    context: tuple[int, ...]
+    target: tuple[int, ...]
     weight: float = 1.0
 
     @property
     def prompt(self) -> tuple[int, ...]:
         """What programs of the same task on the same board have in common."""
-        return self.known[:-1]
+        return self.context[:-1]
+
+
+def samples_of(example: Example, vocabulary: Vocabulary, most: int | None = None) -> list[Sample]:
+    """The programs of a task, each with how good it is; the faster, the more it counts.
+
+    Args:
+        example: the task; its programs are fastest first.
+        vocabulary: of the token numbers.
+        most: programs at most; None takes all.
+    """
+    programs = list(zip(example.programs, example.qualities, strict=True))[:most]
+    return [
+        Sample((*example.prompt, vocabulary.number(quality_token(quality))), decided, slower**-_EMPHASIS)
+        for (decided, slower), quality in programs
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +63,7 @@ class Packed:
         mask: (rows, 1, longest, longest), 0 where a token is seen and very negative where not.
         rows, columns: (targets,) the position before each token that is to be learned.
         targets: (targets,) those tokens.
-        lessons: (targets,) the number of the lesson that each belongs to.
+        samples: (targets,) the number of the sample that each belongs to.
     """
 
     tokens: torch.Tensor
@@ -51,7 +72,7 @@ class Packed:
     rows: torch.Tensor
     columns: torch.Tensor
     targets: torch.Tensor
-    lessons: torch.Tensor
+    samples: torch.Tensor
 
     def log_probabilities(self, model: GPT2LMHeadModel) -> torch.Tensor:
         """(targets,) natural logarithm of the probability of each token that is to be learned."""
@@ -60,17 +81,17 @@ class Packed:
         return -torch.nn.functional.cross_entropy(logits, self.targets, reduction="none")
 
 
-def pack(lessons: Sequence[Lesson], padding: int, device: torch.device) -> Packed:
-    """Lessons in rows, those that follow one another with the same prompt in one.
+def pack(samples: Sequence[Sample], padding: int, device: torch.device) -> Packed:
+    """Samples in rows, those that follow one another with the same prompt in one.
 
     Args:
-        lessons: at least one.
+        samples: at least one.
         padding: token number where a row has ended.
         device: where the tensors are.
     """
     rows = _Rows()
-    for number, lesson in enumerate(lessons):
-        rows.add(number, lesson, number > 0 and lesson.prompt == lessons[number - 1].prompt)
+    for number, sample in enumerate(samples):
+        rows.add(number, sample, number > 0 and sample.prompt == samples[number - 1].prompt)
     longest = max(map(len, rows.tokens))
     segments = torch.tensor([row + [-1] * (longest - len(row)) for row in rows.segments], device=device)
     filled = [row + [padding] * (longest - len(row)) for row in rows.tokens]
@@ -87,7 +108,7 @@ def pack(lessons: Sequence[Lesson], padding: int, device: torch.device) -> Packe
         rows=where[:, 0],
         columns=where[:, 1],
         targets=where[:, 2],
-        lessons=where[:, 3],
+        samples=where[:, 3],
     )
 
 
@@ -98,19 +119,19 @@ class _Rows:
         self.tokens: list[list[int]] = []
         self.positions: list[list[int]] = []
         self.segments: list[list[int]] = []
-        # (row, column before the token, token, lesson)
+        # (row, column before the token, token, sample)
         self.said: list[tuple[int, int, int, int]] = []
 
-    def add(self, number: int, lesson: Lesson, same_prompt: bool) -> None:
-        """Puts a lesson behind the last one of its prompt, or into a row of its own."""
-        prompt = lesson.prompt
+    def add(self, number: int, sample: Sample, same_prompt: bool) -> None:
+        """Puts a sample behind the last one of its prompt, or into a row of its own."""
+        prompt = sample.prompt
         if not same_prompt:
             self.tokens.append(list(prompt))
             self.positions.append(list(range(len(prompt))))
             self.segments.append([0] * len(prompt))
         row, start = len(self.tokens) - 1, len(self.tokens[-1])
-        text = [lesson.known[-1], *lesson.decided]
+        text = [sample.context[-1], *sample.target]
         self.tokens[row] += text
         self.positions[row] += range(len(prompt), len(prompt) + len(text))
         self.segments[row] += [self.segments[row][-1] + 1] * len(text)
-        self.said += [(row, start + at, token, number) for at, token in enumerate(lesson.decided)]
+        self.said += [(row, start + at, token, number) for at, token in enumerate(sample.target)]

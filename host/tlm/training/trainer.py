@@ -14,7 +14,7 @@ from transformers import GPT2LMHeadModel
 
 from host.errors import TlmError
 from host.tlm.language.vocabulary import PAD, Vocabulary
-from host.tlm.training.packing import Lesson, pack
+from host.tlm.training.packing import Sample, pack
 
 _LARGEST_GRADIENT = 1.0
 
@@ -46,7 +46,7 @@ def device_of_training() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-class Training:
+class Trainer:
     """A network with its optimiser.
 
     Args:
@@ -82,41 +82,41 @@ class Training:
         self.withheld_loss = math.nan
         self.seen: set[int] = set()
 
-    def train(self, lessons: Sequence[Lesson]) -> None:
+    def train(self, samples: Sequence[Sample]) -> None:
         """One step."""
         for group in self._optimiser.param_groups:
             group["lr"] = self._schedule.rate(self.step)
         self.model.train()
-        loss = self.loss(lessons)
+        loss = self.loss(samples)
         self._optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), _LARGEST_GRADIENT)
         self._optimiser.step()
         value = float(loss.detach())
         self.recent_loss = value if math.isnan(self.recent_loss) else 0.98 * self.recent_loss + 0.02 * value
-        self.seen.update(*(lesson.known for lesson in lessons), *(lesson.decided for lesson in lessons))
+        self.seen.update(*(sample.context for sample in samples), *(sample.target for sample in samples))
         self.step += 1
 
-    def loss(self, lessons: Sequence[Lesson]) -> torch.Tensor:
-        """Mean over the tokens of the decisions by their lessons' weights; what is known is not learned."""
-        packed = pack(lessons, self._padding, self._device)
-        weights = torch.tensor([lesson.weight for lesson in lessons], device=self._device)[packed.lessons]
+    def loss(self, samples: Sequence[Sample]) -> torch.Tensor:
+        """Mean over the tokens of the decisions by their samples' weights; what is known is not learned."""
+        packed = pack(samples, self._padding, self._device)
+        weights = torch.tensor([sample.weight for sample in samples], device=self._device)[packed.samples]
         return -(weights * packed.log_probabilities(self.model)).sum() / weights.sum()
 
-    def loss_of(self, lessons: Sequence[Lesson], batch: int) -> float:
-        """Mean loss over lessons, without learning.
+    def loss_of(self, samples: Sequence[Sample], batch: int) -> float:
+        """Mean loss over samples, without learning.
 
         Args:
-            lessons: any number.
+            samples: any number.
             batch: how many at once; the mean is of the batches' means by their sizes.
         """
         self.model.eval()
         total = 0.0
         with torch.inference_mode():
-            for start in range(0, len(lessons), batch):
-                part = lessons[start : start + batch]
+            for start in range(0, len(samples), batch):
+                part = samples[start : start + batch]
                 total += float(self.loss(part)) * len(part)
-        return total / len(lessons)
+        return total / len(samples)
 
     def state(self) -> bytes:
         """Everything that the training goes on from."""
@@ -160,15 +160,15 @@ class Training:
 
 
 def log_probabilities(
-    model: GPT2LMHeadModel, lessons: Sequence[Lesson], padding: int, batch: int
+    model: GPT2LMHeadModel, samples: Sequence[Sample], padding: int, batch: int
 ) -> list[float]:
     """Natural logarithm of the probability of each program, after what is known of it."""
     model.eval()
     found: list[float] = []
     with torch.inference_mode():
-        for start in range(0, len(lessons), batch):
-            part = lessons[start : start + batch]
+        for start in range(0, len(samples), batch):
+            part = samples[start : start + batch]
             packed = pack(part, padding, model.device)
             totals = torch.zeros(len(part), device=model.device)
-            found += totals.index_add(0, packed.lessons, packed.log_probabilities(model)).tolist()
+            found += totals.index_add(0, packed.samples, packed.log_probabilities(model)).tolist()
     return found

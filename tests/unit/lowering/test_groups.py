@@ -8,7 +8,7 @@ import pytest
 
 from host.schedules import space_for
 from research.pretraining.dataset import lowered_tasks
-from research.pretraining.drawing import Draw
+from research.pretraining.operator_sampler import Draw
 from targets import Board, board_for, declared
 
 

@@ -7,7 +7,7 @@ import pytest
 from research.baselines.__main__ import FOLDER, longest
 from research.baselines.tasks import Network, choose, kind_of
 from research.evaluation.baseline import baseline_names, read_baseline
-from research.evaluation.contest import rebuilt
+from research.evaluation.comparison import program_of_record
 from tests.unit.research.evaluation.cases import dense_task
 from tests.unit.schedules import functions as fn
 
@@ -59,8 +59,8 @@ def test_the_baselines_of_this_repository_can_be_compared_with(network: str) -> 
     assert shares == sorted(shares, reverse=True)
     assert baseline.machine["cpu"] and baseline.machine["versions"]["apache-tvm"]
     for entry in (*baseline.tasks, *baseline.beside):
-        for trials, course in entry.searches.items():
-            assert course.trials <= trials
-            assert course.by_time[-1].wall_s <= course.wall_s
+        for trials, history in entry.searches.items():
+            assert history.trials <= trials
+            assert history.by_time[-1].wall_s <= history.wall_s
     light = baseline.tasks[-1]
-    assert rebuilt(light.task, light.searches[256].records[0]).params
+    assert program_of_record(light.task, light.searches[256].records[0]).params

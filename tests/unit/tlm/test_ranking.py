@@ -12,7 +12,7 @@ from host.schedules import DesignSpace, space_for
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.network import Size, new_model, save_model
 from host.tlm.proposer import Tlm
-from host.tlm.ranking import Ranking, Written, ranked
+from host.tlm.ranking import Ranking, ScoredProgram, ranked
 from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import board_of
 
@@ -20,18 +20,18 @@ VOCABULARY = Vocabulary()
 SIZE = Size(layers=1, heads=2, width=32)
 
 
-def _order(programs: list[Written], ranking: Ranking) -> list[tuple[int, ...]]:
+def _order(programs: list[ScoredProgram], ranking: Ranking) -> list[tuple[int, ...]]:
     return [one.values for one in ranked(programs, ranking, len(programs))]
 
 
 def test_without_estimates_the_likeliest_come_first() -> None:
-    programs = [Written((1,), -2.0), Written((2,), -1.0), Written((3,), -3.0)]
+    programs = [ScoredProgram((1,), -2.0), ScoredProgram((2,), -1.0), ScoredProgram((3,), -3.0)]
     assert _order(programs, Ranking(variety=9.0)) == [(2,), (1,), (3,)]
     assert [one.values for one in ranked(programs, Ranking(), 1)] == [(2,)]
 
 
 def test_likelihood_counts_beside_the_estimate() -> None:
-    fast, likely = Written((1, 1), -10.0, 1e-3), Written((2, 2), -1.0, 2e-3)
+    fast, likely = ScoredProgram((1, 1), -10.0, 1e-3), ScoredProgram((2, 2), -1.0, 2e-3)
     assert _order([likely, fast], Ranking(likelihood=0.0)) == [(1, 1), (2, 2)]
     # Nine natural units of likelihood are worth a factor of two at log 2 / 9.
     even = math.log(2.0) / 9.0
@@ -40,13 +40,13 @@ def test_likelihood_counts_beside_the_estimate() -> None:
 
 
 def test_later_programs_differ_from_earlier_ones() -> None:
-    best, twin = Written((1, 1, 1, 1), -1.0, 1.00e-3), Written((1, 1, 1, 2), -1.0, 1.01e-3)
-    other = Written((5, 6, 7, 8), -1.0, 1.05e-3)
+    best, twin = ScoredProgram((1, 1, 1, 1), -1.0, 1.00e-3), ScoredProgram((1, 1, 1, 2), -1.0, 1.01e-3)
+    other = ScoredProgram((5, 6, 7, 8), -1.0, 1.05e-3)
     programs = [best, twin, other]
     assert _order(programs, Ranking(variety=0.0)) == [best.values, twin.values, other.values]
     assert _order(programs, Ranking(variety=0.2)) == [best.values, other.values, twin.values]
     # What is much slower does not come early for being different.
-    slow = Written(other.values, -1.0, 2e-3)
+    slow = ScoredProgram(other.values, -1.0, 2e-3)
     assert _order([best, twin, slow], Ranking(variety=0.2))[1] == twin.values
 
 

@@ -15,7 +15,7 @@ from host.tlm.model.card import WEIGHTS, Size, read_card
 from host.tlm.model.checkpoints import model_for
 from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
-from host.tlm.training.measured import examples_of_records
+from host.tlm.training.record_examples import examples_of_records
 from host.tlm.training.replay import REPLAY, write_replay
 from host.tuning.learning.finetuning import FinetuneTrainer
 from tests.unit.tuning.simulated import Skilled, profile

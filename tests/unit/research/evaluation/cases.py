@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from host.lowering.tasks import flops
 from host.model import Task
-from research.evaluation.baseline import Baseline, BaselineTask, Improvement, SearchCourse
+from research.evaluation.baseline import Baseline, BaselineTask, Improvement, SearchHistory
 from tests.unit.schedules import functions as fn
 
 
@@ -16,9 +16,9 @@ def dense_task(rows: int = 24, weight: int = 3) -> Task:
     return replace(fn.task(function, f"dense{rows}"), weight=weight, flops=flops(function))
 
 
-def course(*points: tuple[float, float], wall_s: float = 10.0) -> SearchCourse:
+def history(*points: tuple[float, float], wall_s: float = 10.0) -> SearchHistory:
     """A search that found programs at these seconds of the clock; the processor was busy half of the time."""
-    return SearchCourse(
+    return SearchHistory(
         trials=8,
         failed=1,
         wall_s=wall_s,
@@ -32,6 +32,6 @@ def course(*points: tuple[float, float], wall_s: float = 10.0) -> SearchCourse:
 def baseline(*tasks: Task, trials: int = 8) -> Baseline:
     """A baseline of these tasks, the search of each ending at 10 us."""
     entries = tuple(
-        BaselineTask(task, "matmul", 0.4, 2e-5, {trials: course((1.0, 2e-5), (5.0, 1e-5))}) for task in tasks
+        BaselineTask(task, "matmul", 0.4, 2e-5, {trials: history((1.0, 2e-5), (5.0, 1e-5))}) for task in tasks
     )
     return Baseline("tiny", trials, 1, {"kind": "llvm"}, {"cpu": "test"}, 0.8, 1e-3, entries)

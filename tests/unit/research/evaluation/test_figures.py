@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from research.evaluation.contest import Contest
+from research.evaluation.comparison import FinalistComparison
 from research.evaluation.figures import search_curve, speed_curve, tuning_time, weighted_ratio
 from research.evaluation.learning import rounds
 from research.evaluation.summary import TaskResult, network_figures
 from research.evaluation.validity import Validity
-from tests.unit.research.evaluation.cases import baseline, course, dense_task
+from tests.unit.research.evaluation.cases import baseline, dense_task, history
 
 
 def test_ratios_are_weighted_by_calls_and_time() -> None:
@@ -28,37 +28,37 @@ def test_without_a_time_of_every_task_there_is_no_ratio() -> None:
 
 
 def test_time_to_reach_a_share_of_the_final_speed() -> None:
-    courses = [course((1.0, 4.0), (5.0, 2.0)), course((4.0, 1.02), (16.0, 1.0), wall_s=20.0)]
+    histories = [history((1.0, 4.0), (5.0, 2.0)), history((4.0, 1.02), (16.0, 1.0), wall_s=20.0)]
     # At half of their way (5 s and 10 s) the first has its best, the second is 2% from it.
-    found = tuning_time(courses, [1, 1])
+    found = tuning_time(histories, [1, 1])
     assert (found.whole_s, found.whole_cpu_s) == (30.0, 15.0)
     assert (found.reached_s, found.reached_cpu_s) == (pytest.approx(15.0), pytest.approx(7.5))
     # The whole of the speed takes the second one until 16 s of its 20 s.
-    assert tuning_time(courses, [1, 1], share=1.0).reached_s == pytest.approx(24.0)
+    assert tuning_time(histories, [1, 1], share=1.0).reached_s == pytest.approx(24.0)
     # A task that is called often decides: 2% of a task of weight 100 is not within 1%.
-    assert tuning_time(courses, [1, 100], share=0.99).reached_s == pytest.approx(24.0)
+    assert tuning_time(histories, [1, 100], share=0.99).reached_s == pytest.approx(24.0)
 
 
 def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
     task = dense_task()
-    contest = Contest(2e-5, {"tlm/0": 1e-5, "random/0": 4e-5}, {"gensor/0": "off by 1"}, 1e-7)
+    comparison = FinalistComparison(2e-5, {"tlm/0": 1e-5, "random/0": 4e-5}, {"gensor/0": "off by 1"}, 1e-7)
     methods = ("tlm", "gensor", "random")
 
     class Chosen:
         proposed, applied, propose_s, seconds, reason, decisions = 4, 3, 0.2, 0.5, "", (("rows", 2),)
-        course = (4e-5, 1e-5)
+        history = (4e-5, 1e-5)
 
     results = {
         task.workload_hash: TaskResult(
             {(name, 0): Chosen() for name in methods},  # type: ignore[misc]
-            contest,
+            comparison,
             Validity(32, 24),
         )
     }
     other = dense_task(48)
     results[other.workload_hash] = TaskResult(
         {(name, 0): Chosen() for name in methods},  # type: ignore[misc]
-        Contest(1.0, {"tlm/0": 9.0, "metaschedule-1000": 0.5}, {}, 0.0),
+        FinalistComparison(1.0, {"tlm/0": 9.0, "metaschedule-1000": 0.5}, {}, 0.0),
         Validity(32, 0),
     )
     made = replace(baseline(task), beside=baseline(other).tasks)
@@ -93,7 +93,7 @@ def test_curves_are_of_the_whole_network() -> None:
     curve = speed_curve(weights, searched, {"a": [2.0, 1.0, 1.0], "b": [math.inf, 1.0]})
     assert curve == [0.0, 1.0, 1.0]
     assert speed_curve(weights, searched, {"a": [1.0], "b": []}) == []
-    first, second = course((1.0, 4.0), (2.0, 2.0)), course((1.0, 1.0))
+    first, second = history((1.0, 4.0), (2.0, 2.0)), history((1.0, 1.0))
     second = replace(second, by_trial=((2, 1.0),))
     # After one trial the second task has no program yet.
     assert search_curve([first, second], [1, 2]) == [(2, 1.0)]

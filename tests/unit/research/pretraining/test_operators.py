@@ -12,7 +12,7 @@ from host.schedules.families import space_for
 from host.tlm.language.vocabulary import RULE_NAMES
 from research.pretraining import boards, dataset, operators
 from research.pretraining.boards import draw_board, training_boards
-from research.pretraining.drawing import Draw
+from research.pretraining.operator_sampler import Draw
 from targets import declared
 
 KINDS = [kind for kind, _ in operators.KINDS]

@@ -13,6 +13,7 @@ from host.gensor import Gensor
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import WEIGHTS, Size
 from host.tlm.model.network import load_model
+from host.tlm.training.packing import samples_of
 from research.pretraining import dataset
 from research.pretraining.dataset import Dataset
 from research.pretraining.held_out import anchor_key, is_held_out
@@ -21,7 +22,6 @@ from research.pretraining.pretrain import (
     STATE,
     PretrainOptions,
     Progress,
-    lesson_of,
     pretrain,
     split,
     trainer_for,
@@ -107,11 +107,11 @@ def test_training_learns_and_its_loss_is_of_the_decisions_only(data: Path, tmp_p
     # The output rows of tokens that only prompts hold get no gradient from a loss on decisions.
     trainer = trainer_for(_options(tmp_path / "a", data, 1), VOCABULARY)
     example = next(one for one in Dataset(data, 0, VOCABULARY).examples if one.programs)
-    lesson = lesson_of(example, 0, VOCABULARY)
-    loss = trainer.loss([lesson])
-    longer = replace(lesson, known=(*lesson.known[:-1], *lesson.known[:1], *lesson.known[-1:]))
-    assert trainer.loss([lesson, longer]) != loss
-    alone = trainer.loss([replace(lesson, decided=lesson.decided[:1])])
+    sample = samples_of(example, VOCABULARY)[0]
+    loss = trainer.loss([sample])
+    longer = replace(sample, context=(*sample.context[:-1], *sample.context[:1], *sample.context[-1:]))
+    assert trainer.loss([sample, longer]) != loss
+    alone = trainer.loss([replace(sample, target=sample.target[:1])])
     assert float(alone.detach()) > 0.0
 
 

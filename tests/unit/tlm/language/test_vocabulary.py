@@ -20,7 +20,7 @@ from host.tlm.model.checkpoints import SHIPPED, shipped
 from host.tlm.model.decoding import generate
 from host.tlm.model.network import load_model
 from host.tlm.training.finetune import FinetuneOptions, finetune
-from host.tlm.training.packing import Lesson
+from host.tlm.training.packing import Sample
 from host.tlm.training.replay import REPLAY, read_replay
 from host.tlm.training.trainer import log_probabilities
 from sdk.cli.main import main
@@ -120,9 +120,9 @@ def test_fine_tuning_learns_an_appended_token(base: Path, tmp_path: Path, longer
     assert read_card(result.checkpoint).untrained == ("rule:unheard", "swizzle=")
     unseen = example_of(9, 77, 5, first="warp", vocabulary=longer)
     quality = longer.number(vocabulary.quality_token(0))
-    lesson = Lesson((*unseen.prompt, quality), unseen.programs[0][0])
+    sample = Sample((*unseen.prompt, quality), unseen.programs[0][0])
     one, other = (
-        log_probabilities(load_model(folder, longer)[0], [lesson], longer.number(vocabulary.PAD), 1)[0]
+        log_probabilities(load_model(folder, longer)[0], [sample], longer.number(vocabulary.PAD), 1)[0]
         for folder in (base, result.checkpoint)
     )
     assert other > one + 2.0

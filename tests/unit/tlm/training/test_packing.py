@@ -10,8 +10,8 @@ from transformers import GPT2LMHeadModel
 
 from host.tlm.language.vocabulary import PAD, Vocabulary
 from host.tlm.model.network import Size, new_model
-from host.tlm.training.packing import Lesson, pack
-from host.tlm.training.trainer import Schedule, Training, log_probabilities
+from host.tlm.training.packing import Sample, pack
+from host.tlm.training.trainer import Schedule, Trainer, log_probabilities
 
 VOCABULARY = Vocabulary()
 SIZE = Size(layers=2, heads=2, width=32)
@@ -23,7 +23,7 @@ def model() -> GPT2LMHeadModel:
 
 
 @pytest.fixture(scope="module")
-def lessons() -> list[Lesson]:
+def samples() -> list[Sample]:
     """Three tasks, the second with one program."""
     generator = random.Random(5)
 
@@ -32,34 +32,34 @@ def lessons() -> list[Lesson]:
 
     prompts = (text(11), text(23), text(5))
     programs = ((0, 4), (0, 7), (0, 1), (1, 9), (2, 3), (2, 12))
-    return [Lesson((*prompts[task], *text(1)), text(length)) for task, length in programs]
+    return [Sample((*prompts[task], *text(1)), text(length)) for task, length in programs]
 
 
-def _alone(model: GPT2LMHeadModel, lesson: Lesson) -> float:
+def _alone(model: GPT2LMHeadModel, sample: Sample) -> float:
     """Log-likelihood by the definition: every token after all before it."""
-    tokens = torch.tensor([[*lesson.known, *lesson.decided]])
+    tokens = torch.tensor([[*sample.context, *sample.target]])
     with torch.inference_mode():
         shares = torch.log_softmax(model(tokens).logits[0], dim=-1)
-    start = len(lesson.known) - 1
-    return sum(float(shares[start + at, token]) for at, token in enumerate(lesson.decided))
+    start = len(sample.context) - 1
+    return sum(float(shares[start + at, token]) for at, token in enumerate(sample.target))
 
 
 def test_programs_share_their_prompt_and_see_nothing_of_each_other(
-    model: GPT2LMHeadModel, lessons: list[Lesson]
+    model: GPT2LMHeadModel, samples: list[Sample]
 ) -> None:
-    packed = pack(lessons, VOCABULARY.number(PAD), torch.device("cpu"))
+    packed = pack(samples, VOCABULARY.number(PAD), torch.device("cpu"))
     assert packed.tokens.shape == (3, 23 + 1 + 9)
-    found = log_probabilities(model, lessons, VOCABULARY.number(PAD), batch=4)
-    assert found == pytest.approx([_alone(model, lesson) for lesson in lessons], rel=1e-4)
+    found = log_probabilities(model, samples, VOCABULARY.number(PAD), batch=4)
+    assert found == pytest.approx([_alone(model, sample) for sample in samples], rel=1e-4)
 
 
-def test_the_loss_is_a_mean_by_the_weights_of_the_lessons(
-    model: GPT2LMHeadModel, lessons: list[Lesson]
+def test_the_loss_is_a_mean_by_the_weights_of_the_samples(
+    model: GPT2LMHeadModel, samples: list[Sample]
 ) -> None:
-    training = Training(model, VOCABULARY, Schedule(1, 1e-3, 1), {})
+    training = Trainer(model, VOCABULARY, Schedule(1, 1e-3, 1), {})
     weighted = [
-        Lesson(one.known, one.decided, weight)
-        for one, weight in zip(lessons, (1, 0, 0.5, 0, 0, 2), strict=True)
+        Sample(one.context, one.target, weight)
+        for one, weight in zip(samples, (1, 0, 0.5, 0, 0, 2), strict=True)
     ]
     said = sum(one.weight * _alone(model, one) for one in weighted)
     count = sum(one.weight * len(one.decided) for one in weighted)

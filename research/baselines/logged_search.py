@@ -1,4 +1,4 @@
-"""A search with its course on record: when each trial was measured, on the clock and of the processor."""
+"""A search with its history on record: when each trial was measured, on the clock and of the processor."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import tvm_ffi
 from host.errors import MeasureError
 from host.measure.kernels import KernelRunner
 from host.model import Measurement, Task
-from research.evaluation.baseline import Improvement, SearchCourse
-from research.evaluation.contest import rebuilt
+from research.evaluation.baseline import Improvement, SearchHistory
+from research.evaluation.comparison import program_of_record
 from research.metaschedule import FAILED_S, SearchOptions, search
 
 # Programs that a file keeps of each search: the fastest by one measurement is often a lucky one.
@@ -142,7 +142,7 @@ def stage_path(records: Path, trials: int) -> Path:
     return records / f"stage-{trials}.json"
 
 
-def course_of(task: Task, records: Path, trials: int) -> SearchCourse:
+def history_of(task: Task, records: Path, trials: int) -> SearchHistory:
     """What the first so many trials on record give."""
     stage = json.loads(stage_path(records, trials).read_text())
     # As it was written: MetaSchedule's own database gives records in the order of their speed.
@@ -153,7 +153,7 @@ def course_of(task: Task, records: Path, trials: int) -> SearchCourse:
     known = set(seconds)
     log = [one for one in _log(records) if one["wall_s"] <= stage["wall_s"] and one["seconds"] in known]
     faster = _falls([one["seconds"] for one in log])
-    return SearchCourse(
+    return SearchHistory(
         trials=len(on_record),
         failed=sum(value >= FAILED_S for value in seconds),
         wall_s=stage["wall_s"],
@@ -171,7 +171,7 @@ def _best(task: Task, on_record: list[Any], seconds: list[float]) -> tuple[Any, 
     for place in sorted(range(len(seconds)), key=lambda place: seconds[place]):
         if len(kept) == KEPT or seconds[place] >= FAILED_S:
             break
-        program = rebuilt(task, on_record[place])
+        program = program_of_record(task, on_record[place])
         if not any(tvm_ffi.structural_equal(program, other) for other in programs):
             programs.append(program)
             kept.append(on_record[place])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from host.records import Record
 from host.tlm.language.sentence import decode, encode_prompt
 from host.tlm.language.vocabulary import quality_token
-from host.tlm.training.measured import examples_of, examples_of_records
+from host.tlm.training.record_examples import examples_of, examples_of_records
 from tests.unit.tlm.cases import spaces
 from tests.unit.tlm.learning import VOCABULARY, prompt, record_of, tokens_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from host.errors import ScheduleError, TlmError
-from research.pretraining.workers import in_order
+from research.pretraining.ordered_pool import in_order
 
 
 def _slow_first(folder: Path, number: int) -> tuple[int, int]:

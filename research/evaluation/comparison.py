@@ -22,7 +22,7 @@ _PASSES = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Contest:
+class FinalistComparison:
     """What the rounds gave.
 
     Attributes:
@@ -38,7 +38,7 @@ class Contest:
     error: float
 
 
-def rebuilt(task: Task, record: Any) -> tvm.tirx.PrimFunc:
+def program_of_record(task: Task, record: Any) -> tvm.tirx.PrimFunc:
     """The program of one of MetaSchedule's records.
 
     Raises:
@@ -68,7 +68,7 @@ def baseline_program(bench: Bench, entry: BaselineTask, trials: int) -> Built:
     reason = ""
     for record in records:
         try:
-            built = bench.build(rebuilt(entry.task, record))
+            built = bench.build(program_of_record(entry.task, record))
             found.append((min(bench.time(entry.task, built) for _ in range(_PASSES)), built))
         except (BuildError, MeasureError, SessionLost) as error:
             reason = str(error)
@@ -77,7 +77,9 @@ def baseline_program(bench: Bench, entry: BaselineTask, trials: int) -> Built:
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def hold(bench: Bench, entry: BaselineTask, baseline: Built, finalists: Mapping[str, Built]) -> Contest:
+def compare_finalists(
+    bench: Bench, entry: BaselineTask, baseline: Built, finalists: Mapping[str, Built]
+) -> FinalistComparison:
     """Check and measure; finalists with equal programs share their measurement.
 
     Args:
@@ -106,7 +108,7 @@ def hold(bench: Bench, entry: BaselineTask, baseline: Built, finalists: Mapping[
     times = bench.side_by_side(entry.task, {**programs, baseline.key: baseline})
     medians = {key: float(np.median(samples)) for key, samples in times.items()}
     seconds = {name: medians[built.key] for name, built in finalists.items() if name not in wrong}
-    return Contest(medians[baseline.key], seconds, wrong, worst)
+    return FinalistComparison(medians[baseline.key], seconds, wrong, worst)
 
 
 def _verdict(
