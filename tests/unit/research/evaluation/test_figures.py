@@ -46,7 +46,7 @@ def test_figures_of_a_network_have_the_fields_that_are_documented() -> None:
 
     class Chosen:
         proposed, applied, propose_s, seconds, reason, decisions = 4, 3, 0.2, 0.5, "", (("rows", 2),)
-        history = (4e-5, 1e-5)
+        best_by_measurement = (4e-5, 1e-5)
 
     results = {
         task.workload_hash: TaskResult(

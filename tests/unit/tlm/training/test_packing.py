@@ -62,5 +62,5 @@ def test_the_loss_is_a_mean_by_the_weights_of_the_samples(
         for one, weight in zip(samples, (1, 0, 0.5, 0, 0, 2), strict=True)
     ]
     said = sum(one.weight * _alone(model, one) for one in weighted)
-    count = sum(one.weight * len(one.decided) for one in weighted)
+    count = sum(one.weight * len(one.target) for one in weighted)
     assert float(training.loss(weighted).detach()) == pytest.approx(-said / count, rel=1e-4)
