@@ -104,10 +104,10 @@ def _target_lines(board: Board) -> tuple[str, ...]:
 def environment() -> dict[str, dict[str, str]]:
     """Versions, engines, and what this machine's agent found, with reasons for what is missing."""
     from host.deploy import versions
-    from host.engines import ENGINES, unavailable
+    from host.engines import engines, unavailable
     from host.transport import connect
 
-    engines = {name: unavailable(name) or f"available ({engine.title})" for name, engine in ENGINES.items()}
+    known = {name: unavailable(name) or f"available ({engine.title})" for name, engine in engines().items()}
     with connect("local") as device:
         description = device.describe()
         state = device.state()
@@ -120,7 +120,7 @@ def environment() -> dict[str, dict[str, str]]:
     }
     return {
         "host": {**versions(), "interpreter": sys.executable},
-        "engines": engines,
+        "engines": known,
         "local": machine
         | {
             "energy": f"unavailable: {sensor['unavailable']}"

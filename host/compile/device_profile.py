@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from device_agent.contract.text import printable
 from host.calibration import board_of, calibrated
 from host.errors import UserError
 from host.model import DeviceProfile
-from targets import MachineDescription
+from targets import MachineDescription, declared
 
 if TYPE_CHECKING:
     from host.transport import Device
@@ -32,6 +33,28 @@ def profile_of(device: Device, threads: int, note: Callable[[str], None] | None 
     if remark and note is not None:
         note(remark)
     return replace(profile, hardware=hardware)
+
+
+def target_profile(target: str, threads: int = 0, note: Callable[[str], None] | None = None) -> DeviceProfile:
+    """The profile of a device that need not be there.
+
+    Args:
+        target: a name of `targets.declared()`, or "local" for this machine.
+        threads: see `profile_of`.
+        note: see `profile_of`.
+
+    Raises:
+        UserError: there is no such target, or it has fewer cores than threads.
+    """
+    from host.transport import connect
+
+    if target == "local":
+        with connect(target) as device:
+            return profile_of(device, threads, note)
+    machines = declared()
+    if target not in machines:
+        raise UserError(f"no target {printable(repr(target))}: use local, {', '.join(machines)}")
+    return profile_for(machines[target], target, threads)
 
 
 def profile_for(description: MachineDescription, name: str, threads: int) -> DeviceProfile:

@@ -24,7 +24,7 @@ from host.deploy.board_group import units_beside
 from host.deploy.instructions import with_instructions
 from host.deploy.staging import Staging
 from host.deploy.wrong_kernel import blame
-from host.engines import ENGINES, engine_for_format
+from host.engines import engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
 from host.manifest import Manifest
@@ -124,7 +124,7 @@ def compile_bundle(
             engine = engine_for_format(model.format).name
             wanted = engine if options.backend == "auto" else options.backend
             backend = next((name for name in BACKENDS if name == wanted), None)
-            if backend is None or model.format not in ENGINES[backend].formats:
+            if backend is None or model.format not in engines()[backend].formats:
                 raise EngineError(f"no bundle can hold a {model.format} model for {wanted}: {fallback}")
             directory = maker.engine(model, backend, fallback)
         else:
@@ -295,11 +295,12 @@ class _Deployment:
         needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
         if needed not in asked and (not compiled or needed != original):
             asked.append(needed)
+        known = engines()
         for engine in asked:
-            if engine not in ENGINES or engine == "tvm":
-                known = ", ".join(name for name in ENGINES if name != "tvm")
-                raise UserError(f"no peer {engine!r}: use {known}")
-            if model.format in ENGINES[engine].formats:
+            if engine not in known or engine == "tvm":
+                names = ", ".join(name for name in known if name != "tvm")
+                raise UserError(f"no peer {engine!r}: use {names}")
+            if model.format in known[engine].formats:
                 installable = engine in BACKENDS and engine == original
                 entrants.append(Entrant(engine, model.path, installable))
             elif engine in self.options.peer_files:

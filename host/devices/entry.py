@@ -11,11 +11,15 @@ from device_agent.contract.text import printable
 from host.address import LARGEST_PORT, is_host, is_user
 from host.address import parse_address as parse_address
 from host.errors import UserError
+from host.extensions import extensions
 
+# The option that holds what follows the transport in `TRANSPORT:ADDRESS`.
+ADDRESS = "address"
 KINDS = ("ssh", "emulated", "replay")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RESERVED = ("local", "replay", "tag")
+# Names that mean something on the command line; a transport cannot have them either.
+_RESERVED = ("local", "replay", "tag", "ssh", "emulated")
 _LONGEST_NAME = 64
 _LONGEST_OPTION = 2048
 # Options are paths and words of the user's, and go to the board quoted. None has a line break for a reason.
@@ -28,7 +32,8 @@ class DeviceEntry:
 
     Attributes:
         name: on the command line.
-        kind: how it is reached: "ssh", "emulated" or "replay"; "local" for this machine, never registered.
+        kind: how it is reached: "ssh", "emulated", "replay" or a transport of an installed package; "local"
+            for this machine, never registered.
         host: address, name, or alias of the user's SSH configuration; "" where the kind has none.
         user: on the board, "" for what the SSH configuration says.
         port: of its SSH server, 0 for what the SSH configuration says.
@@ -72,9 +77,11 @@ def checked(entry: DeviceEntry) -> DeviceEntry:
             )
     if entry.name in _RESERVED:
         raise UserError(f"{entry.name!r} has a meaning of its own; choose another name")
-    if entry.kind not in KINDS:
+    kinds = (*KINDS, *extensions("transports", _RESERVED))
+    if entry.kind not in kinds:
         raise UserError(
-            f"{entry.name}: no kind of device is called {entry.kind!r}; there is {', '.join(KINDS)}"
+            f"{entry.name}: no kind of device is called {printable(repr(entry.kind))};"
+            f" there is {', '.join(kinds)}"
         )
     if not 0 <= entry.port <= LARGEST_PORT:
         raise UserError(f"{entry.name}: {entry.port} is no port; use 1 to {LARGEST_PORT}")

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from device_agent.contract.text import printable
-from host.devices.entry import DeviceEntry, checked, from_table, to_table
+from host.devices.entry import ADDRESS, DeviceEntry, checked, from_table, to_table
 from host.errors import DeviceError, UnknownDeviceError, UserError
+from host.extensions import extensions
 from host.places import config_root
 from host.table_file import read_table
 from targets import families
@@ -70,7 +71,10 @@ class Registry:
         return entries[name]
 
     def find(self, name: str) -> DeviceEntry:
-        """What `--device NAME` means: "local", `replay:FILE`, a device's own name, or a family's one device.
+        """What `--device NAME` means.
+
+        "local", `replay:FILE`, `TRANSPORT:ADDRESS` with a transport of an installed package, a device's own
+        name, or the name of a family that one device is of.
 
         Raises:
             UnknownDeviceError: there is none.
@@ -80,6 +84,9 @@ class Registry:
             return DeviceEntry(name, "local")
         if name.startswith(_REPLAY):
             return DeviceEntry(name, "replay", options={"file": name.removeprefix(_REPLAY)})
+        kind, colon, address = name.partition(":")
+        if colon and kind in extensions("transports"):
+            return DeviceEntry(name, kind, options={ADDRESS: address})
         entries = self.entries()
         if name in entries:
             return entries[name]

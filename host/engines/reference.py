@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from host.engines.table import ENGINES, unavailable
+from host.engines.table import engines, unavailable
 from host.errors import EngineError
 
 
@@ -81,7 +81,7 @@ def run_reference(
             )
         except subprocess.TimeoutExpired:
             raise EngineError(
-                f"{path.name}: {ENGINES[engine].title} gave no outputs within {time_limit_s:.0f} s"
+                f"{path.name}: {engines()[engine].title} gave no outputs within {time_limit_s:.0f} s"
             ) from None
         if result.returncode != 0:
             raise EngineError(f"{path.name}: {_failure(engine, path, result, files[2])}")
@@ -93,7 +93,7 @@ def _failure(engine: str, path: Path, result: subprocess.CompletedProcess[str], 
     if error_file.is_file():
         message = str(json.loads(error_file.read_text())["message"])
         return " ".join(message.replace(str(path), "it").split())
-    title = ENGINES[engine].title
+    title = engines()[engine].title
     if result.returncode < 0:
         return f"{title} crashed on it ({signal.Signals(-result.returncode).name})"
     lines = [line for line in result.stderr.splitlines() if line.strip()]

@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 
 from host.errors import EngineError
+from host.extensions import extensions
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Engine:
     modules: tuple[str, ...]
 
 
-ENGINES: dict[str, Engine] = {
+_OWN: dict[str, Engine] = {
     engine.name: engine
     for engine in (
         Engine("tvm", "EdgeTLM (TVM runtime)", ("tvm",), ("tvm_ffi",)),
@@ -37,6 +38,26 @@ ENGINES: dict[str, Engine] = {
         Engine("ncnn", "ncnn", ("ncnn",), ("ncnn",)),
     )
 }
+
+# What a module of an installed package that is an engine has: see `device_agent.execute.engines`.
+_ATTRIBUTES = ("TITLE", "FORMATS", "MODULES", "create")
+
+
+def engines() -> dict[str, Engine]:
+    """All engines by name: the product's own, then those of installed packages.
+
+    Raises:
+        UserError: what a package adds is no engine.
+    """
+    found = dict(_OWN)
+    for name, extension in extensions("engines", tuple(_OWN)).items():
+        module = extension.load(
+            lambda one: all(hasattr(one, attribute) for attribute in _ATTRIBUTES),
+            f"module with {', '.join(_ATTRIBUTES)}",
+        )
+        found[name] = Engine(name, str(module.TITLE), tuple(module.FORMATS), tuple(module.MODULES))
+    return found
+
 
 _ORIGINAL_RUNTIME = {"onnx": "onnxruntime", "pt2": "torch", "tflite": "litert"}
 
@@ -51,7 +72,7 @@ def engine_for_format(format_name: str) -> Engine:
         raise EngineError(
             f"no runtime is known for the model format {format_name!r}: use onnx, pt2 or tflite"
         )
-    return ENGINES[_ORIGINAL_RUNTIME[format_name]]
+    return _OWN[_ORIGINAL_RUNTIME[format_name]]
 
 
 def unavailable(name: str) -> str | None:
@@ -60,9 +81,10 @@ def unavailable(name: str) -> str | None:
     Raises:
         EngineError: there is no engine of this name.
     """
-    if name not in ENGINES:
-        raise EngineError(f"unknown engine {name!r}: use one of {', '.join(ENGINES)}")
-    engine = ENGINES[name]
+    known = engines()
+    if name not in known:
+        raise EngineError(f"unknown engine {name!r}: use one of {', '.join(known)}")
+    engine = known[name]
     if any(importlib.util.find_spec(module) is not None for module in engine.modules):
         return None
     return f"{engine.title} is not installed (no module {' or '.join(engine.modules)})"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from device_agent.contract.text import printable
 from host.devices import DeviceEntry, Registry
 from host.errors import DeviceError
+from host.extensions import extensions
 from host.transport.device import Device
 from host.transport.session import KernelOutputs, KernelTime, Session
 
@@ -25,8 +27,8 @@ def connect(device_name: str, wait_s: float = 0.0) -> Device:
     """Connect to a device.
 
     Args:
-        device_name: "local", a registered device, a family that one registered device is of, or
-            `replay:FILE`.
+        device_name: "local", a registered device, a family that one registered device is of, `replay:FILE`,
+            or `TRANSPORT:ADDRESS` with a transport of an installed package.
         wait_s: how long its sessions wait where another host has the device.
 
     Raises:
@@ -65,9 +67,25 @@ def _connected(entry: DeviceEntry) -> Device:
         from host.transport.replay import connect_replay
 
         return connect_replay(Path(entry.options["file"]))
-    from host.transport.local import connect_local
+    if entry.kind == "local":
+        from host.transport.local import connect_local
 
-    return connect_local()
+        return connect_local()
+    return _extension(entry)
+
+
+def _extension(entry: DeviceEntry) -> Device:
+    """Connect by the transport of an installed package: a function of the entry that returns a `Device`."""
+    found = extensions("transports").get(entry.kind)
+    if found is None:
+        raise DeviceError(
+            f"{entry.name}: no installed package has the transport {printable(entry.kind)}; install it again,"
+            f" or remove the device: sdk devices remove {entry.name}"
+        )
+    device = found.load(callable, "function")(entry)
+    if not isinstance(device, Device):
+        raise DeviceError(f"{entry.name}: {found.title} returned no device; mend or remove that package")
+    return device
 
 
 def _need_machine(entry: DeviceEntry) -> None:

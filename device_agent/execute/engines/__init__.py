@@ -7,6 +7,7 @@ is timed, so everything that is not inference (conversion of inputs, copies out)
 from __future__ import annotations
 
 import importlib
+from importlib import metadata
 from typing import Any, Dict, List, Protocol, Sequence
 
 from device_agent.errors import AgentError
@@ -15,6 +16,8 @@ from device_agent.wire.frames import TensorData
 NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino", "tensorrt", "ncnn")
 # Those that a board has or has not; they come with its system, not from a host.
 OF_THE_BOARD = ("tensorrt",)
+# The entry points of packages that add engines.
+GROUP = "edgetlm.engines"
 
 
 class Engine(Protocol):
@@ -39,13 +42,27 @@ def create(name: str) -> Any:
     Raises:
         AgentError: no engine of that name, or its package is not installed on this device.
     """
-    if name not in NAMES:
-        raise AgentError("bad_request", "no engine %s; engines are %s" % (name, ", ".join(NAMES)))
-    module = importlib.import_module("device_agent.execute.engines.%s_engine" % name)
+    own = name in NAMES
+    found = {} if own else installed()
+    if not own and name not in found:
+        raise AgentError("bad_request", "no engine %s; engines are %s" % (name, ", ".join((*NAMES, *found))))
+    path = "device_agent.execute.engines.%s_engine" % name if own else found[name]
     try:
-        return module.create()
+        return importlib.import_module(path).create()
     except ImportError as error:
         raise AgentError("engine", "%s cannot be used on this device: %s" % (name, error)) from error
+
+
+def installed() -> Dict[str, str]:
+    """Modules by name of the engines that packages on this device add by the entry point `edgetlm.engines`.
+
+    Such a module has `TITLE`, the `FORMATS` that it reads, `MODULES` (any one of which has to be there) and
+    `create()`, which returns an `Engine`. The host reads the first three, the device calls the last.
+    """
+    found = metadata.entry_points()
+    # Python 3.8 and 3.9 have a dictionary of groups here.
+    group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
+    return {entry.name: entry.value for entry in group}
 
 
 def check_count(given: int, expected: int) -> None:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from onnx import helper
 
-from host.engines import ENGINES, engine_for_format, run_reference, unavailable
+from host.engines import engine_for_format, engines, run_reference, unavailable
 from host.errors import EngineError
 from tests.unit.importers.harness import graph, value
 
@@ -73,7 +73,7 @@ def test_the_table() -> None:
     with pytest.raises(EngineError, match="use onnx, pt2 or tflite"):
         engine_for_format("caffe")
     # TensorRT comes with JetPack, and ncnn has an environment of its own.
-    missing = {name for name in ENGINES if unavailable(name) is not None}
+    missing = {name for name in engines() if unavailable(name) is not None}
     assert missing == {"tensorrt", "ncnn"}
     assert unavailable("ncnn") == "ncnn is not installed (no module ncnn)"
 

@@ -1,0 +1,228 @@
+"""The compiler step by step: model to tasks, task to design space, decisions to program, program to record.
+
+    from sdk import compiler
+
+    profile = compiler.target_profile("local", threads=1)
+    model = compiler.read_model("model.onnx")
+    for task in compiler.tasks(model, profile):
+        space = compiler.design_space(task, profile)
+        [candidate] = compiler.propose(space, profile)
+        print(task.name, candidate.decisions, space.estimate_s(dict(candidate.decisions)))
+
+    with compiler.Bench("local", threads=1) as bench:
+        record = bench.measure(compiler.design_space(task, bench.profile), candidate)
+
+A proposer is any object with the method of `Proposer`; `sdk.tune(model, proposer=...)` lets it propose beside
+the others. A rule is an object of `Rule`. Installed packages add both by name: see the examples.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from host.compile.device_profile import profile_of, target_profile
+from host.errors import ScheduleError
+from host.gensor import Gensor
+from host.importers import load
+from host.lowering import lower
+from host.model import Candidate, DeviceProfile, ImportedModel, Measurement, Task
+from host.records import Record, RecordStore, profile_data
+from host.schedules import Decision, DesignSpace, scheduled_function, space_for
+from host.schedules.api import Rule
+from host.schedules.proposer import Proposer
+from host.transport import connect
+
+if TYPE_CHECKING:
+    from tvm import tirx
+
+__all__ = [
+    "Bench",
+    "Candidate",
+    "Decision",
+    "DesignSpace",
+    "DeviceProfile",
+    "ImportedModel",
+    "Measurement",
+    "Proposer",
+    "Record",
+    "Rule",
+    "Task",
+    "design_space",
+    "program",
+    "propose",
+    "read_model",
+    "target_profile",
+    "tasks",
+]
+
+
+def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> ImportedModel:
+    """Read a model file in a worker that can do no harm.
+
+    Args:
+        path: ONNX, `.pt2` or TFLite file.
+        shapes: shapes of inputs with open dimensions, by name of the input or of the dimension.
+
+    Returns:
+        The model; where the compiler cannot express it, without a module and with the reason.
+
+    Raises:
+        ModelFileError: there is no such file, or it is no model.
+        ShapeError: a dimension is open and not given.
+    """
+    return load(Path(path), shapes)
+
+
+def tasks(model: ImportedModel, profile: DeviceProfile, dtype: str = "fp32") -> tuple[Task, ...]:
+    """The distinct functions that a model becomes on a device, unscheduled.
+
+    Args:
+        model: as read.
+        profile: of the device; it decides how weights are packed and which algorithms pay.
+        dtype: "fp32" or "fp16".
+
+    Raises:
+        ImportFailed: the compiler cannot express the model.
+        LoweringError: it has no lowering on this target.
+    """
+    return lower(model, profile.board, half=dtype == "fp16").tasks
+
+
+def design_space(task: Task, profile: DeviceProfile, rules: Sequence[Rule] | None = None) -> DesignSpace:
+    """The programs that there are for a task.
+
+    Args:
+        task: unscheduled.
+        profile: of the device.
+        rules: to be tried, the first that matches is taken; None for all that are installed.
+
+    Raises:
+        ScheduleError: no rule matches.
+    """
+    return space_for(task, profile.hardware, profile.threads, rules)
+
+
+def propose(
+    space: DesignSpace,
+    profile: DeviceProfile,
+    proposer: Proposer | None = None,
+    history: Sequence[tuple[Candidate, Measurement]] = (),
+    k: int = 1,
+    seed: int = 0,
+) -> list[Candidate]:
+    """Programs of a design space, best first.
+
+    Args:
+        space: of one task.
+        profile: of the device.
+        proposer: who makes them; None for Gensor.
+        history: what was measured of this task on this device.
+        k: at most so many.
+        seed: the same arguments give the same programs.
+    """
+    return (proposer or Gensor()).propose(space, profile, history, k, seed)
+
+
+def program(space: DesignSpace, decisions: Mapping[str, int]) -> tirx.PrimFunc:
+    """The scheduled function with these decisions.
+
+    Args:
+        space: of one task.
+        decisions: a value for each of `space.decisions`, by name.
+
+    Raises:
+        ScheduleError: a decision is missing or unknown, or the values do not fit together.
+    """
+    return scheduled_function(space.apply(_candidate(space, decisions)))
+
+
+def _candidate(space: DesignSpace, decisions: Mapping[str, int]) -> Candidate:
+    names = {decision.name for decision in space.decisions}
+    if names != decisions.keys():
+        wrong = ", ".join(sorted(names ^ decisions.keys()))
+        raise ScheduleError(f"{space.task.name}: give the decisions {', '.join(sorted(names))} (see {wrong})")
+    return space.candidate(decisions, "user")
+
+
+class Bench:
+    """A device on which single programs are measured; a context manager.
+
+    Args:
+        device: name of the device.
+        threads: that programs may use; 0 takes all cores of the device.
+        records: store that records are added to, a SQLite file or an SQLAlchemy URL; None keeps none.
+
+    Attributes:
+        profile: of the device; design spaces of what is measured are made with it.
+
+    Raises:
+        UnknownDeviceError: no device has this name.
+        DeviceError: it does not answer.
+    """
+
+    def __init__(self, device: str = "local", threads: int = 0, records: str | Path | None = None) -> None:
+        from host.tuning.runners.connection import DeviceConnection
+        from host.tuning.runners.device_runner import DeviceRunner
+
+        self._open = ExitStack()
+        try:
+            folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-")))
+            connected = connect(device)
+            self._open.callback(connected.close)
+            self.profile = profile_of(connected, threads)
+            connection = DeviceConnection(device, self.profile, lambda: connect(device), connected, keep=True)
+            runner = DeviceRunner([connection], self.profile, folder, lambda line: None)
+            self._runner = self._open.enter_context(runner)
+            self._store = self._open.enter_context(RecordStore(records)) if records is not None else None
+        except BaseException:
+            self._open.close()
+            raise
+
+    def measure(self, space: DesignSpace, candidate: Candidate | Mapping[str, int]) -> Record:
+        """Build a program and time it on the device, with its weights outside of the caches.
+
+        Args:
+            space: of its task, made with this bench's `profile`.
+            candidate: the program, or a value for each decision.
+
+        Returns:
+            The measurement, or why the program does not build or run (`failure`).
+
+        Raises:
+            ScheduleError: the decisions are no program of the space.
+            BuildError: the program does not compile.
+            DeviceError: the device went away and does not come back.
+        """
+        from host.tuning.runners.runner import Program
+        from host.tuning.tasks import TuningTask
+
+        if not isinstance(candidate, Candidate):
+            candidate = _candidate(space, candidate)
+        task = TuningTask(space, candidate.estimate_s)
+        built = Program(task, candidate, self._runner.build(task, candidate), "", {})
+        [outcome] = self._runner.run([built], lambda: True)
+        data, origin = profile_data(self.profile), {"command": "sdk.compiler.Bench", "task": space.task.name}
+        if outcome.measurement is None:
+            record = Record.failed(candidate, data, outcome.failure, origin)
+        else:
+            record = Record(candidate, data, outcome.measurement, origin=origin)
+        if self._store is not None:
+            self._store.append([record])
+        return record
+
+    def close(self) -> None:
+        """End the connection and remove what was built."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,64 @@
+"""The worked examples of extensions, installed as packages and used by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration import small_models
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "extensions"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages with all examples installed in it, from copies of their sources."""
+    folder = tmp_path_factory.mktemp("site")
+    sources = tmp_path_factory.mktemp("sources")
+    offline = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    install = [sys.executable, "-m", "pip", "install", *offline]
+    for example in sorted(EXAMPLES.iterdir()):
+        if (example / "pyproject.toml").is_file():
+            copy = sources / example.name
+            copy.mkdir()
+            for file in example.iterdir():
+                if file.is_file():
+                    (copy / file.name).write_bytes(file.read_bytes())
+            install.append(str(copy))
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([*install, "--target", str(folder)], check=True, capture_output=True, env=environment)
+    return folder
+
+
+def sdk(site: Path, *arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
+    """The command line with the packages of a folder."""
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment |= {"XDG_DATA_HOME": str(where / "data"), "XDG_CONFIG_HOME": str(where / "config")}
+    command = [sys.executable, "-m", "sdk.cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=where, check=False)
+
+
+def test_an_installed_engine_is_a_peer(site: Path, tmp_path: Path) -> None:
+    model = small_models.encoder(tmp_path / "encoder.onnx", hidden=16)
+    figures = tmp_path / "figures.json"
+    text = f"deploy {model} --shape seq=8 --threads 1 --peer onnx_reference --json {figures}"
+    done = sdk(site, *text.split(), where=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(figures.read_text())
+    assert list(result["peers"]) == ["onnx_reference"]
+    assert result["ratios"]["onnx_reference"]["value"] > 0
+
+
+def test_an_installed_transport_reaches_a_device(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    done = sdk(site, "bundles", "--device", f"folder:{tmp_path / 'bench'}", where=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "bench" / "agent.log").is_file()
+    missing = sdk(site, "bundles", "--device", f"folder:{tmp_path / 'absent'}", where=tmp_path)
+    assert (missing.returncode, len(missing.stderr.strip().splitlines())) == (2, 1)
+    assert "there is no folder" in missing.stderr
