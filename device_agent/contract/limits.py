@@ -48,6 +48,8 @@ class WireLimits(NamedTuple):
         seconds: of a time limit, or of waiting.
         runs: runs, repeats or windows that a request asks for.
         clients: that an agent serves at once, where it may open enough files.
+        pending_connections: connections that have not sent their first request.
+        hello_s: seconds that a connection has for it.
         status_line_bytes: of what an executor tells the daemon in one line.
         status_bytes_per_s: of all that it tells.
         meter_line_bytes: of what the process that reads sensors says in one line.
@@ -70,6 +72,8 @@ class WireLimits(NamedTuple):
     seconds: int
     runs: int
     clients: int
+    pending_connections: int
+    hello_s: int
     status_line_bytes: int
     status_bytes_per_s: int
     meter_line_bytes: int

@@ -7,7 +7,6 @@ import resource
 import socket
 
 from device_agent.contract.limits import LIMITS
-from device_agent.wire import listener
 
 # Open files of an agent: at most so many are asked for; those that it needs whoever connects; and those that
 # a client and its session take.
@@ -27,7 +26,7 @@ def most_clients() -> int:
             soft = wanted
     if soft == resource.RLIM_INFINITY:
         return LIMITS.wire.clients
-    spare = soft - _OWN_FILES - listener.MOST_PENDING
+    spare = soft - _OWN_FILES - LIMITS.wire.pending_connections
     return max(_LEAST, min(LIMITS.wire.clients, spare // _FILES_A_CLIENT))
 
 

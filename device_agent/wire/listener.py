@@ -16,10 +16,10 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
+from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 
-HANDSHAKE_S = 10.0
-MOST_PENDING = 32
+_LIMITS = LIMITS.wire
 # Out of file descriptors, or of memory for one more connection.
 _EXHAUSTED_S = 0.1
 # A peer that is gone without a word is found out after about two minutes.
@@ -123,11 +123,11 @@ class Listener:
         except OSError:
             time.sleep(_EXHAUSTED_S)
             return
-        if len(self._pending) >= MOST_PENDING:
+        if len(self._pending) >= _LIMITS.pending_connections:
             self._drop(next(iter(self._pending.values())))
         connection.setblocking(False)
         self._pending[connection.fileno()] = PendingConnection(
-            connection, time.monotonic() + HANDSHAKE_S, bytearray()
+            connection, time.monotonic() + _LIMITS.hello_s, bytearray()
         )
         self._selector.register(connection, selectors.EVENT_READ)
 

@@ -60,14 +60,14 @@ Server::Server(const Specification& specification, Status* status)
       sensors_(specification.meter),
       meter_(&sensors_, specification.threads),
       commands_(&meter_, specification.threads, specification.trust_file),
-      door_([](const std::string& data) { return is_rpc(data) ? rpc_missing(data) : hello_missing(data); },
+      listener_([](const std::string& data) { return is_rpc(data) ? rpc_missing(data) : hello_missing(data); },
             [this](Descriptor connection, const std::string& data) { admit(std::move(connection), data); }) {
   register_rpc(specification.folder, &meter_);
 }
 
 void Server::run() {
-  status_->announce(JsonObject{{ffi::String("port"), static_cast<int64_t>(door_.port())}});
-  std::thread([this] { door_.watch(); }).detach();
+  status_->announce(JsonObject{{ffi::String("port"), static_cast<int64_t>(listener_.port())}});
+  std::thread([this] { listener_.watch(); }).detach();
   while (true) {
     Descriptor connection;
     {
@@ -84,7 +84,7 @@ void Server::run() {
       // What came is no frame, so nothing after it can be understood.
       refuse(std::move(connection), frame(error_reply(error.kind(), error.what())));
     } catch (const std::exception& error) {
-      say(std::string("a client was dropped, for which this executor has an error: ") + error.what());
+      write_stderr(std::string("a client was dropped, for which this executor has an error: ") + error.what());
     }
     connection = Descriptor();
     frame_seat_.give();
@@ -107,7 +107,7 @@ void Server::admit(Descriptor connection, const std::string& data) {
     refuse(std::move(connection), frame(error_reply(error.kind(), error.what())));
     return;
   }
-  welcome(connection.number());
+  configure_connection(connection.number());
   std::thread([this, rpc, held = std::move(connection)]() mutable {
     try {
       if (rpc) {
@@ -116,7 +116,7 @@ void Server::admit(Descriptor connection, const std::string& data) {
         greet_frames(std::move(held));
       }
     } catch (const std::exception& error) {
-      say(std::string("a client was dropped, for which this executor has an error: ") + error.what());
+      write_stderr(std::string("a client was dropped, for which this executor has an error: ") + error.what());
     }
   }).detach();
 }

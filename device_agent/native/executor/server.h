@@ -8,7 +8,7 @@
 #include <string>
 
 #include "executor/commands.h"
-#include "executor/door.h"
+#include "executor/listener.h"
 #include "executor/measure.h"
 #include "executor/status.h"
 #include "executor/wire.h"
@@ -63,7 +63,7 @@ class Server {
   MeterProcess sensors_;
   Meter meter_;
   Commands commands_;
-  Door door_;
+  Listener listener_;
   Seat frame_seat_;
   Seat rpc_seat_;
   std::mutex mutex_;

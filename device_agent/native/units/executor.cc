@@ -1,12 +1,12 @@
 // The executor itself.
 #include "executor/bundle.cc"
 #include "executor/commands.cc"
-#include "executor/door.cc"
 #include "executor/engine.cc"
 #include "executor/fields.cc"
 #include "executor/frame_reading.cc"
 #include "executor/json.cc"
 #include "executor/kernels.cc"
+#include "executor/listener.cc"
 #include "executor/main.cc"
 #include "executor/measure.cc"
 #include "executor/meter_process.cc"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from device_agent.contract.limits import LIMITS
 from device_agent.errors import AgentError
 from device_agent.wire import frames
 from device_agent.wire import listener as listener_module
@@ -78,7 +79,7 @@ def test_a_request_may_come_in_pieces(listener, admitted):
 
 
 def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted, monkeypatch):
-    monkeypatch.setattr(listener_module, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(listener_module, "_LIMITS", LIMITS.wire._replace(hello_s=0.5))
     listener = Listener(frames.hello_missing, lambda *_: admitted.put(None))
     listener.open()
     with connect(listener) as silent, connect(listener) as slow:
@@ -101,7 +102,7 @@ def test_the_silent_are_dropped_in_time_however_often_they_say_a_little(admitted
 
 
 def test_the_longest_silent_make_room(listener, admitted):
-    crowd = [connect(listener, b"\0") for _ in range(listener_module.MOST_PENDING + 3)]
+    crowd = [connect(listener, b"\0") for _ in range(LIMITS.wire.pending_connections + 3)]
     for early in crowd[:3]:
         assert early.recv(1) == b""
     with connect(listener, frame(b"late")):

@@ -1,4 +1,4 @@
-#include "executor/door.h"
+#include "executor/listener.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "contract/limits.h"
 #include "contract/text.h"
 #include "executor/clock.h"
 #include "executor/errors.h"
@@ -23,9 +24,6 @@
 namespace edgetlm {
 namespace {
 
-constexpr double kHandshakeSeconds = 10.0;
-// Those that have a secret say it at once: where the room is used up, who has been silent for longest goes.
-constexpr size_t kRoom = 32;
 constexpr int kBacklog = 64;
 // Out of file descriptors, or of memory for one more connection.
 constexpr useconds_t kExhaustedMicroseconds = 100000;
@@ -47,69 +45,70 @@ Descriptor listen_on_loopback() {
 
 }  // namespace
 
-Door::Door(Missing missing, Admit admit)
-    : missing_(std::move(missing)), admit_(std::move(admit)), listener_(listen_on_loopback()) {}
+Listener::Listener(Missing missing, Admit admit)
+    : missing_(std::move(missing)), admit_(std::move(admit)), socket_(listen_on_loopback()) {}
 
-int Door::port() const {
+int Listener::port() const {
   sockaddr_in address{};
   socklen_t length = sizeof(address);
-  getsockname(listener_.number(), reinterpret_cast<sockaddr*>(&address), &length);
+  getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&address), &length);
   return ntohs(address.sin_port);
 }
 
-void Door::watch() {
+void Listener::watch() {
   try {
-    while (true) turn();
+    while (true) poll_once();
   } catch (const std::exception& error) {
-    say(std::string("the listener failed: ") + error.what() + "; the process ends");
+    write_stderr(std::string("the listener failed: ") + error.what() + "; the process ends");
   }
   _exit(1);
 }
 
-void Door::turn() {
-  std::vector<pollfd> watched{{listener_.number(), POLLIN, 0}};
-  for (const Knock& knock : waiting_) watched.push_back({knock.connection.number(), POLLIN, 0});
-  const double patience_s = waiting_.empty() ? -1.0 : std::max(0.0, waiting_.front().deadline_s - seconds_now());
-  const int patience_ms = waiting_.empty() ? -1 : static_cast<int>(patience_s * 1e3) + 1;
+void Listener::poll_once() {
+  std::vector<pollfd> watched{{socket_.number(), POLLIN, 0}};
+  for (const PendingConnection& pending : pending_) watched.push_back({pending.connection.number(), POLLIN, 0});
+  const double patience_s = pending_.empty() ? -1.0 : std::max(0.0, pending_.front().deadline_s - seconds_now());
+  const int patience_ms = pending_.empty() ? -1 : static_cast<int>(patience_s * 1e3) + 1;
   if (poll(watched.data(), watched.size(), patience_ms) < 0) return;
   size_t place = 1;
   const double now = seconds_now();
-  for (auto knock = waiting_.begin(); knock != waiting_.end();) {
+  for (auto pending = pending_.begin(); pending != pending_.end();) {
     const bool spoke = watched[place++].revents != 0;
-    const bool waits = spoke ? hear(&*knock) : now < knock->deadline_s;
-    knock = waits ? std::next(knock) : waiting_.erase(knock);
+    const bool waits = spoke ? receive(&*pending) : now < pending->deadline_s;
+    pending = waits ? std::next(pending) : pending_.erase(pending);
   }
-  if (watched[0].revents != 0) answer();
+  if (watched[0].revents != 0) accept_connection();
 }
 
-void Door::answer() {
-  Descriptor connection(accept4(listener_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+void Listener::accept_connection() {
+  Descriptor connection(accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (connection.number() < 0) {
     const bool gone = errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
     if (!gone) usleep(kExhaustedMicroseconds);
     return;
   }
-  if (waiting_.size() >= kRoom) waiting_.pop_front();
-  waiting_.push_back(Knock{std::move(connection), seconds_now() + kHandshakeSeconds, {}});
+  // Those that have a secret say it at once: where there are too many, the one that has been silent for longest goes.
+  if (pending_.size() >= static_cast<size_t>(limits::wire::pending_connections)) pending_.pop_front();
+  pending_.push_back(PendingConnection{std::move(connection), seconds_now() + static_cast<double>(limits::wire::hello_s), {}});
 }
 
-bool Door::hear(Knock* knock) {
-  std::string piece(static_cast<size_t>(std::max<int64_t>(1, missing_(knock->data))), '\0');
-  const ssize_t got = recv(knock->connection.number(), piece.data(), piece.size(), 0);
+bool Listener::receive(PendingConnection* pending) {
+  std::string piece(static_cast<size_t>(std::max<int64_t>(1, missing_(pending->data))), '\0');
+  const ssize_t got = recv(pending->connection.number(), piece.data(), piece.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (got <= 0) return false;
-  knock->data.append(piece, 0, static_cast<size_t>(got));
-  if (missing_(knock->data) > 0) return seconds_now() < knock->deadline_s;
+  pending->data.append(piece, 0, static_cast<size_t>(got));
+  if (missing_(pending->data) > 0) return seconds_now() < pending->deadline_s;
   try {
-    admit_(std::move(knock->connection), knock->data);
+    admit_(std::move(pending->connection), pending->data);
   } catch (const std::exception& error) {
-    // One who knocks must not close the door to the others.
-    say(std::string("a first request was dropped, for which this executor has an error: ") + error.what());
+    // One connection must not end the listener for the others.
+    write_stderr(std::string("a first request was dropped, for which this executor has an error: ") + error.what());
   }
   return false;
 }
 
-void welcome(int connection) {
+void configure_connection(int connection) {
   const int yes = 1;
   fcntl(connection, F_SETFL, fcntl(connection, F_GETFL) & ~O_NONBLOCK);
   setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
@@ -119,7 +118,7 @@ void welcome(int connection) {
   }
 }
 
-void say(const std::string& text) { fprintf(stderr, "%s\n", printable(text).c_str()); }
+void write_stderr(const std::string& text) { fprintf(stderr, "%s\n", printable(text).c_str()); }
 
 void refuse(Descriptor connection, const std::string& answer) {
   // Whoever does not listen is not waited for.
