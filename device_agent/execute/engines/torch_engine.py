@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence
 
-from device_agent.contract.pt2 import check_archive, weights_only
+from device_agent.contract.pt2.archive import check_archive, weights_only
 from device_agent.execute.engines import check_count, fails
 from device_agent.wire.frames import TensorData
 

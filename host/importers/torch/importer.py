@@ -14,7 +14,7 @@ from host.importers.assemble import Source, assemble, content_hash, work_file  #
 import torch
 from torch.export.graph_signature import InputKind, TensorArgument
 
-from device_agent.contract.pt2 import check_archive, weights_only
+from device_agent.contract.pt2.archive import check_archive, weights_only
 from host.errors import ImportFailed, ModelFileError, ShapeError
 from host.importers.draws import InputRange
 from host.importers.golden import GoldenOptions

@@ -11,7 +11,7 @@ import pytest
 
 from host.errors import DeviceError
 from tests.integration.agent.service import OPEN, ROOT, Service, wait_for
-from tests.unit.device_agent.mode_trees import contents, make_cpufreq, make_nvpmodel
+from tests.unit.device_agent.power.mode_trees import contents, make_cpufreq, make_nvpmodel
 
 
 @pytest.mark.parametrize("end", ["executor", "agent"])

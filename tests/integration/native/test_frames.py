@@ -18,7 +18,7 @@ from device_agent.errors import AgentError, ClosedError
 from device_agent.execute import executor
 from device_agent.measure.measurement import plan_of
 from device_agent.wire import frames
-from tests.integration.agent.test_hostile import FIRST
+from tests.integration.agent.failures.test_hostile import FIRST
 from tests.integration.native.mutations import mutated
 from tests.integration.native.process import KEY, Executor, read_with
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from device_agent.contract.pt2 import check_archive, weights_only
+from device_agent.contract.pt2.archive import check_archive, weights_only
 from device_agent.errors import AgentError
 from device_agent.execute.engines.torch_engine import create
 from host.errors import ModelFileError

@@ -14,7 +14,7 @@ from device_agent.errors import AgentError
 from device_agent.power.modes import PowerModes
 from device_agent.serve.client_modes import ClientPowerModes
 from device_agent.serve.reservation import Client, DeviceReservation
-from tests.unit.device_agent.mode_trees import STEPS, contents, make_cpufreq, make_nvpmodel
+from tests.unit.device_agent.power.mode_trees import STEPS, contents, make_cpufreq, make_nvpmodel
 
 
 @pytest.fixture

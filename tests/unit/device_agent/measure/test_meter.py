@@ -10,7 +10,7 @@ from device_agent.measure import sampling
 from device_agent.measure.energy import EnergyError
 from device_agent.measure.meter import PowerMeter, serve
 from device_agent.power.none import NoSensor
-from tests.unit.device_agent.power.windows import PLAN, window
+from tests.unit.device_agent.measure.windows import PLAN, window
 
 WATTS = 7.0
 

@@ -3,7 +3,7 @@
 Torch itself trusts an archive. It loads a pickle that `weights_only` refuses a second time without,
 evaluates the text of sizes and guards as Python, puts names into Python source that it executes, resolves an
 operator by walking attributes from `torch`, and loads compiled libraries. So nothing gets to torch that is
-not on a list here: entries by name, globals of pickles, and, in `pt2_program`, every text of the program.
+not on a list here: entries by name, globals of pickles, and, in `program`, every text of the program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO, Collection, Dict, Iterator, List, Pattern
 
 from device_agent.contract import strict_json
 from device_agent.contract.limits import LIMITS
-from device_agent.contract.pt2_program import check_payloads, check_program
+from device_agent.contract.pt2.program import check_payloads, check_program
 from device_agent.contract.text import printable
 
 # Forces `weights_only=True` on every `torch.load`, also on one that asks for False (torch.serialization).

@@ -18,7 +18,7 @@ from device_agent.store.bundles import BundleStore
 from host.keys import host_key
 from tests.signing import seal, trust
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def make(folder, content, key=None, **fields):

@@ -16,8 +16,8 @@ import pytest
 from device_agent.board.machine import Machine
 from device_agent.measure.meter import PowerMeter
 from device_agent.measure.meter_client import MeterLost, MeterProcess, meter_for
+from tests.unit.device_agent.measure.windows import PLAN, window
 from tests.unit.device_agent.power import trees
-from tests.unit.device_agent.power.windows import PLAN, window
 
 
 def command(root, *more):
