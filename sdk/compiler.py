@@ -31,7 +31,7 @@ from host.gensor import Gensor
 from host.importers import load
 from host.lowering import lower
 from host.model import Candidate, DeviceProfile, ImportedModel, Measurement, Task
-from host.records import Record, RecordStore, profile_data
+from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
 from host.schedules.api import Rule
 from host.schedules.proposer import Proposer
@@ -204,9 +204,10 @@ class Bench:
         if not isinstance(candidate, Candidate):
             candidate = _candidate(space, candidate)
         task = TuningTask(space, candidate.estimate_s)
-        built = Program(task, candidate, self._runner.build(task, candidate), "", {})
+        built = Program(task, candidate, self._runner.build(task, candidate))
         [outcome] = self._runner.run([built], lambda: True)
-        data, origin = profile_data(self.profile), {"command": "sdk.compiler.Bench", "task": space.task.name}
+        data = profile_data(self.profile)
+        origin = RecordOrigin(command="sdk.compiler.Bench", task=space.task.name)
         if outcome.measurement is None:
             record = Record.failed(candidate, data, outcome.failure, origin)
         else:

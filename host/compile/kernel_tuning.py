@@ -17,7 +17,7 @@ from host.model import SPACE_VERSION, DeviceProfile, LoweredModel, Task
 from host.options import CompileOptions
 from host.places import data_root
 from host.progress import StageClock
-from host.records import RecordStore
+from host.records import RecordOrigin, RecordStore
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def prefer_winner(
 ) -> Plan:
     """Let the language model make the programs without a record, where it has been winning on this board.
 
-    What counts are the first programs of each proposer (`host.tuning.trials.first_choice`): those that
+    What counts are the first programs of each proposer (`host.tuning.trials.best_first_proposer`): those that
     nobody has measured yet.
     """
     if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
@@ -217,14 +217,14 @@ class Tuning:
         from host.tuning.options import TuneOptions
 
         concurrent, low_priority = self._beside()
-        origin = {
-            "command": self.options.command,
-            "seed": self.options.seed,
-            "versions": {**self.versions, **self.profile.software},
-            "model": model,
-            "device": self.profile.device,
-            "host": platform.node(),
-        }
+        origin = RecordOrigin(
+            command=self.options.command,
+            seed=self.options.seed,
+            versions={**self.versions, **self.profile.software},
+            model=model,
+            device=self.profile.device,
+            host=platform.node(),
+        )
         return TuneOptions(
             tuning=tuning_key(self.content_hash, self.options.seed),
             budget=Budget(self.options.trials, self.options.budget_s),

@@ -1,7 +1,16 @@
 """Append-only store of every measurement ever made, with its provenance."""
 
 from host.records.foreign import ForeignRecord
+from host.records.origin import RecordOrigin
 from host.records.record import Record, profile_data
 from host.records.store import ForeignSummary, RecordStore, Summary
 
-__all__ = ["ForeignRecord", "ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
+__all__ = [
+    "ForeignRecord",
+    "ForeignSummary",
+    "Record",
+    "RecordOrigin",
+    "RecordStore",
+    "Summary",
+    "profile_data",
+]

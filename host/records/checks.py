@@ -99,7 +99,7 @@ def check_foreign(record: Record, now: datetime | None = None) -> None:
     latest = (now or datetime.now(UTC)) + timedelta(seconds=LIMITS.records.ahead_s)
     if made.year < _FIRST_YEAR or made > latest:
         raise Implausible(f"a date of {record.made_at[:10]}, which is not in the past")
-    if not _shallow(record.profile) or not _shallow(record.origin):
+    if not _shallow(record.profile) or not _shallow(record.origin.data()):
         raise Implausible("a text that is too long")
 
 

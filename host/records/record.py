@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from device_agent.contract.text import printable
 from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records.checks import Implausible, check, check_foreign, identifier, name
+from host.records.origin import RecordOrigin
 
 SCHEMA = "edgetlm.record/2"
 # Without `failure`: every record of it was measured.
@@ -47,10 +48,7 @@ class Record:
         profile: the device's profile in plain data (`profile_data`).
         measurement: times, energy and the device's state before and after; without times where it failed.
         made_at: UTC time in ISO format.
-        origin: what asked for it, by these keys where they are known: "command" as typed, "seed",
-            "versions" of the host's packages by name, "model" and "task" by name, "device" and "host" as
-            their users call them, "tuning", "batch" and "elapsed_s" (when in which run), "base" (digest of
-            the language model that proposed it), "sentence" (the task in words of the tensor language).
+        origin: what asked for it.
         failure: why it does not build or run; empty where it was measured.
     """
 
@@ -58,7 +56,7 @@ class Record:
     profile: dict[str, Any]
     measurement: Measurement
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
-    origin: dict[str, Any] = field(default_factory=dict)
+    origin: RecordOrigin = field(default_factory=RecordOrigin)
     failure: str = ""
 
     @classmethod
@@ -67,14 +65,14 @@ class Record:
         candidate: Candidate,
         profile: Mapping[str, Any],
         failure: str,
-        origin: Mapping[str, Any] | None = None,
+        origin: RecordOrigin | None = None,
     ) -> Record:
         """The record of a candidate that does not build or run, so that nobody tries it again."""
         nothing = Measurement(
             (), Energy("unavailable", None, None, "not measured"), {}, {}, profile["threads"]
         )
         reason = printable(failure, _REASON_CHARACTERS) or "it says no reason"
-        return cls(candidate, dict(profile), nothing, origin=dict(origin or {}), failure=reason)
+        return cls(candidate, dict(profile), nothing, origin=origin or RecordOrigin(), failure=reason)
 
     @property
     def profile_key(self) -> str:
@@ -133,7 +131,7 @@ def key_of(content: Any) -> str:
 
 def content_of(record: Record) -> dict[str, Any]:
     """A record as plain data."""
-    content = asdict(record)
+    content = {**asdict(replace(record, origin=RecordOrigin())), "origin": record.origin.data()}
     # JSON has no NaN: an estimate that the proposer did not make is null.
     if math.isnan(record.candidate.estimate_s):
         content["candidate"]["estimate_s"] = None
@@ -177,7 +175,7 @@ def record_of(line: str) -> Record:
         profile=part.profile,
         measurement=Measurement(**dict(part.measurement)),
         made_at=part.made_at,
-        origin=part.origin,
+        origin=RecordOrigin.read(part.origin),
         failure=part.failure,
     )
     check(record)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from host.errors import BuildError, ScheduleError, TlmError
 from host.model import Candidate, DeviceProfile
@@ -70,7 +69,7 @@ class BatchBuilder:
         self._note = note
         # Everything proposed in this run, by batch: records of the last ones are not there yet.
         self._proposed: dict[int, list[Candidate]] = {}
-        self._sentences: dict[str, list[str]] = {}
+        self._sentences: dict[str, tuple[str, ...] | None] = {}
         self._stopping = threading.Event()
 
     def replace_proposer(self, proposer: Proposer, digest: str) -> None:
@@ -160,18 +159,15 @@ class BatchBuilder:
             return tuple(pool.map(lambda pair: self._program(*pair), chosen))
 
     def _program(self, task: TuningTask, candidate: Candidate) -> Program:
-        origin: dict[str, Any] = {}
-        sentence = self._sentence(task)
-        if sentence:
-            origin["sentence"] = sentence
-        if candidate.proposer in self._bases:
-            origin["base"] = self._bases[candidate.proposer]
+        library, failure = None, ""
         try:
-            return Program(task, candidate, self._build_one(task, candidate), "", origin)
+            library = self._build_one(task, candidate)
         except (ScheduleError, BuildError) as error:
-            return Program(task, candidate, None, " ".join(str(error).split()), origin)
+            failure = " ".join(str(error).split())
+        base = self._bases.get(candidate.proposer)
+        return Program(task, candidate, library, failure, self._sentence(task), base)
 
-    def _sentence(self, task: TuningTask) -> list[str]:
+    def _sentence(self, task: TuningTask) -> tuple[str, ...] | None:
         """The task in words of the tensor language, so that records alone are enough to learn from."""
         if task.key not in self._sentences:
             from host.tlm.language.description import describe_board, describe_task
@@ -179,9 +175,9 @@ class BatchBuilder:
 
             space = task.space
             try:
-                words = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
+                board = describe_board(space.hardware, space.threads)
+                self._sentences[task.key] = tuple(encode_prompt(board, describe_task(space)))
             except TlmError as error:
                 self._note(f"nothing is learned from {task.name}: {error}")
-                words = []
-            self._sentences[task.key] = words
+                self._sentences[task.key] = None
         return self._sentences[task.key]

@@ -27,7 +27,8 @@ def tuning_key(model: str, seed: int) -> str:
 def trial_of(record: Record) -> Trial:
     """A record as a trial."""
     seconds = record.median_s
-    group = f"{record.origin['tuning']}/{record.origin['batch']}" if "batch" in record.origin else ""
+    origin = record.origin
+    group = "" if origin.tuning is None or origin.batch is None else f"{origin.tuning}/{origin.batch}"
     return Trial(record.candidate, math.inf if seconds is None else seconds, group)
 
 
@@ -61,7 +62,7 @@ class TuningHistory:
         by_task = dict(self._by_task)
         for record, trial in zip(counted, trials, strict=True):
             by_task[trial.task] = (*by_task.get(trial.task, ()), (record, trial.seconds))
-        own = tuple(one for one in records if one.origin.get("tuning") == self.tuning)
+        own = tuple(one for one in records if one.origin.tuning == self.tuning)
         return TuningHistory(
             (*self.records, *counted), self.tuning, (*self.trials, *trials), (*self.own, *own), by_task
         )
@@ -69,12 +70,12 @@ class TuningHistory:
     @property
     def elapsed_s(self) -> float:
         """Seconds that the earlier runs of the tuning took up to their last record."""
-        return max((float(one.origin.get("elapsed_s", 0.0)) for one in self.own), default=0.0)
+        return max((one.origin.elapsed_s or 0.0 for one in self.own), default=0.0)
 
     @property
     def next_batch(self) -> int:
         """Number of the next batch of the tuning."""
-        return max((int(one.origin["batch"]) + 1 for one in self.own if "batch" in one.origin), default=0)
+        return max((one.origin.batch + 1 for one in self.own if one.origin.batch is not None), default=0)
 
     def task_records(self, task: TuningTask) -> list[tuple[Record, float]]:
         """Those of one task whose programs its design space can make, with seconds, infinite where failed."""

@@ -213,18 +213,17 @@ class _TuningRun:
     def _record(self, number: int, outcome: Outcome) -> Record:
         """The record of one program, measured or failed."""
         program, measurement = outcome.program, outcome.measurement
-        origin = {
-            **self._options.origin,
-            "tuning": self._options.tuning,
-            "batch": number,
-            "elapsed_s": round(self.elapsed_s, 3),
-            "task": program.task.name,
-            **program.origin,
-        }
-        if outcome.board:
-            origin["device"] = outcome.board
-        if outcome.factor != 1.0:
-            origin["unit_factor"] = round(outcome.factor, 6)
+        origin = replace(
+            self._options.origin,
+            tuning=self._options.tuning,
+            batch=number,
+            elapsed_s=round(self.elapsed_s, 3),
+            task=program.task.name,
+            sentence=program.sentence,
+            base=program.base,
+            device=outcome.board or self._options.origin.device,
+            unit_factor=None if outcome.factor == 1.0 else round(outcome.factor, 6),
+        )
         if measurement is None:
             self._notes.say(f"a program of {program.task.name} is left out: {outcome.failure}")
             return Record.failed(program.candidate, self._profile_data, outcome.failure, origin)

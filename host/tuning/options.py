@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from host.records import RecordOrigin
 from host.tuning.budget import Budget
 
 
@@ -20,7 +21,7 @@ class TuneOptions:
         concurrent: whether other work may run while the device measures.
         low_priority: whether that work has to give way, because the host is the device.
         workers: programs built at once.
-        origin: provenance for every record: command, model, seed, versions.
+        origin: of every record: command, model, seed, versions.
         bases: digest of the language model behind a proposer, by the proposer's name.
     """
 
@@ -30,7 +31,7 @@ class TuneOptions:
     concurrent: bool = True
     low_priority: bool = False
     workers: int = 1
-    origin: Mapping[str, Any] = field(default_factory=dict)
+    origin: RecordOrigin = field(default_factory=RecordOrigin)
     bases: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from host.model import Candidate
 from host.tuning.history import TuningHistory, model_seconds, trial_of
@@ -126,7 +125,7 @@ def summary(tasks: Sequence[TuningTask], history: TuningHistory, measured_now: i
 
 def _tuned(task: TuningTask, history: TuningHistory, before: set[int]) -> TunedTask:
     known = history.task_records(task)
-    own = [time for one, time in known if one.origin.get("tuning") == history.tuning]
+    own = [time for one, time in known if one.origin.tuning == history.tuning]
     best = history.best(task)
     return TunedTask(
         name=task.name,
@@ -184,7 +183,7 @@ def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[in
     best = {key: first for key, first in firsts.items() if first is not None}
     points: list[tuple[int, float]] = []
     for record, trial in zip(history.records, history.trials, strict=True):
-        own = record.origin.get("tuning") == history.tuning
+        own = record.origin.tuning == history.tuning
         if own and not points:
             points.append((0, model_seconds(tasks, best)))
         task = known.get(trial.task)
@@ -196,7 +195,7 @@ def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[in
 
 
 def _shares(history: TuningHistory) -> tuple[Mapping[str, int], ...]:
-    batches: dict[Any, Counter[str]] = {}
+    batches: dict[int | None, Counter[str]] = {}
     for record in history.own:
-        batches.setdefault(record.origin.get("batch"), Counter())[record.candidate.proposer] += 1
+        batches.setdefault(record.origin.batch, Counter())[record.candidate.proposer] += 1
     return tuple(dict(counts) for counts in batches.values())

@@ -25,7 +25,7 @@ import torch
 from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile, Energy, Measurement
-from host.records import Record
+from host.records import Record, RecordOrigin
 from host.schedules import DesignSpace, space_for
 from host.tlm.language.description import describe_board, describe_task
 from host.tlm.language.sentence import encode_prompt
@@ -125,7 +125,9 @@ def records_of(
             candidate = Candidate(f"{number}", space.rule.name, tuple(values.items()), "tlm", math.nan)
             measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
             profile = {"board": "simulated"}
-            found.append(Record(candidate, profile, measurement, origin={"sentence": sentence}))
+            found.append(
+                Record(candidate, profile, measurement, origin=RecordOrigin(sentence=tuple(sentence)))
+            )
     return found
 
 

@@ -177,7 +177,7 @@ def _print_table(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]
         best = one.best
         texts = (
             one.workload_hash,
-            best.origin.get("task", ""),
+            best.origin.task or "",
             best.profile.get("board", ""),
             best.profile.get("threads", ""),
             one.space_version,

@@ -52,7 +52,7 @@ def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len(kept) == tuned["trials"] == tuned["measured_now"] == 12
     assert all(one.measurement.median_s > 0 for one in kept if not one.failure)
     for key in ("command", "versions", "model", "task", "device", "host", "sentence"):
-        assert all(one.origin[key] for one in kept), key
+        assert all(getattr(one.origin, key) for one in kept), key
     assert "12 trials" in capsys.readouterr().out
     assert "Who won what" in (Path("edgetlm-out") / "net" / "tuning.html").read_text()
     # The same command has nothing left to do, and a deployment finds every kernel on record.

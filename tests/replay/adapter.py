@@ -385,14 +385,15 @@ def surfaces() -> dict[str, str]:
     import device_agent.__main__ as agent
     import sdk
     from host.manifest import Manifest
-    from host.records.record import Record
+    from host.records import Record, RecordOrigin
 
     found = {f"command {name}": text for name, text in _commands()}
     found["command device-agent"] = _argparse_text(agent._parser())
     for name in sdk.__all__:
         found[f"function sdk.{name}"] = f"{inspect.signature(getattr(sdk, name))}\n"
     found["fields of a manifest"] = json.dumps(Manifest.model_json_schema(), indent=1, sort_keys=True) + "\n"
-    found["fields of a record"] = "".join(f"{field.name}: {field.type}\n" for field in fields(Record))
+    for name, kind in (("a record", Record), ("a record's origin", RecordOrigin)):
+        found[f"fields of {name}"] = "".join(f"{field.name}: {field.type}\n" for field in fields(kind))
     return found
 
 

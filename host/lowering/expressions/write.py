@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from host.lowering.expressions.stage import Stage
-from host.lowering.expressions.tvm_legalisation import write_with_tvm
+from host.lowering.expressions.stock import stock
 from host.lowering.graph import Node
 
 
@@ -13,4 +13,4 @@ def write(stage: Stage, node: Node) -> None:
     Raises:
         NotOneExpressionError: the operator cannot be written as one tensor expression.
     """
-    (node.spec.write or write_with_tvm)(stage, node)
+    (node.spec.write or stock)(stage, node)

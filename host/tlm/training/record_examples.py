@@ -17,8 +17,6 @@ from host.tlm.training.example import Example
 if TYPE_CHECKING:
     from host.schedules.design import DesignSpace
 
-# Key of the prompt's words in `Record.origin`.
-SENTENCE = "sentence"
 _LONGEST = Size().positions
 
 
@@ -64,12 +62,12 @@ def examples_of_records(
     """Measured programs of tasks that the records themselves say; see `examples_of`."""
 
     def prompt_of(record: Record) -> tuple[int, ...]:
-        words = record.origin.get(SENTENCE)
+        words = record.origin.sentence
         if not words:
             raise _OfNoUse("without a sentence")
-        if not isinstance(words, list | tuple) or words[0] != BOARD:
+        if words[0] != BOARD:
             raise _OfNoUse("with a damaged sentence")
-        return _known([str(word) for word in words], vocabulary)
+        return _known(words, vocabulary)
 
     return _gathered(records, prompt_of, vocabulary, skipped)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from host.model import Candidate, Measurement
 from host.tuning.tasks import TuningTask
@@ -20,14 +20,16 @@ class Program:
         candidate: its decisions.
         library: where it was built; None where it was not.
         failure: why not.
-        origin: what its record says of the proposal: the sentence, the language model.
+        sentence: the task in words of the tensor language; None where it has none.
+        base: digest of the language model that proposed it; None for other proposers.
     """
 
     task: TuningTask
     candidate: Candidate
     library: Path | None
-    failure: str
-    origin: Mapping[str, Any]
+    failure: str = ""
+    sentence: tuple[str, ...] | None = None
+    base: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

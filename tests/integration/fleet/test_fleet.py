@@ -24,7 +24,7 @@ def records() -> list[Record]:
 
 
 def of_device(some: list[Record], name: str) -> list[Record]:
-    return [one for one in some if one.origin["device"] == name]
+    return [one for one in some if one.origin.device == name]
 
 
 def test_a_tag_measures_one_job_on_all_its_boards(
@@ -105,7 +105,7 @@ def test_a_board_that_does_not_answer_at_the_start_is_done_without(
     options = DeployOptions(model, threads=1, trials=4, train=False, device="left,right")
     saboteur = Saboteur(boards, "nobody")
     assert tune_model(options, saboteur).tuning.trials == 4
-    assert {one.origin["device"] for one in records()} == {"right"}
+    assert {one.origin.device for one in records()} == {"right"}
     assert "left: no route to host; look at its cable; the others begin without it" in saboteur.notes
 
 

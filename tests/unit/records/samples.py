@@ -13,6 +13,7 @@ from typing import Any
 
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records import Record, profile_data
+from host.records.record import content_of
 from targets import Board, board_for, declared
 
 
@@ -81,8 +82,6 @@ def version_1(path: Path, records: Sequence[Record]) -> None:
 
 def line_1(one: Record) -> dict[str, Any]:
     """A record as the first version of the store wrote it."""
-    content: dict[str, Any] = {"schema": "edgetlm.record/1", **asdict(one)}
+    content: dict[str, Any] = {**content_of(one), "schema": "edgetlm.record/1"}
     del content["failure"]
-    if math.isnan(one.candidate.estimate_s):
-        content["candidate"]["estimate_s"] = None
     return content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from host.deploy import CompileOptions
 from host.model import Energy, Measurement
 from host.progress import Silence
-from host.records import ForeignRecord, Record, RecordStore
+from host.records import ForeignRecord, Record, RecordOrigin, RecordStore
 from host.records.metaschedule import RECORDS
 from sdk.cli.main import main
 from sdk.records import device_data, tasks_of
@@ -25,8 +26,7 @@ from tests.unit.records.stock import stock_database
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "records.sqlite"
     with RecordStore(path) as made:
-        slow = record(40.0, task="slow")
-        slow.origin["task"] = "fused_dense"
+        slow = replace(record(40.0, task="slow"), origin=RecordOrigin(task="fused_dense"))
         made.append([record(3.0), record(2.0, tile=8, proposer="tlm"), failure(), slow])
         made.append([Record.failed(record(1.0, task="hopeless").candidate, profile(), "no memory")])
         made.append_foreign([ForeignRecord("task", "function", "trace", 1e-6)])

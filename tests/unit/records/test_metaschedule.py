@@ -20,7 +20,7 @@ from tvm.s_tir import meta_schedule as ms
 from host.errors import EdgeError, UserError
 from host.lowering.tasks import workload_hash
 from host.model import DeviceProfile, Energy, Measurement, Task
-from host.records import Record, RecordStore, metaschedule, profile_data
+from host.records import Record, RecordOrigin, RecordStore, metaschedule, profile_data
 from host.records.metaschedule import RECORDS, WORKLOADS, Imported, export_database, import_database
 from host.schedules import DesignSpace, scheduled_function, space_for
 from targets import Board
@@ -46,7 +46,9 @@ def record(space: DesignSpace, seed: int, seconds: float) -> Record:
     energy = Energy("measured", 0.5, None, "rapl", "package")
     state = {"temperatures": {"cpu": 51.5}, "throttle_count": 0}
     measured = Measurement((seconds, seconds * 1.1, seconds / 3), energy, state, {}, 1)
-    origin = {"command": 'sdk tune "a \\ b"\n', "versions": {"edgetlm": "0.1"}, "sentence": ["a", "é"]}
+    origin = RecordOrigin(
+        command='sdk tune "a \\ b"\n', versions={"edgetlm": "0.1"}, sentence=("a", "é"), foreign={"x": [1]}
+    )
     return Record(candidate, PROFILE, measured, origin=origin)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from device_agent.contract.text import is_printable
 from host.errors import EdgeError
 from host.model import SPACE_VERSION, Candidate, Energy, Measurement
-from host.records import ForeignRecord, Record, RecordStore
+from host.records import ForeignRecord, Record, RecordOrigin, RecordStore
 from host.records.database import BATCH
 from host.records.record import line_of, record_of
 from tests.unit.records.samples import failure, profile, record, same
@@ -51,7 +51,7 @@ def test_a_record_is_kept_once(store: RecordStore) -> None:
 
 
 def test_all_are_added_or_none(store: RecordStore) -> None:
-    no_json = replace(record(1.0), origin={"seed": object()})
+    no_json = replace(record(1.0), origin=RecordOrigin(foreign={"seed": object()}))
     with pytest.raises(EdgeError, match="a record of task task cannot be written as JSON"):
         store.append([record(2.0), no_json])
     assert list(store) == []
@@ -177,9 +177,13 @@ measurements = st.builds(
     plain,
     st.integers(1, 64),
 )
-measured = st.builds(Record, candidates, plain, measurements, origin=plain)
+measured = st.builds(Record, candidates, plain, measurements, origin=plain.map(RecordOrigin.read))
 failed = st.builds(
-    Record.failed, candidates, st.just({"threads": 2}), st.text(min_size=1, max_size=12), plain
+    Record.failed,
+    candidates,
+    st.just({"threads": 2}),
+    st.text(min_size=1, max_size=12),
+    plain.map(RecordOrigin.read),
 )
 
 

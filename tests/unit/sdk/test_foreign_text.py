@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from rich.console import Console
 from host.bundle import writing
 from host.devices import notes
 from host.errors import DeviceError
-from host.records import RecordStore
+from host.records import RecordOrigin, RecordStore
 from sdk.cli import console as console_module
 from sdk.cli import main as main_module
 from sdk.cli import printing
@@ -135,12 +136,11 @@ def test_words_of_the_command_line_are_shown_as_they_are(capsys: pytest.CaptureF
 
 
 def test_records_of_others_in_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = record(1.0)
-    one.origin["task"] = EVIL
-    one.profile["board"] = EVIL
+    text = EVIL.replace("\udcff", "")
+    one = replace(record(1.0), origin=RecordOrigin(task=text))
+    one.profile["board"] = text
     store = tmp_path / "r.sqlite"
     with RecordStore(store) as made:
-        one.origin["task"] = one.profile["board"] = EVIL.replace("\udcff", "")
         made.append([one])
     assert main(["records", "list", "--records", str(store)]) == 0
     out = capsys.readouterr().out

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 from host.model import Candidate, Energy, Measurement
-from host.records import Record
+from host.records import Record, RecordOrigin
 from host.tlm.language.vocabulary import Vocabulary, spell_decisions
 from host.tlm.model.card import Size
 from host.tlm.training.example import Example
@@ -66,5 +66,7 @@ def record_of(values: dict[str, int], seconds: float, sentence: object, **change
     """A measured program of a task that its sentence says."""
     candidate = Candidate("task", "tiled", tuple(values.items()), "tlm", math.nan)
     measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
-    record = Record(candidate, {"board": "b", "threads": 1}, measurement, origin={"sentence": sentence})
+    record = Record(
+        candidate, {"board": "b", "threads": 1}, measurement, origin=RecordOrigin(sentence=tuple(sentence))
+    )
     return replace(record, **changes)  # type: ignore[arg-type]

@@ -103,8 +103,8 @@ def sequence(seed: int, boards: int) -> list[list[Any]]:
             tune(tuning_tasks(), profile(), (Gensor(), Skilled("random", 1)), runner, store, options)
         return [
             [
-                one.origin["batch"],
-                one.origin["task"],
+                one.origin.batch,
+                one.origin.task,
                 one.candidate.proposer,
                 [[name, value] for name, value in one.candidate.decisions],
                 float(f"{one.measurement.median_s:.9g}"),

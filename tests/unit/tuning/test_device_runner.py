@@ -117,7 +117,7 @@ def programs(folder: Path, count: int = 1) -> list[Program]:
     for number in range(count):
         path = folder / f"k{number}.so"
         path.write_bytes(b"elf")
-        made.append(Program(TASK, candidate(TASK.key, number, "gensor"), path, "", {}))
+        made.append(Program(TASK, candidate(TASK.key, number, "gensor"), path))
     return made
 
 
@@ -175,7 +175,7 @@ def test_a_program_that_crashes_costs_only_itself(tmp_path: Path) -> None:
 def test_what_was_not_built_comes_back_as_it_is_and_nothing_begins_when_time_is_up(tmp_path: Path) -> None:
     device = FakeDevice([1.0])
     [built, later] = programs(tmp_path, 2)
-    unbuilt = Program(TASK, candidate(TASK.key, 9, "gensor"), None, "does not compile", {})
+    unbuilt = Program(TASK, candidate(TASK.key, 9, "gensor"), None, "does not compile")
     asked: list[None] = []
 
     def twice() -> bool:

@@ -60,10 +60,10 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
     assert trainer.learned_from() == 49
     new = records(tmp_path)[40:]
     assert {one.candidate.proposer for one in new} == {"gensor", "tlm"}
-    assert all("base" not in one.origin for one in new if one.candidate.proposer == "gensor")
+    assert all(one.origin.base is None for one in new if one.candidate.proposer == "gensor")
     first, last = result.trainings
     # The first two batches are of the model in use, the third of the one that learned from the first.
-    made = {one.origin["batch"]: one.origin["base"] for one in new if one.candidate.proposer == "tlm"}
+    made = {one.origin.batch: one.origin.base for one in new if one.candidate.proposer == "tlm"}
     assert made.items() <= {2: digest, 3: digest, 4: first.digest}.items()
     assert listening.reports[-1].loss == last.after
     used = model_for(profile(), tmp_path / "models")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from host.model import Candidate
-from host.records import Record, RecordStore
+from host.records import Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.tuning.history import TuningHistory, model_seconds, tuning_key
 from host.tuning.result import summary
@@ -20,7 +20,7 @@ def program(task: int, number: int, rule: str = "tiled", proposer: str = "gensor
 
 
 def record(candidate: Candidate, seconds: float, **origin: Any) -> Record:
-    return Record(candidate, DATA, measured(seconds), origin=origin)
+    return Record(candidate, DATA, measured(seconds), origin=RecordOrigin(**origin))
 
 
 def test_less_than_two_percent_does_not_change_the_program(tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_what_counts_for_whom(tmp_path: Path) -> None:
     with RecordStore(tmp_path / "r.sqlite") as store:
         store.append([record(program(0, 1), 1.0, tuning="other/0", batch=9, elapsed_s=99.0)])
         store.append([record(program(0, 2), 2.0, **own), record(program(0, 3, "winograd"), 0.1, **own)])
-        store.append([Record.failed(program(0, 4), DATA, "does not compile", own)])
+        store.append([Record.failed(program(0, 4), DATA, "does not compile", RecordOrigin(**own))])
         elsewhere = {**DATA, "threads": 2}
-        store.append([Record(program(0, 5), elsewhere, measured(0.1), origin=own)])
+        store.append([Record(program(0, 5), elsewhere, measured(0.1), origin=RecordOrigin(**own))])
         history = TuningHistory.read(store, profile(), "net/0")
     assert len(history.records) == 4, "records of another profile are another board's"
     assert [one.candidate for one in history.own] == [program(0, 2), program(0, 3, "winograd"), program(0, 4)]
@@ -72,6 +72,16 @@ def test_what_counts_for_whom(tmp_path: Path) -> None:
     assert result.tasks[0].earlier and result.tasks[0].failed == 1
     # The task that nobody measured counts as estimated.
     assert result.model_s == TASKS[0].weight * 1.0 + TASKS[1].weight * TASKS[1].estimate_s
+
+
+def test_an_origin_of_another_kind_is_of_no_batch(tmp_path: Path) -> None:
+    strange = RecordOrigin.read({"tuning": "net/0", "batch": "first", "elapsed_s": [1]})
+    with RecordStore(tmp_path / "r.sqlite") as store:
+        store.append([Record(program(0, 1), DATA, measured(1.0), origin=strange)])
+        history = TuningHistory.read(store, profile(), "net/0")
+    assert (history.next_batch, history.elapsed_s) == (0, 0.0)
+    assert [trial.group for trial in history.trials] == [""]
+    assert len(history.own) == 1, "it counts against the budget"
 
 
 def test_a_tuning_is_of_a_model_and_a_seed() -> None:

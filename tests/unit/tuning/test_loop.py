@@ -10,7 +10,7 @@ import pytest
 from host.errors import DeviceError, TlmError, UserError
 from host.gensor import Gensor
 from host.model import SPACE_VERSION, Candidate
-from host.records import Record, RecordStore
+from host.records import Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.schedules.proposer import Proposer
 from host.tuning.budget import Budget
@@ -38,7 +38,7 @@ class Listening:
 
 def options(trials: int = 24, batch: int = 6, **others: object) -> TuneOptions:
     budget = Budget(trials=trials, batch=batch)
-    return TuneOptions("net/0", budget, origin={"command": "sdk tune net", "seed": 0}, **others)  # type: ignore[arg-type]
+    return TuneOptions("net/0", budget, origin=RecordOrigin(command="sdk tune net", seed=0), **others)  # type: ignore[arg-type]
 
 
 def run(
@@ -78,9 +78,9 @@ def test_the_budget_is_spent_on_different_programs_and_all_of_it_is_kept(
     kept = records(tmp_path)
     assert (result.trials, result.measured_now, result.stopped) == (24, 24, "trials")
     assert len(kept) == len(programs(kept)) == 24
-    assert {one.origin["tuning"] for one in kept} == {"net/0"}
-    assert [one.origin["batch"] for one in kept] == [number // 6 for number in range(24)]
-    assert all(one.origin["command"] == "sdk tune net" for one in kept)
+    assert {one.origin.tuning for one in kept} == {"net/0"}
+    assert [one.origin.batch for one in kept] == [number // 6 for number in range(24)]
+    assert all(one.origin.command == "sdk tune net" for one in kept)
     assert {one.candidate.proposer for one in kept} == {"gensor", "random"}
     for task, tuned in zip(tuning_tasks(), result.tasks, strict=True):
         times = [truth(task.space, one.candidate) for one in kept if one.candidate.workload_hash == task.key]
@@ -106,7 +106,7 @@ def test_a_record_holds_the_sentence_of_its_task(tmp_path: Path) -> None:
         task = next(task for task in tuning_tasks() if task.key == one.candidate.workload_hash)
         space = task.space
         words = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
-        assert one.origin["sentence"] == words
+        assert one.origin.sentence == tuple(words)
 
 
 def test_the_same_seed_measures_the_same_programs(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ class Learning:
         self.learned = 0
 
     def start(self, known: Sequence[Record], last: bool) -> Learning.Training:
-        batches = {one.origin["batch"] for one in known}
+        batches = {one.origin.batch for one in known}
         assert sorted(batches) == list(range(len(batches)))
         self.events.append(f"train on {len(batches)}")
         return Learning.Training(self, len(batches), len(known))
@@ -248,7 +248,7 @@ def test_batch_i_plus_2_is_proposed_by_the_model_that_learned_up_to_batch_i(
     )
     trainings = [event for event in events if event.startswith("train")]
     digests = [trained.digest for trained in result.trainings]
-    learned = {one.origin["batch"]: one.origin["base"] for one in records(tmp_path)}
+    learned = {one.origin.batch: one.origin.base for one in records(tmp_path)}
     if concurrent:
         assert learned == {batch: f"digest {max(0, batch - 1)}" for batch in range(5)}
         assert digests == [f"digest {batches}" for batches in (1, 2, 3, 5)], "the last one learns from all"
@@ -267,7 +267,7 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
     class Waiting(Learning):
         def start(self, known: Sequence[Record], last: bool) -> Learning.Training:
             training = super().start(known, last)
-            waits = len({one.origin["batch"] for one in known}) == 1
+            waits = len({one.origin.batch for one in known}) == 1
 
             class Late(Learning.Training):
                 def result(self) -> TrainingResult:
@@ -316,7 +316,7 @@ def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
     assert result.trials == 24
     assert result.trainings == ()
     assert listening.notes == ["the model learned nothing: out of memory"]
-    assert {one.origin["base"] for one in records(tmp_path)} == {"digest 0"}
+    assert {one.origin.base for one in records(tmp_path)} == {"digest 0"}
 
 
 def test_time_ends_a_tuning_and_counts_over_its_runs(tmp_path: Path) -> None:

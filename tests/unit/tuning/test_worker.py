@@ -91,7 +91,7 @@ def made_programs(folder: Path, count: int) -> list[Program]:
     for number in range(count):
         path = folder / f"program{number}.so"
         path.write_bytes(b"elf")
-        made.append(Program(TASK, candidate(TASK.key, number, "gensor"), path, "", {}))
+        made.append(Program(TASK, candidate(TASK.key, number, "gensor"), path))
     return made
 
 
@@ -369,14 +369,14 @@ def test_the_loop_keeps_who_measured_and_no_program_twice(tmp_path: Path) -> Non
     kept: list[Record] = records(tmp_path)
     assert result.trials == len(kept) == len(programs(kept)) == 24
     assert not any(one.failure for one in kept)
-    assert {one.origin["device"] for one in kept} == {"a", "b"}
+    assert {one.origin.device for one in kept} == {"a", "b"}
     for one in kept:
         # Whoever measured: corrected, the time is what the fleet's boards take on average.
         task = next(task for task in tuning_tasks() if task.key == one.candidate.workload_hash)
         middle = 1.06**0.5
         assert one.median_s == pytest.approx(truth(task.space, one.candidate) * middle)
-        raw = truth(task.space, one.candidate) * (1.0 if one.origin["device"] == "a" else 1.06)
-        assert one.median_s * one.origin["unit_factor"] == pytest.approx(raw, rel=1e-5)
+        raw = truth(task.space, one.candidate) * (1.0 if one.origin.device == "a" else 1.06)
+        assert one.median_s * one.origin.unit_factor == pytest.approx(raw, rel=1e-5)
     with RecordStore(tmp_path / "r.sqlite") as store:
         assert len(list(store)) == 24
     assert profile().device == "desk"

@@ -10,7 +10,7 @@ import pytest
 
 from host.compile.device_profile import profile_of
 from host.model import DeviceProfile
-from host.records import RecordStore, profile_data
+from host.records import RecordOrigin, RecordStore, profile_data
 from host.tlm.model import checkpoints
 from host.tlm.model.card import WEIGHTS
 from host.transport import connect
@@ -38,8 +38,10 @@ def _stored(profile: DeviceProfile, tmp_path: Path) -> None:
             )
             candidate = replace(record.candidate, workload_hash=f"{number}")
             records.append(replace(record, candidate=candidate, profile=profile_data(profile)))
-    records.append(replace(records[0], origin={}, made_at="2026-01-01T00:00:00+00:00"))
-    records.append(replace(records[0], profile={**profile_data(profile), "threads": 64}, origin={}))
+    records.append(replace(records[0], origin=RecordOrigin(), made_at="2026-01-01T00:00:00+00:00"))
+    records.append(
+        replace(records[0], profile={**profile_data(profile), "threads": 64}, origin=RecordOrigin())
+    )
     with RecordStore(tmp_path / "edgetlm" / "records.sqlite") as store:
         assert store.append(records) == len(records)
 

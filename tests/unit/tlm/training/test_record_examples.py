@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from host.records import Record
+from host.records import Record, RecordOrigin
 from host.tlm.language.sentence import decode, encode_prompt
 from host.tlm.language.vocabulary import quality_token
 from host.tlm.training.record_examples import examples_of, examples_of_records
@@ -68,5 +68,5 @@ def test_records_read_with_their_spaces_are_the_sentences_of_the_language() -> N
     sentence = decode(words)
     assert sentence.decisions == drawn[0].decisions
     origin = encode_prompt(sentence.board, sentence.task)
-    told = [replace(record, origin={"sentence": origin}) for record in records]
+    told = [replace(record, origin=RecordOrigin(sentence=tuple(origin))) for record in records]
     assert examples_of_records(told, VOCABULARY) == [example]

@@ -1,0 +1,98 @@
+"""Where a record comes from: which command asked for it, on what, and who proposed the program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RecordOrigin:
+    """What asked for a measurement; None where that is not known.
+
+    A record of another program may say more, or something else by these names. That is kept as it came, in
+    `foreign`: it is written again, and nothing reads it.
+
+    Attributes:
+        command: as typed.
+        seed: of the command.
+        versions: of the packages of host and device, by name.
+        model: its name.
+        device: the user's name for the device that measured.
+        host: name of the machine that asked.
+        tuning: names the tuning (`host.tuning.history.tuning_key`).
+        batch: number of the batch in its tuning, from 0.
+        elapsed_s: seconds of the tuning until then, earlier runs included.
+        task: name of the kernel in the model.
+        sentence: the task in words of the tensor language, so that a model can learn from records alone.
+        base: digest of the language model that proposed the program.
+        unit_factor: seconds of the device for one of its group's, which the times were divided by.
+        foreign: everything else, by name.
+    """
+
+    command: str | None = None
+    seed: int | None = None
+    versions: Mapping[str, str] | None = None
+    model: str | None = None
+    device: str | None = None
+    host: str | None = None
+    tuning: str | None = None
+    batch: int | None = None
+    elapsed_s: float | None = None
+    task: str | None = None
+    sentence: tuple[str, ...] | None = None
+    base: str | None = None
+    unit_factor: float | None = None
+    foreign: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> RecordOrigin:
+        """The origin in plain data; a value that this program does not write is foreign, never an error."""
+        known: dict[str, Any] = {}
+        foreign: dict[str, Any] = {}
+        for name, value in data.items():
+            is_ours = _CHECKS.get(name)
+            (known if is_ours is not None and is_ours(value) else foreign)[name] = value
+        if "sentence" in known:
+            known["sentence"] = tuple(known["sentence"])
+        return cls(**known, foreign=foreign)
+
+    def data(self) -> dict[str, Any]:
+        """The same as plain data; `read` gives the origin back."""
+        known = {name: value for name in _CHECKS if (value := getattr(self, name)) is not None}
+        if self.sentence is not None:
+            known["sentence"] = list(self.sentence)
+        if self.versions is not None:
+            known["versions"] = dict(self.versions)
+        return {**self.foreign, **known}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "command": _is_text,
+    "seed": lambda value: type(value) is int,
+    "versions": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+    "model": _is_text,
+    "device": _is_text,
+    "host": _is_text,
+    "tuning": _is_text,
+    "batch": _is_count,
+    "elapsed_s": _is_number,
+    "task": _is_text,
+    "sentence": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "base": _is_text,
+    "unit_factor": lambda value: _is_number(value) and value > 0,
+}
