@@ -15,8 +15,8 @@ from targets import Board, HardwareModel
 if TYPE_CHECKING:
     import tvm
 
-# Raised whenever the meaning of a decision changes; a candidate or record of another version is
-# recognised by it and not misread.
+# Version of the rules, all together, whose programs language models are trained on. A candidate or record has
+# the version of its own rule.
 SPACE_VERSION = 4
 
 
@@ -223,7 +223,7 @@ class Candidate:
         decisions: sorted pairs of decision name and value (an int or a tuple of ints).
         proposer: "gensor", "tree", "tlm", "evolutionary", "random" or "default".
         estimate_s: the proposer's own estimate of one call, NaN if it has none.
-        space_version: `SPACE_VERSION` when it was made.
+        space_version: version of the rule (`host.schedules.api.Rule`) when it was made.
     """
 
     workload_hash: str
@@ -231,7 +231,7 @@ class Candidate:
     decisions: tuple[tuple[str, int | tuple[int, ...]], ...]
     proposer: str
     estimate_s: float
-    space_version: int = SPACE_VERSION
+    space_version: int
 
     def value(self, name: str) -> Any:
         """The value of one decision.

@@ -12,7 +12,7 @@ from host import bundle
 from host.compile.tasks_file import StoredTask, read_task
 from host.errors import ScheduleError, UserError
 from host.manifest import Kernel, Manifest
-from host.model import SPACE_VERSION, Candidate
+from host.model import Candidate
 from targets import HardwareModel
 
 if TYPE_CHECKING:
@@ -118,11 +118,12 @@ def _explained(manifest: Manifest, kernel: Kernel, stored: StoredTask) -> Explan
     try:
         if kernel.source == "default":
             remark = f"this kernel has a default schedule: {remark or 'its program did not compile'}"
-        elif stored.space_version != SPACE_VERSION:
-            remark = f"made in design spaces of version {stored.space_version}, this is {SPACE_VERSION}"
         else:
             space = space_for(stored.task, stored.profile.hardware, stored.profile.threads)
-            candidate = Candidate(kernel.task, kernel.rule, tuple(values.items()), kernel.source, 0.0)
+            decisions = tuple(values.items())
+            candidate = Candidate(
+                kernel.task, kernel.rule, decisions, kernel.source, 0.0, stored.space_version
+            )
             program = scheduled_function(space.apply(candidate)).script()
     except ScheduleError as error:
         remark, space = f"the design space of this version does not hold the program: {error}", None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from host.compile.static_model import Plan, one_line
 from host.errors import EdgeError, TlmError
-from host.model import SPACE_VERSION, DeviceProfile, LoweredModel, Task
+from host.model import DeviceProfile, LoweredModel, Task
 from host.options import CompileOptions
 from host.places import data_root
 from host.progress import StageClock
@@ -52,7 +52,8 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
     data = profile_data(profile)
     with RecordStore(records) as store:
         for key in plan.chosen:
-            best = store.best(key, data, plan.spaces[key].rule.name)
+            rule = plan.spaces[key].rule
+            best = store.best(key, data, {rule.name: rule.version})
             if best is not None:
                 chosen[key] = best.candidate
                 found.add(key)
@@ -69,11 +70,12 @@ def prefer_winner(
     """
     if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
         return plan
+    from host.schedules.families import rule_versions
     from host.tuning.history import trial_of
     from host.tuning.trials import best_first_proposer
 
     with RecordStore(records) as store:
-        known = store.select(profile_data(profile), SPACE_VERSION, failed=True)
+        known = store.select(profile_data(profile), rule_versions(), failed=True)
         trials = [trial_of(record) for record in known]
     if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
         return plan

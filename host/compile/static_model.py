@@ -176,7 +176,7 @@ def _outcomes(
         key = task.workload_hash
         candidate = plan.chosen.get(key)
         if candidate is None or key in failed or task.name in defaulted:
-            candidate = Candidate(key, "default", (), "default", math.nan)
+            candidate = Candidate(key, "default", (), "default", math.nan, 0)
         outcomes.append(
             TaskOutcome(
                 name=task.name,

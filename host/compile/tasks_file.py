@@ -21,7 +21,7 @@ from device_agent.contract import strict_json
 from device_agent.contract.text import printable
 from host.bundle import TASKS
 from host.errors import BundleError, UserError
-from host.model import SPACE_VERSION, DeviceProfile, Task
+from host.model import DeviceProfile, Task
 from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
 from targets import Board, HardwareModel
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
     from host.compile.static_model import Plan
 
-SCHEMA = "edgetlm.tasks/1"
+SCHEMA = "edgetlm.tasks/2"
+# With one space version for all tasks.
+_SCHEMA_1 = "edgetlm.tasks/1"
 
 _TASKS_BYTES, _FUNCTION_BYTES = 64 << 20, 64 << 20
 _LIMITS = Limits(memory_bytes=3_800_000_000, cpu_s=24.0, time_s=100.0, file_bytes=1 << 20)
@@ -56,7 +58,7 @@ class StoredTask:
         seed: of the proposer.
         estimate_s: the proposer's estimate of the program taken; None if it had none.
         reason: why it has a default schedule; "" where it has not.
-        space_version: version of the design spaces.
+        space_version: version of the rule of its program; 0 where it has a default schedule.
     """
 
     task: Task
@@ -79,11 +81,11 @@ def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: 
             "flops": task.flops,
             "estimate_s": candidate.estimate_s if candidate is not None and known else None,
             "reason": plan.reasons.get(task.workload_hash, ""),
+            "space_version": candidate.space_version if candidate is not None else 0,
             "function": _packed(task.function),
         }
     content = {
         "schema": SCHEMA,
-        "space_version": SPACE_VERSION,
         "seed": seed,
         "device": profile.device,
         "board": {"name": profile.board.name, "title": profile.board.title},
@@ -114,7 +116,7 @@ def read_task(directory: Path, workload_hash: str) -> StoredTask:
             raise ValueError(f"over {_TASKS_BYTES} bytes")
         with path.open("rb") as stream:
             content = strict_json.parse(stream.read(_TASKS_BYTES + 1), _TASKS_BYTES, "the text")
-        if content["schema"] != SCHEMA:
+        if content["schema"] not in (SCHEMA, _SCHEMA_1):
             raise BundleError(
                 f"{path} has schema {printable(content['schema'], 60)!r}, this program reads {SCHEMA!r}: "
                 "make it again"
@@ -149,8 +151,14 @@ def stored_task(content: dict[str, Any], workload_hash: str) -> StoredTask:
         seed=content["seed"],
         estimate_s=entry["estimate_s"],
         reason=entry["reason"],
-        space_version=content["space_version"],
+        space_version=_version((content if content["schema"] == _SCHEMA_1 else entry)["space_version"]),
     )
+
+
+def _version(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError("a version of a rule that is no number")
+    return value
 
 
 def _prove(content: dict[str, Any], workload_hash: str) -> None:

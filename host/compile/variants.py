@@ -18,7 +18,7 @@ from host.compile.kernel_tuning import recall, records_of
 from host.compile.result import TaskOutcome
 from host.compile.static_model import Compiled, Plan
 from host.compile.tasks_file import tasks_json
-from host.model import SPACE_VERSION, DeviceProfile
+from host.model import DeviceProfile
 from host.records import RecordStore
 from host.records.store import profile_data
 
@@ -157,13 +157,12 @@ def least_traffic(
 
     None where none moves at least 2% less than the present one, or the rule does not tell.
     """
-    rule = space.rule.name
+    rule = space.rule
     times = [
         (record.median_s, record)
         for record in records
         if record.median_s is not None
-        and record.candidate.rule == rule
-        and record.candidate.space_version == SPACE_VERSION
+        and (record.candidate.rule, record.candidate.space_version) == (rule.name, rule.version)
         and record.measurement.trusted
     ]
     now = movement_joules(space, present)

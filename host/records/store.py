@@ -15,7 +15,6 @@ import sqlalchemy as sql
 
 from device_agent.contract.limits import LIMITS
 from host.errors import EdgeError
-from host.model import SPACE_VERSION
 from host.records.checks import Implausible, check
 from host.records.database import (
     BATCH,
@@ -40,7 +39,7 @@ _MEASURED = RECORDS.c.median_s.between(*_PLAUSIBLE)
 
 @dataclass(frozen=True)
 class Summary:
-    """What is on record of one task on one profile in one space version.
+    """What is on record of one task on one profile in one version of its rule.
 
     Attributes:
         workload_hash: the task.
@@ -114,20 +113,18 @@ class RecordStore:
                 count += insert_new(connection, RECORDS, rows, "record_key")
         return count
 
-    def best(self, workload_hash: str, profile: Mapping[str, Any], rule: str = "") -> Record | None:
-        """The record whose program is to be taken, in the present space version; None without one.
+    def best(
+        self, workload_hash: str, profile: Mapping[str, Any], versions: Mapping[str, int] | None = None
+    ) -> Record | None:
+        """The record whose program is to be taken; None without one.
 
         Args:
             workload_hash: of the task.
             profile: see `profile_data`.
-            rule: that the program must be of; "" for any.
+            versions: of the rules whose programs can be made, by name; None takes every program.
         """
-        records = [
-            record
-            for record in self.history(workload_hash, profile)
-            if record.candidate.space_version == SPACE_VERSION and rule in ("", record.candidate.rule)
-        ]
-        return first_of_fastest(records)
+        records = self.history(workload_hash, profile)
+        return first_of_fastest(record for record in records if _is_of(record, versions))
 
     def history(
         self, workload_hash: str, profile: Mapping[str, Any], failed: bool = False
@@ -149,29 +146,29 @@ class RecordStore:
     def select(
         self,
         profile: Mapping[str, Any] | None = None,
-        space_version: int | None = None,
+        versions: Mapping[str, int] | None = None,
         failed: bool = False,
     ) -> Iterator[Record]:
-        """Measured records of one profile, of one space version, or of both; oldest first.
+        """Measured records of one profile, of some versions of rules, or of both; oldest first.
 
         They are read in batches, and no lock is held between two of them: what is added meanwhile comes too.
 
         Args:
             profile: as `profile_data` gives it; None takes every one.
-            space_version: None takes every one.
+            versions: of the rules whose programs are wanted, by name; None takes every program.
             failed: take those too that do not build or run, or whose times do not count because the device
                 throttled.
         """
         query = sql.select(RECORDS.c.id, RECORDS.c.content).order_by(RECORDS.c.id).limit(BATCH)
         if profile is not None:
             query = query.where(RECORDS.c.profile_key == key_of(profile))
-        if space_version is not None:
-            query = query.where(RECORDS.c.space_version == space_version)
+        if versions is not None:
+            query = query.where(RECORDS.c.space_version.in_(sorted(set(versions.values()))))
         if not failed:
             query = query.where(_MEASURED)
         last = -1
         while rows := self._rows(query.where(RECORDS.c.id > last), LIMITS.records.batch_bytes):
-            yield from (record for _, record in self._records(rows))
+            yield from (record for _, record in self._records(rows) if _is_of(record, versions))
             last = rows[-1][0]
 
     def __iter__(self) -> Iterator[Record]:
@@ -179,7 +176,7 @@ class RecordStore:
         return self.select(failed=True)
 
     def summaries(self) -> tuple[Summary, ...]:
-        """What is on record, by task, profile and space version."""
+        """What is on record, by task, profile and version of the rule."""
         keys = (RECORDS.c.workload_hash, RECORDS.c.profile_key, RECORDS.c.space_version)
         # What the line of a record says; a column would be a new version of every database.
         throttled = sql.func.count(sql.case((RECORDS.c.content.like('%"throttled": true%'), 1)))
@@ -297,6 +294,11 @@ class RecordStore:
                 f"record store {self._database.name}, row {number} is damaged ({error}): "
                 "repair it, or take another store with --records"
             ) from error
+
+
+def _is_of(record: Record, versions: Mapping[str, int] | None) -> bool:
+    candidate = record.candidate
+    return versions is None or versions.get(candidate.rule) == candidate.space_version
 
 
 def _line(record: Record) -> str:

@@ -11,7 +11,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from host.errors import ScheduleError
-from host.model import SPACE_VERSION, Candidate, Task
+from host.model import Candidate, Task
 from host.schedules.api import PARALLEL, Decision, Decisions, Rule, Sampler
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -55,7 +55,8 @@ class DesignSpace:
     def candidate(self, values: Decisions, proposer: str, estimate_s: float = math.nan) -> Candidate:
         """The candidate with these values."""
         ordered = tuple((d.name, values[d.name]) for d in self.decisions)
-        return Candidate(self.task.workload_hash, self.rule.name, ordered, proposer, estimate_s)
+        rule = self.rule
+        return Candidate(self.task.workload_hash, rule.name, ordered, proposer, estimate_s, rule.version)
 
     def apply(self, candidate: Candidate) -> s_tir.Schedule:
         """The program of a candidate.
@@ -63,13 +64,13 @@ class DesignSpace:
         Raises:
             ScheduleError: the candidate is of another task, rule or space version, or is not legal here.
         """
-        if candidate.space_version != SPACE_VERSION:
-            raise ScheduleError(
-                f"candidate of space version {candidate.space_version} for {self.task.name}: "
-                f"this is version {SPACE_VERSION}; tune the task again"
-            )
         if candidate.workload_hash != self.task.workload_hash or candidate.rule != self.rule.name:
             raise ScheduleError(f"candidate made for another task or rule than {self.task.name}")
+        if candidate.space_version != self.rule.version:
+            raise ScheduleError(
+                f"candidate of version {candidate.space_version} of rule {self.rule.name} for "
+                f"{self.task.name}: this is version {self.rule.version}; tune the task again"
+            )
         values = {name: int(value) for name, value in candidate.decisions if not isinstance(value, tuple)}
         if not self.legal(values):
             raise ScheduleError(f"decisions {values} are not legal for {self.task.name}")

@@ -37,6 +37,15 @@ def installed_rules() -> tuple[Rule, ...]:
     return tuple(sorted(found, key=lambda rule: rule.priority))
 
 
+def rule_versions() -> dict[str, int]:
+    """The present version of every rule by name: records of others are kept, and not used.
+
+    Raises:
+        UserError: an installed package's rule cannot be used.
+    """
+    return {rule.name: rule.version for rule in installed_rules()}
+
+
 def _listed(package: ModuleType) -> Iterator[Rule]:
     """The rules of the folders of a package."""
     for folder in pkgutil.iter_modules(package.__path__):

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from host.model import SPACE_VERSION, Candidate, DeviceProfile, Measurement
+from host.model import Candidate, DeviceProfile, Measurement
 from host.records import Record, RecordStore
 from host.records.record import first_of_fastest, profile_data
+from host.schedules.families import rule_versions
 from host.tuning.scheduler import TaskState
 from host.tuning.tasks import TuningTask
 from host.tuning.trials import Trial
@@ -21,7 +22,8 @@ def tuning_key(model: str, seed: int) -> str:
         model: digest of the model file and its shapes.
         seed: of every random choice.
     """
-    return f"{model[:16]}/{seed}/{SPACE_VERSION}"
+    # The end has been in every key so far. Which records count is decided by the versions of their rules.
+    return f"{model[:16]}/{seed}/4"
 
 
 def trial_of(record: Record) -> Trial:
@@ -34,7 +36,7 @@ def trial_of(record: Record) -> Trial:
 
 @dataclass(frozen=True, eq=False)
 class TuningHistory:
-    """Records of one device profile in the present space version, oldest first; never changed.
+    """Records of one device profile in the present versions of the rules, oldest first; never changed.
 
     Attributes:
         records: of every tuning.
@@ -53,7 +55,7 @@ class TuningHistory:
     def read(cls, store: RecordStore, profile: DeviceProfile, tuning: str) -> TuningHistory:
         """What a store has of a board."""
         nothing = cls((), tuning, (), (), {})
-        return nothing.extended(tuple(store.select(profile_data(profile), SPACE_VERSION, failed=True)))
+        return nothing.extended(tuple(store.select(profile_data(profile), rule_versions(), failed=True)))
 
     def extended(self, records: Sequence[Record]) -> TuningHistory:
         """With further records behind; what a throttled device measured counts against the budget only."""

@@ -24,7 +24,7 @@ import torch
 
 from host.errors import ScheduleError
 from host.gensor import Gensor
-from host.model import Candidate, DeviceProfile, Energy, Measurement
+from host.model import DeviceProfile, Energy, Measurement
 from host.records import Record, RecordOrigin
 from host.schedules import DesignSpace, space_for
 from host.tlm.language.description import describe_board, describe_task
@@ -122,7 +122,7 @@ def records_of(
         sentence = encode_prompt(describe_board(space.hardware, space.threads), describe_task(space))
         for values in candidates(checkpoint, space, number, each):
             seconds = truth(space, values) * noise.lognormvariate(0.0, _NOISE)
-            candidate = Candidate(f"{number}", space.rule.name, tuple(values.items()), "tlm", math.nan)
+            candidate = space.candidate(values, "tlm")
             measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
             profile = {"board": "simulated"}
             found.append(

@@ -88,7 +88,7 @@ def test_bundles_without_or_with_damaged_tasks_are_refused(
     files = json.loads((compiled / "manifest.json").read_text())["files"]
     path = compiled / "tasks.json"
     whole = path.read_text()
-    for text in (whole.replace("edgetlm.tasks/1", "edgetlm.tasks/0"), whole[:200]):
+    for text in (whole.replace("edgetlm.tasks/2", "edgetlm.tasks/0"), whole[:200]):
         path.write_text(text)
         reseal(compiled, files={**files, "tasks.json": entry(text.encode())})
         assert main(["explain", str(compiled), "--task", name]) == 1

@@ -74,7 +74,9 @@ def trials_of(store: RecordStore, proposer: str, milliseconds: float) -> None:
     """First programs of four other tasks of this board."""
     made = [
         Record(
-            Candidate(f"other{number}", "tiled", (("rows", 1),), proposer, 1.0), profile_data(profile()), time
+            Candidate(f"other{number}", "tiled", (("rows", 1),), proposer, 1.0, 4),
+            profile_data(profile()),
+            time,
         )
         for number, time in enumerate([measurement(milliseconds)] * 4)
     ]

@@ -52,6 +52,26 @@ def test_a_good_file_is_read(written: tuple[str, str], tmp_path: Path) -> None:
     assert isinstance(stored.task.function, tirx.PrimFunc) and stored.profile.board.name == BOARD
 
 
+def test_every_task_has_the_version_of_its_own_rule(written: tuple[str, str], tmp_path: Path) -> None:
+    content = json.loads(written[0])
+    entry = content["tasks"][written[1]]
+    assert entry["space_version"] == 0, "a default schedule is of no rule"
+    entry["space_version"] = 7
+    (tmp_path / TASKS).write_text(json.dumps(content))
+    assert read_task(tmp_path, written[1]).space_version == 7
+    entry["space_version"] = "7"
+    (tmp_path / TASKS).write_text(json.dumps(content))
+    with pytest.raises(BundleError, match="a version of a rule that is no number"):
+        read_task(tmp_path, written[1])
+
+
+def test_a_file_with_one_version_for_all_tasks_is_read(written: tuple[str, str], tmp_path: Path) -> None:
+    content = json.loads(written[0]) | {"schema": "edgetlm.tasks/1", "space_version": 4}
+    del content["tasks"][written[1]]["space_version"]
+    (tmp_path / TASKS).write_text(json.dumps(content))
+    assert read_task(tmp_path, written[1]).space_version == 4
+
+
 def _no_body(graph: dict[str, Any]) -> None:
     """A function whose body is nothing, which TVM's printer and hash read through."""
     for node in graph["nodes"]:
@@ -103,7 +123,7 @@ def test_a_function_of_another_name_is_refused(written: tuple[str, str], tmp_pat
         '{"schema": 1}',
         '{"schema": "\\u001b[31m"}',
         "[" * 5000,
-        '{"schema": "edgetlm.tasks/1", "tasks": 1}',
+        '{"schema": "edgetlm.tasks/2", "tasks": 1}',
     ],
 )
 def test_a_text_that_is_no_such_file_is_refused(text: str, tmp_path: Path) -> None:

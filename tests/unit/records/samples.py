@@ -32,7 +32,7 @@ def record(
     milliseconds: float, tile: int = 4, threads: int = 1, proposer: str = "gensor", task: str = "task"
 ) -> Record:
     decisions = (("rows", (tile, 8)), ("unroll", 16))
-    candidate = Candidate(task, "matmul", decisions, proposer, math.nan if tile == 4 else 1e-3)
+    candidate = Candidate(task, "matmul", decisions, proposer, math.nan if tile == 4 else 1e-3, 4)
     energy = Energy("measured", 0.25, 0.125, "rapl", "package")
     times = (milliseconds * 1e-3,) * 3
     return Record(candidate, profile(threads), Measurement(times, energy, {"load": 1}, {}, threads))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from device_agent.contract.text import is_printable
 from host.errors import EdgeError
-from host.model import SPACE_VERSION, Candidate, Energy, Measurement
+from host.model import Candidate, Energy, Measurement
 from host.records import ForeignRecord, Record, RecordOrigin, RecordStore
 from host.records.database import BATCH
 from host.records.record import line_of, record_of
@@ -24,6 +24,9 @@ from tests.unit.records.samples import failure, profile, record, same
 def store(tmp_path: Path) -> Iterator[RecordStore]:
     with RecordStore(tmp_path / "deep" / "records.sqlite") as opened:
         yield opened
+
+
+VERSION = record(1.0).candidate.space_version
 
 
 def medians(records: Any) -> list[float]:
@@ -70,9 +73,9 @@ def test_the_best_is_the_fastest_on_the_same_profile(store: RecordStore) -> None
 def test_the_first_of_programs_that_are_as_fast_is_the_best(store: RecordStore) -> None:
     """Less than 2% is noise, and a program of another rule cannot be made."""
     store.append([record(2.0), record(1.015, tile=8), record(1.0, tile=16)])
-    best = store.best("task", profile(), record(1.0).candidate.rule)
+    best = store.best("task", profile(), {"matmul": VERSION})
     assert best is not None and best.candidate.value("rows") == (8, 8)
-    assert store.best("task", profile(), "another rule") is None
+    assert store.best("task", profile(), {"another rule": VERSION}) is None
 
 
 def test_who_calls_the_device_what_does_not_matter() -> None:
@@ -80,18 +83,27 @@ def test_who_calls_the_device_what_does_not_matter() -> None:
     assert profile(threads=1) != profile(threads=2)
 
 
-def test_a_record_of_another_space_version_is_no_answer(store: RecordStore) -> None:
-    store.append([of_version(1.0, SPACE_VERSION - 1)])
-    assert store.best("task", profile()) is None
+def test_a_record_of_another_version_of_its_rule_is_no_answer(store: RecordStore) -> None:
+    store.append([of_version(1.0, VERSION - 1)])
+    assert store.best("task", profile(), {"matmul": VERSION}) is None
     assert len(list(store)) == 1
 
 
-def test_records_are_selected_by_profile_and_space_version(store: RecordStore) -> None:
+def test_a_new_version_of_a_rule_keeps_the_records_of_others(store: RecordStore) -> None:
+    other = record(2.0, task="elsewhere")
+    store.append([record(1.0), replace(other, candidate=replace(other.candidate, rule="softmax"))])
+    changed = {"matmul": VERSION + 1, "softmax": VERSION}
+    assert medians(store.select(versions=changed)) == [0.002]
+    assert store.best("task", profile(), changed) is None
+    assert store.best("elsewhere", profile(), changed) is not None
+
+
+def test_records_are_selected_by_profile_and_version(store: RecordStore) -> None:
     store.append([of_version(1.0, 0), record(2.0), record(3.0, threads=2)])
     assert medians(store.select()) == [0.001, 0.002, 0.003]
     assert medians(store.select(profile=profile())) == [0.001, 0.002]
-    assert medians(store.select(space_version=0)) == [0.001]
-    assert medians(store.select(profile(threads=2), SPACE_VERSION)) == [0.003]
+    assert medians(store.select(versions={"matmul": 0})) == [0.001]
+    assert medians(store.select(profile(threads=2), {"matmul": VERSION})) == [0.003]
 
 
 def test_more_records_than_a_batch_come_in_order_while_others_are_added(store: RecordStore) -> None:
@@ -127,11 +139,11 @@ def test_summaries_count_by_task_profile_and_version(store: RecordStore) -> None
         (one.workload_hash, one.space_version, one.best.profile["threads"]): one for one in store.summaries()
     }
     assert len(found) == 4
-    here = found["task", SPACE_VERSION, 1]
+    here = found["task", VERSION, 1]
     assert (here.measured, here.failed, here.best.measurement.median_s) == (2, 1, 0.002)
     assert found["task", 0, 1].measured == 1
-    assert found["task", SPACE_VERSION, 2].best.measurement.median_s == 0.005
-    hopeless = found["hopeless", SPACE_VERSION, 1]
+    assert found["task", VERSION, 2].best.measurement.median_s == 0.005
+    hopeless = found["hopeless", VERSION, 1]
     assert (hopeless.measured, hopeless.failed, hopeless.best.failure) == (0, 1, "no registers left")
 
 

@@ -13,7 +13,6 @@ from tvm import s_tir
 
 from host.build.kernel import lower_function
 from host.errors import ScheduleError
-from host.model import SPACE_VERSION, Candidate
 from host.schedules import DesignSpace, scheduled_function, space_for
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda_cases import grouped, grouped_numpy, kept_numpy
@@ -181,10 +180,10 @@ def test_a_tile_is_not_asked_for_elements_that_it_does_not_make() -> None:
 def test_candidates_of_elsewhere_are_refused() -> None:
     space, _ = _space("dense")
     good = space.candidate(space.sample(random.Random(0)), "random")
-    old = Candidate(good.workload_hash, good.rule, good.decisions, "random", 0.0, SPACE_VERSION + 1)
-    with pytest.raises(ScheduleError, match="space version"):
+    old = replace(good, space_version=good.space_version + 1)
+    with pytest.raises(ScheduleError, match="of version"):
         space.apply(old)
-    other = Candidate("another", good.rule, good.decisions, "random", 0.0)
+    other = replace(good, workload_hash="another")
     with pytest.raises(ScheduleError, match="another task"):
         space.apply(other)
     values = {**dict(good.decisions), "vectors": 1000}

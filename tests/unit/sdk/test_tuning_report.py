@@ -21,7 +21,7 @@ from tests.unit.compare.samples import result
 
 def tuning() -> TuneResult:
     """Two kernels, one won by each proposer; the model's time falls from 5 ms to 3 ms."""
-    best = Candidate("hash", "tiled", (("rows", 4),), "tlm", 1e-3)
+    best = Candidate("hash", "tiled", (("rows", 4),), "tlm", 1e-3, 4)
     return TuneResult(
         tasks=(
             TunedTask("conv <b>", "hash", 2, 4, 1, 2e-3, best, 1e-3, False),

@@ -64,7 +64,7 @@ def measured(count: int, right: bool = True) -> list[Example]:
 
 def record_of(values: dict[str, int], seconds: float, sentence: object, **changes: object) -> Record:
     """A measured program of a task that its sentence says."""
-    candidate = Candidate("task", "tiled", tuple(values.items()), "tlm", math.nan)
+    candidate = Candidate("task", "tiled", tuple(values.items()), "tlm", math.nan, 4)
     measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
     record = Record(
         candidate, {"board": "b", "threads": 1}, measurement, origin=RecordOrigin(sentence=tuple(sentence))

@@ -108,7 +108,7 @@ class Broken:
 
 def candidate(task: str, number: int, proposer: str) -> Candidate:
     """A made-up program."""
-    return Candidate(task, "tiled", (("rows", number),), proposer, 1.0)
+    return Candidate(task, "tiled", (("rows", number),), proposer, 1.0, 4)
 
 
 def by(one: Candidate, proposer: str) -> Candidate:

@@ -16,7 +16,7 @@ DATA = profile_data(profile())
 
 
 def program(task: int, number: int, rule: str = "tiled", proposer: str = "gensor") -> Candidate:
-    return Candidate(f"hash-t{task}", rule, (("rows", number),), proposer, 1.0)
+    return Candidate(f"hash-t{task}", rule, (("rows", number),), proposer, 1.0, 4)
 
 
 def record(candidate: Candidate, seconds: float, **origin: Any) -> Record:

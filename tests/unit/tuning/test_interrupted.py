@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 
 import tests
-from host.model import SPACE_VERSION
 from host.records import Record, RecordStore
 from host.records.store import profile_data
 from tests.unit.tuning.simulated import profile
@@ -56,7 +55,7 @@ def child(code: str, folder: Path) -> subprocess.Popen[str]:
 
 def records(folder: Path) -> list[Record]:
     with RecordStore(folder / "r.sqlite") as store:
-        return list(store.select(profile_data(profile()), SPACE_VERSION, failed=True))
+        return list(store.select(profile_data(profile()), failed=True))
 
 
 def test_killed_in_the_middle_of_a_round_nothing_is_lost_or_measured_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from host.errors import DeviceError, TlmError, UserError
 from host.gensor import Gensor
-from host.model import SPACE_VERSION, Candidate
+from host.model import Candidate
 from host.records import Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.schedules.proposer import Proposer
@@ -62,7 +62,7 @@ def run(
 
 def records(folder: Path) -> list[Record]:
     with RecordStore(folder / "r.sqlite") as store:
-        return list(store.select(profile_data(profile()), SPACE_VERSION, failed=True))
+        return list(store.select(profile_data(profile()), failed=True))
 
 
 def programs(some: Sequence[Record]) -> set[tuple[str, object]]:
