@@ -12,8 +12,8 @@ import tvm
 from tvm import relax
 
 from host.build.cache import KernelCache
-from host.build.cuda import link_cuda
-from host.build.cuda_model import build_cuda_kernels
+from host.build.cuda.library import link_cuda
+from host.build.cuda.model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels

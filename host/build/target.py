@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tvm
 
-from host.build.nvrtc import MAJORS
+from host.build.cuda.nvrtc import MAJORS
 from host.errors import BuildError
 from targets import Board
 

@@ -25,22 +25,9 @@ from typer.exceptions import TyperException
 
 from host.devices import notes
 from host.errors import EdgeError
-from sdk.cli import (
-    bundles,
-    compile_model,
-    deploy,
-    devices,
-    env,
-    explain,
-    keys,
-    profile,
-    records,
-    report,
-    run,
-    tlm,
-    tune,
-)
+from sdk.cli.commands import bundles, compile_model, deploy, explain, profile, run, tune
 from sdk.cli.console import hear_libraries, print_error, print_line, print_trace, tolerate_any_text
+from sdk.cli.management import devices, env, keys, records, report, tlm
 from sdk.cli.options import State
 from targets import BoardFileError
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import tvm
 
+from host.build.cuda.nvrtc import Cubin, Nvrtc
 from host.build.linker import zig_executable
-from host.build.nvrtc import Cubin, Nvrtc
 from host.payload.cuda import cuda_runtime
 from tests.unit.schedules.cuda_emulator import RUN_THREADS, SHIM
 
@@ -80,7 +80,7 @@ def take_the_place_of_nvrtc(monkeypatch: pytest.MonkeyPatch, architecture: str =
     monkeypatch.setattr(Nvrtc, "compile", compile_emulated)
     # Caches tell them from real ones.
     made_by = hashlib.sha256((SHIM + RUN_THREADS).encode()).hexdigest()
-    monkeypatch.setattr("host.build.cuda.CUBIN_VERSION", f"emulated {architecture} {made_by}")
+    monkeypatch.setattr("host.build.cuda.library.CUBIN_VERSION", f"emulated {architecture} {made_by}")
 
 
 def emulated_driver(folder: Path, architecture: str = "x86_64") -> Path:

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import device_agent
-from host.build.nvrtc import package_folders
+from host.build.cuda.nvrtc import package_folders
 from host.compile.bundle_builder import Maker, read_model
 from host.model import DeviceProfile
 from host.options import CompileOptions

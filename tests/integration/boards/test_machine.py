@@ -11,7 +11,7 @@ from host.devices import Registry
 from host.emulation import machine
 from host.transport import connect
 from host.transport.ssh import link_to
-from sdk.administration import devices_folder
+from sdk.management.administration import devices_folder
 from tests.integration.boards.cli import deployed, sdk
 from tests.integration.small_models import convnet
 

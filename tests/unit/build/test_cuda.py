@@ -10,9 +10,9 @@ import tvm
 from tvm import s_tir, te, topi
 
 from host.build import KernelCache, Nvrtc, build_cuda_library, compile_cuda
+from host.build.cuda.nvrtc import parse_resources
 from host.build.default_schedule_gpu import default_schedule_gpu
 from host.build.elf import machine_of
-from host.build.nvrtc import parse_resources
 from host.errors import BuildError
 
 ARCHITECTURES = ("sm_72", "sm_87", "sm_90")
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) f(float* x, int n) {
 
 
 def test_missing_compiler_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("host.build.nvrtc.package_folders", lambda: (tmp_path,))
+    monkeypatch.setattr("host.build.cuda.nvrtc.package_folders", lambda: (tmp_path,))
     with pytest.raises(BuildError, match="install the package nvidia-cuda-nvrtc-cu11"):
         Nvrtc(11)
     with pytest.raises(BuildError, match="no compiler for CUDA 9"):

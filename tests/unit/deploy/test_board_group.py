@@ -7,7 +7,7 @@ import pytest
 from host.deploy import board_group
 from host.deploy.board_group import difference_of
 from host.deploy.fleet import Installed
-from sdk.cli.fleet import table
+from sdk.cli.commands.several_devices import table
 from sdk.fleet import FleetDeployment, names_several
 from targets import Board, HardwareModel, MachineDescription, declared
 

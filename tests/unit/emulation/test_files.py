@@ -15,7 +15,7 @@ from host.emulation.processors import emulated_board, processor
 from host.emulation.tools import tool
 from host.errors import DeviceError, UserError
 from host.transport import connect_entry
-from sdk import administration
+from sdk.management import administration
 
 
 def test_the_kernels_archive_is_what_cpio_reads(tmp_path: Path) -> None:

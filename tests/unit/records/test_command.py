@@ -16,7 +16,7 @@ from host.progress import Silence
 from host.records import ForeignRecord, Record, RecordOrigin, RecordStore
 from host.records.metaschedule import RECORDS
 from sdk.cli.main import main
-from sdk.records import device_data, tasks_of
+from sdk.management.records import device_data, tasks_of
 from tests.integration.small_models import convnet
 from tests.unit.records.samples import failure, profile, record
 from tests.unit.records.stock import stock_database

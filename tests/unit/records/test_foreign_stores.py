@@ -14,7 +14,7 @@ from host.errors import EdgeError
 from host.records import Record, RecordStore
 from host.records.database import store_name
 from host.records.record import line_of
-from sdk.cli import deploy
+from sdk.cli.commands import deploy
 from tests.unit.records.samples import profile, record
 
 # What a hostile file says of times, as SQLite takes them.

@@ -35,7 +35,7 @@ def test_odd_widths_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("module", "late"), [("sdk.cli.tlm", "torch"), ("host.tlm.proposer", "transformers")]
+    ("module", "late"), [("sdk.cli.management.tlm", "torch"), ("host.tlm.proposer", "transformers")]
 )
 def test_naming_the_command_and_the_proposer_loads_no_learning(module: str, late: str) -> None:
     code = f"import sys, {module}; sys.exit({late!r} in sys.modules)"

@@ -12,7 +12,7 @@ from sdk.cli.options import DeviceName, Records, Shapes, Threads, Verbose, parse
 
 if TYPE_CHECKING:
     from host.records import ForeignSummary, Summary
-    from sdk.records import ModelTasks
+    from sdk.management.records import ModelTasks
 
 _FORMATS = ("jsonl", "metaschedule")
 # Columns are not cut where no terminal sets a width.
@@ -42,7 +42,7 @@ def list_records(
 ) -> None:
     """List the functions on record: how many programs were measured, and the best of them."""
     from sdk.cli.console import print_line
-    from sdk.records import device_data, open_store, without_threads
+    from sdk.management.records import device_data, open_store, without_threads
 
     with open_store(records, must_exist=True) as store:
         summaries: Sequence[Summary] = store.summaries()
@@ -69,7 +69,7 @@ def export_records(
     """Write the records: every one as a line of JSON, or those of a model for MetaSchedule."""
     from host.errors import UserError
     from sdk.cli.console import print_line
-    from sdk.records import ModelTasks, export_metaschedule, open_store
+    from sdk.management.records import ModelTasks, export_metaschedule, open_store
 
     if form not in _FORMATS:
         raise UserError(f"--format {form}: use {' or '.join(_FORMATS)}")
@@ -107,7 +107,7 @@ def import_records(
     """Add records that are not there yet; nothing is added where a line is damaged."""
     from host.errors import UserError
     from sdk.cli.console import print_line
-    from sdk.records import import_lines, import_metaschedule, open_store
+    from sdk.management.records import import_lines, import_metaschedule, open_store
 
     if not path.exists():
         raise UserError(f"{path}: no such file or folder")
@@ -136,7 +136,7 @@ def import_records(
 def _tasks(model: Path, device: str, threads: int, shape: list[str] | None) -> ModelTasks:
     from host.deploy import CompileOptions
     from sdk.cli.console import ConsoleProgress
-    from sdk.records import tasks_of
+    from sdk.management.records import tasks_of
 
     options = CompileOptions(model=model, shapes=parse_shapes(shape), threads=threads)
     options.check()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from host.options import DeployOptions
-from sdk.cli.deploy import command_line
+from sdk.cli.commands.deploy import command_line
 from sdk.cli.options import JsonFile, Verbose
 from sdk.cli.settings import takes_settings
 

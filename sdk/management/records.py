@@ -209,7 +209,7 @@ def _try_apart(folder: Path) -> None:
     limits = Limits(_MEMORY_BYTES + _MEMORY_PER_BYTE * size, cpu_s, 4 * cpu_s, 1 << 20)
     with Worker([folder.resolve()], limits) as worker:
         try:
-            worker.call("sdk.records:read_database", {"folder": str(folder.resolve())})
+            worker.call("sdk.management.records:read_database", {"folder": str(folder.resolve())})
         except (WorkerLost, Unforeseen) as error:
             raise EdgeError(
                 f"{folder} cannot be read by MetaSchedule ({error}): nothing was imported"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sdk.cli.evaluate import evaluate
+from sdk.cli.management.evaluate import evaluate
 from sdk.cli.options import DeviceName, Records, Seed, Threads, Verbose
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def finetune(
 ) -> None:
     """Train on what was measured on a device; the model is used only if it beats the old one there."""
     from sdk.cli.console import print_line
-    from sdk.finetuning import Request, finetune_device
+    from sdk.management.finetuning import Request, finetune_device
 
     request = Request(device, records, threads, steps, out, resume, seed)
     result = finetune_device(request, _show_step, print_line)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tvm
 
 from host.build.cache import KernelCache
-from host.build.cuda import CudaKernel, compile_cuda
+from host.build.cuda.library import CudaKernel, compile_cuda
 from host.build.default_schedule_gpu import default_schedule_gpu
 from host.build.threads import Progress, compiled_in_threads
 from host.errors import BuildError

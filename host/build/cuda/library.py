@@ -18,10 +18,10 @@ import tvm
 import tvm_ffi
 
 from host.build.cache import KernelCache
-from host.build.cuda_runtime import load_cuda_runtime
+from host.build.cuda.nvrtc import Cubin, Nvrtc, Resources
+from host.build.cuda.runtime import load_cuda_runtime
 from host.build.kernel import first_line
 from host.build.linker import link_shared
-from host.build.nvrtc import Cubin, Nvrtc, Resources
 from host.build.target import architecture_of
 from host.errors import BuildError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sdk.administration import AddRequest, Progress, add, devices_folder
+from sdk.management.administration import AddRequest, Progress, add, devices_folder
 
 if TYPE_CHECKING:
     from host.devices import DeviceEntry

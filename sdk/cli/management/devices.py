@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sdk.cli.emulate import emulate
+from sdk.cli.management.emulate import emulate
 from sdk.cli.options import Verbose
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _System = Annotated[
 @_DEVICES.command("list")
 def list_devices(verbose: Verbose = False) -> None:
     """List the devices and what they are."""
-    from sdk import inventory
     from sdk.cli import printing
+    from sdk.management import inventory
 
     printing.print_devices(inventory.devices())
 
@@ -74,8 +74,8 @@ def add_device(
     verbose: Verbose = False,
 ) -> None:
     """Add a board that is reached over SSH: install the agent on it and recognise it."""
-    from sdk import administration
     from sdk.cli.console import ConsoleProgress, print_line
+    from sdk.management import administration
 
     request = administration.AddRequest(
         name,
@@ -106,8 +106,8 @@ def install_agent(
     verbose: Verbose = False,
 ) -> None:
     """Install the agent on a board, or bring it up to date; what is there already is not sent again."""
-    from sdk import administration
     from sdk.cli.console import ConsoleProgress
+    from sdk.management import administration
 
     with ConsoleProgress() as progress:
         installed = administration.install(name, progress, system, power_modes)
@@ -117,7 +117,7 @@ def install_agent(
 @_DEVICES.command("doctor")
 def doctor(name: _Name, verbose: Verbose = False) -> None:
     """Look at a device: what is missing and what to type. Exit code 1 if something is to be done."""
-    from sdk import administration
+    from sdk.management import administration
 
     if not administration.doctor(name, _print_finding):
         raise typer.Exit(1)
@@ -131,8 +131,8 @@ def remove_device(
     verbose: Verbose = False,
 ) -> None:
     """Remove the agent from a board, and the board from the devices."""
-    from sdk import administration
     from sdk.cli.console import print_line
+    from sdk.management import administration
 
     for path in administration.remove(name, purge, forget):
         print_line(f"removed {path} on {name}")
@@ -142,9 +142,9 @@ def remove_device(
 @_DEVICES.command("calibrate")
 def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
     """Measure rates and memory levels of a device, for the programs made for it from now on."""
-    from sdk import inventory
     from sdk.cli import printing
     from sdk.cli.console import ConsoleProgress
+    from sdk.management import inventory
 
     with ConsoleProgress() as progress:
         progress.stage("calibrate")
@@ -154,8 +154,8 @@ def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
 
 def targets(verbose: Verbose = False) -> None:
     """List what can be compiled for."""
-    from sdk import inventory
     from sdk.cli import printing
+    from sdk.management import inventory
 
     printing.print_targets(inventory.targets())
 

@@ -58,7 +58,7 @@ def finetune_device(
     from host.tlm.model.card import read_card
     from host.tlm.training.finetune import FinetuneOptions, examples_of_records, finetune
     from host.transport import connect
-    from sdk.records import open_store
+    from sdk.management.records import open_store
 
     base = checkpoints.shipped()
     with connect(request.device) as device:

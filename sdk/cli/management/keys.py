@@ -23,8 +23,8 @@ def register(app: typer.Typer) -> None:
 
 def list_keys(device: DeviceName = "local", verbose: Verbose = False) -> None:
     """List the keys that a device trusts, and what it refuses."""
-    from sdk import keys
     from sdk.cli.console import print_line
+    from sdk.management import keys
 
     own, found = keys.own(), keys.listed(device)
     if not found.keys:
@@ -39,8 +39,8 @@ def list_keys(device: DeviceName = "local", verbose: Verbose = False) -> None:
 
 def show(verbose: Verbose = False) -> None:
     """Show this host's public key, for `sdk keys trust` on another host."""
-    from sdk import keys
     from sdk.cli.console import print_line
+    from sdk.management import keys
 
     own = keys.own()
     print_line(f"{own.public}  {own.name}")
@@ -53,8 +53,8 @@ def trust(
     verbose: Verbose = False,
 ) -> None:
     """Have a device run the bundles that another host signs."""
-    from sdk import keys
     from sdk.cli.console import print_line
+    from sdk.management import keys
 
     keys.trust(key, name, device)
     print_line(f"{device} runs what {name} signs")
@@ -68,7 +68,7 @@ def revoke(
     verbose: Verbose = False,
 ) -> None:
     """Have a device refuse a host's bundles, or one version of a bundle, from now on."""
-    from sdk import keys
     from sdk.cli.console import print_line
+    from sdk.management import keys
 
     print_line(f"{device} refuses {keys.revoke(identity, device)} from now on")

@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def env(verbose: Verbose = False) -> None:
     """Show versions, engines, sensors and devices, and the reason for whatever is missing."""
-    from sdk import inventory
     from sdk.cli import printing
+    from sdk.management import inventory
 
     printing.print_env(inventory.environment())

@@ -1,0 +1,1 @@
+"""Kernels and models for CUDA GPUs: NVRTC, cubins and the driver."""

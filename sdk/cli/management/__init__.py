@@ -1,0 +1,1 @@
+"""Commands about devices, keys, records, reports and the language model."""

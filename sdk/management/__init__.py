@@ -1,0 +1,1 @@
+"""What surrounds deployments: devices, keys, records, the language model, and what this host has."""
