@@ -25,9 +25,9 @@ from host.lowering.graph import Graph
 from host.lowering.lower import optimise
 from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.tasks import make_tasks
-from host.model import SPACE_VERSION, DeviceProfile, Task
+from host.model import DeviceProfile, Task
 from host.schedules.design import DesignSpace
-from host.schedules.families import space_for
+from host.schedules.families import rule_versions, space_for
 from host.schedules.proposer import Proposer
 from host.tlm.language.description import describe_board, describe_task
 from host.tlm.language.sentence import encode, encode_prompt, sentence_of
@@ -110,8 +110,8 @@ class Dataset:
         vocabulary: of the sentences.
 
     Raises:
-        TlmError: the file is of another seed or space version, or its vocabulary is not the beginning of this
-            one.
+        TlmError: the file is of another seed or version of a rule, or its vocabulary is not the beginning of
+            this one.
     """
 
     def __init__(self, path: Path, seed: int, vocabulary: Vocabulary) -> None:
@@ -119,14 +119,14 @@ class Dataset:
         self.seed = seed
         self.vocabulary = vocabulary
         self.examples: list[Example] = []
-        # Whether tokens were appended to the vocabulary since: such a file can be read and not added to.
+        # Whether there are more tokens or rules than when it was made: it can be read, but not added to.
         self._outgrown = False
-        self._header = {
+        self._header: dict[str, Any] = {
             "schema": SCHEMA,
             "seed": seed,
             "vocabulary": vocabulary.version,
             "tokens": len(vocabulary),
-            "space_version": SPACE_VERSION,
+            "rules": rule_versions(),
         }
         if path.exists():
             self._read()
@@ -142,13 +142,17 @@ class Dataset:
         header: Any = _parsed(self.path, 1, lines[0]) if lines else self._header
         try:
             version, tokens = str(header["vocabulary"]), int(header["tokens"])
+            rules = {**self._header["rules"], **header["rules"]}
             same = {**header, "vocabulary": self.vocabulary.version, "tokens": len(self.vocabulary)}
+            same["rules"] = rules
         except (KeyError, TypeError, ValueError) as error:
             raise TlmError(f"{self.path}, line 1 is no header ({error}); remove the file") from error
         if same != self._header:
-            raise TlmError(f"{self.path}: sentences of another seed or space version; choose another folder")
+            raise TlmError(
+                f"{self.path}: sentences of another seed or version of a rule; choose another folder"
+            )
         self.vocabulary.check_prefix(tokens, version, str(self.path))
-        self._outgrown = tokens < len(self.vocabulary)
+        self._outgrown = tokens < len(self.vocabulary) or header["rules"] != rules
         for number, line in enumerate(lines[1:], start=2):
             example = example_from(self.path, number, _parsed(self.path, number, line))
             if example.index != len(self.examples):
@@ -168,11 +172,11 @@ class Dataset:
             jobs: processes that make them; the file is the same whatever their number.
 
         Raises:
-            TlmError: tokens were appended to the vocabulary since the file was made, or one of the processes
+            TlmError: there are more tokens or rules than when the file was made, or one of the processes
                 ended before its work was done.
         """
         if self._outgrown:
-            raise TlmError(f"{self.path}: the vocabulary has grown since; choose another folder")
+            raise TlmError(f"{self.path}: there are more tokens or rules since; choose another folder")
         make = partial(
             make_example, self.seed, boards=training_boards(), teacher=teacher, vocabulary=self.vocabulary
         )

@@ -20,7 +20,7 @@ from host.tlm.model.card import CARD, Card, Size, write_whole
 from host.tlm.model.network import new_model, save_model
 from host.tlm.training.example import Example
 from host.tlm.training.packing import Sample, samples_of
-from host.tlm.training.trainer import Schedule, Trainer
+from host.tlm.training.trainer import Schedule, Trainer, trained_rules
 from research.pretraining.dataset import Dataset
 
 SENTENCES, STATE = "sentences.jsonl", "training.pt"
@@ -104,7 +104,13 @@ def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Prog
             write_whole(state, trainer.state())
         report(Progress("training", trainer.step, options.steps, trainer.recent_loss, trainer.withheld_loss))
     return save_model(
-        trainer.model, options.out, vocabulary, options.size, "", _history(options, trainer, data)
+        trainer.model,
+        options.out,
+        vocabulary,
+        options.size,
+        "",
+        _history(options, trainer, data),
+        trained_rules(trainer.seen, vocabulary),
     )
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from device_agent.contract.text import printable
 from host.errors import TlmError
-from host.model import SPACE_VERSION
 from host.tlm.language.vocabulary import Vocabulary
 
 SCHEMA = "edgetlm.tlm/2"
@@ -46,7 +46,7 @@ class Card:
         tokens: of that vocabulary.
         untrained: those of them that were appended after the pre-training and that no training has seen;
             their rows are the means of their classes.
-        space_version: version of the design spaces.
+        rules: version of each rule whose programs it was trained on, by name.
         size: dimensions.
         base: digest of the weights that training started from; "" for random ones.
         weights: digest of the weights.
@@ -56,11 +56,21 @@ class Card:
     vocabulary: str
     tokens: int
     untrained: tuple[str, ...]
-    space_version: int
+    rules: dict[str, int]
     size: Size
     base: str
     weights: str
     training: dict[str, Any] = field(default_factory=dict)
+
+    def outdated(self, versions: Mapping[str, int]) -> tuple[str, ...]:
+        """Rules whose decisions mean something else now than in the programs that it was trained on.
+
+        The model still writes legal programs of such a rule; fine-tuning on new records brings it up to date.
+
+        Args:
+            versions: of the present rules, by name.
+        """
+        return tuple(name for name, known in self.rules.items() if versions.get(name, known) != known)
 
     @property
     def root(self) -> str:
@@ -88,7 +98,7 @@ def read_card(folder: Path) -> Card:
             vocabulary=str(content["vocabulary"]),
             tokens=int(content["tokens"]),
             untrained=tuple(map(str, content["untrained"])),
-            space_version=int(content["space_version"]),
+            rules={str(name): int(version) for name, version in content["rules"].items()},
             size=Size(**{name: int(value) for name, value in content["size"].items()}),
             base=str(content["base"]),
             weights=str(content["weights"]),
@@ -122,16 +132,10 @@ def read_weights(folder: Path, vocabulary: Vocabulary) -> tuple[bytes, Card]:
     """The weights of a checkpoint as they lie on disk, whole, and its card.
 
     Raises:
-        TlmError: it is missing, damaged, of another space version, or its vocabulary is not the beginning of
-            this one.
+        TlmError: it is missing, damaged, or its vocabulary is not the beginning of this one.
     """
     card = read_card(folder)
     extended(card, vocabulary, folder)
-    if card.space_version != SPACE_VERSION:
-        raise TlmError(
-            f"{folder}: language model of space version {card.space_version}, this is {SPACE_VERSION}; "
-            "train it again"
-        )
     path = folder / WEIGHTS
     try:
         data = path.read_bytes()

@@ -1,6 +1,6 @@
 """Which checkpoint is used for a device: what was fine-tuned on its records, else what is shipped.
 
-Fine-tuned checkpoints of one device profile, space version and base lie in one folder. A new one is written
+Fine-tuned checkpoints of one device profile and base lie in one folder. A new one is written
 beside the old one, and `current` is replaced last, so that whoever reads finds one of the two whole:
 
     <root>/<board>-<threads>/<key>/belongs.json            what the key is of
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from host.errors import TlmError
-from host.model import SPACE_VERSION, DeviceProfile
+from host.model import DeviceProfile
 from host.places import data_root
 from host.records.store import profile_data
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.card import CARD, read_card, read_weights, write_whole
+from host.tlm.model.card import CARD, SCHEMA, read_card, read_weights, write_whole
 
 CURRENT, BELONGS = "current", "belongs.json"
 SHIPPED = Path(__file__).parents[1] / "weights"
@@ -175,11 +175,11 @@ def outdated(profile: DeviceProfile, base: str, root: Path | None = None) -> tup
     return tuple(lines)
 
 
-_CHANGES = {"profile": "the board's hardware model", "space_version": "the design space", "base": "its base"}
+_CHANGES = {"profile": "the board's hardware model", "schema": "the format of models", "base": "its base"}
 
 
 def _belongs(profile: DeviceProfile, base: str) -> dict[str, Any]:
-    return {"profile": profile_data(profile), "space_version": SPACE_VERSION, "base": base}
+    return {"profile": profile_data(profile), "schema": SCHEMA, "base": base}
 
 
 def _boards_folder(profile: DeviceProfile, root: Path | None) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from safetensors.torch import save as save_tensors
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from host.errors import TlmError
-from host.model import SPACE_VERSION
 from host.tlm.language.vocabulary import Vocabulary
 from host.tlm.model.card import CARD, SCHEMA, WEIGHTS, Card, Size, extended, read_weights, write_whole
 
@@ -68,6 +68,7 @@ def save_model(
     size: Size,
     base: str,
     training: dict[str, Any],
+    rules: Mapping[str, int] | None = None,
     untrained: tuple[str, ...] = (),
 ) -> Card:
     """Writes a checkpoint; weights first, so that a cut-off one is noticed by its digest.
@@ -79,6 +80,7 @@ def save_model(
         size: of the network.
         base: digest of the weights that training started from; "" for random ones.
         training: how it was made, for people.
+        rules: version of each rule whose programs it was trained on; None for none.
         untrained: tokens that were appended and that no training has seen.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +94,7 @@ def save_model(
         vocabulary=vocabulary.version,
         tokens=len(vocabulary),
         untrained=untrained,
-        space_version=SPACE_VERSION,
+        rules=dict(rules or {}),
         size=size,
         base=base,
         weights=hashlib.sha256(data).hexdigest(),
@@ -111,8 +113,7 @@ def load_model(folder: Path, vocabulary: Vocabulary) -> tuple[GPT2LMHeadModel, C
     appended has the mean of its class as its row.
 
     Raises:
-        TlmError: it is missing, damaged, of another space version, or its vocabulary is not the beginning of
-            this one.
+        TlmError: it is missing, damaged, or its vocabulary is not the beginning of this one.
     """
     data, card = read_weights(folder, vocabulary)
     model = new_model(vocabulary, card.size, seed=0)

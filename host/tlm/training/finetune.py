@@ -31,7 +31,7 @@ from host.tlm.training.example import Example, content_of, example_from
 from host.tlm.training.packing import Sample, samples_of
 from host.tlm.training.record_examples import examples_of, examples_of_records
 from host.tlm.training.replay import REPLAY, read_replay
-from host.tlm.training.trainer import Schedule, Trainer
+from host.tlm.training.trainer import Schedule, Trainer, trained_rules
 
 __all__ = [
     "Example",
@@ -231,7 +231,8 @@ def _judged(
     }
     candidate = options.out / CANDIDATE
     untrained = tuple(token for token in start.untrained if vocabulary.number(token) not in training.seen)
-    save_model(training.model, candidate, vocabulary, start.size, start.root, history, untrained)
+    rules = {**start.rules, **trained_rules(training.seen, vocabulary)}
+    save_model(training.model, candidate, vocabulary, start.size, start.root, history, rules, untrained)
     old, new = load_model(present, vocabulary)[0], load_model(candidate, vocabulary)[0]
     verdict = gate.compare(
         gate.task_errors(old, vocabulary, withheld), gate.task_errors(new, vocabulary, withheld)

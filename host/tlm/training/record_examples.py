@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from host.errors import TlmError
-from host.model import SPACE_VERSION, Candidate
+from host.model import Candidate
 from host.records import Record
 from host.tlm.language.vocabulary import BOARD, DECIDE, Vocabulary, spell_decisions
 from host.tlm.model.card import Size
@@ -91,8 +91,14 @@ def _gathered(
 ) -> list[Example]:
     prompts: dict[tuple[str, str], tuple[int, ...]] = {}
     times: dict[tuple[str, str], dict[tuple[int, ...], float]] = {}
+    # Not at the top: see `examples_of`.
+    from host.schedules.families import rule_versions
+
+    versions = rule_versions()
     for record in records:
         try:
+            if record.candidate.space_version != versions.get(record.candidate.rule):
+                raise _OfNoUse("of another version of their rule")
             decided, seconds = _program(record.candidate, vocabulary), _seconds(record)
             prompt = prompt_of(record)
             if len(prompt) + 1 + len(decided) > _LONGEST:
@@ -110,8 +116,6 @@ def _gathered(
 
 
 def _program(candidate: Candidate, vocabulary: Vocabulary) -> tuple[int, ...]:
-    if candidate.space_version != SPACE_VERSION:
-        raise _OfNoUse("of another space version")
     decisions: list[tuple[str, int]] = []
     for name, value in candidate.decisions:
         if isinstance(value, tuple):

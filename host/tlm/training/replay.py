@@ -12,9 +12,10 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from device_agent.contract.text import printable
 from host.errors import TlmError
-from host.model import SPACE_VERSION
-from host.tlm.language.vocabulary import Vocabulary
+from host.schedules.families import rule_versions
+from host.tlm.language.vocabulary import Vocabulary, rule_token
 from host.tlm.training.example import Example, content_of, example_from
 
 REPLAY = "replay.jsonl.gz"
@@ -44,7 +45,7 @@ def write_replay(
         "schema": SCHEMA,
         "vocabulary": vocabulary.version,
         "tokens": len(vocabulary),
-        "space_version": SPACE_VERSION,
+        "rules": rule_versions(),
     }
     lines = [header, *map(content_of, chosen)]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
@@ -53,25 +54,25 @@ def write_replay(
 
 
 def read_replay(path: Path, vocabulary: Vocabulary) -> list[Example]:
-    """The examples of a file.
+    """The examples of a file, without those of rules whose version is another now.
 
     Raises:
-        TlmError: it is missing, damaged, of another space version, or its vocabulary is not the beginning of
-            this one.
+        TlmError: it is missing, damaged, of another schema, or its vocabulary is not the beginning of this.
     """
     try:
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
         header, *contents = map(json.loads, lines)
-        found = (header["schema"], header["space_version"])
+        schema, rules = str(header["schema"]), dict(header["rules"])
         tokens, version = int(header["tokens"]), str(header["vocabulary"])
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise TlmError(
             f"{path} cannot be read ({type(error).__name__}: {error}); install the package again"
         ) from error
-    if found != (SCHEMA, SPACE_VERSION):
-        raise TlmError(
-            f"{path}: sentences of schema {found[0]} and space version {found[1]}, this is {SCHEMA} and "
-            f"{SPACE_VERSION}; install the package again"
-        )
+    if schema != SCHEMA:
+        raise TlmError(f"{path}: schema {printable(schema, 40)}, this is {SCHEMA}; install the package again")
     vocabulary.check_prefix(tokens, version, str(path))
-    return [example_from(path, number, content) for number, content in enumerate(contents, start=2)]
+    examples = [example_from(path, number, content) for number, content in enumerate(contents, start=2)]
+    present = rule_versions()
+    kept = {rule_token(name) for name, known in rules.items() if present.get(name) == known}
+    numbers = {number for number, token in enumerate(vocabulary.tokens) if token in kept}
+    return [example for example in examples if not numbers.isdisjoint(example.prompt)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import torch
 from transformers import GPT2LMHeadModel
 
 from host.errors import TlmError
-from host.tlm.language.vocabulary import PAD, Vocabulary
+from host.schedules.families import rule_versions
+from host.tlm.language.vocabulary import PAD, Vocabulary, rule_token
 from host.tlm.training.packing import Sample, pack
 
 _LARGEST_GRADIENT = 1.0
@@ -157,6 +158,17 @@ class Trainer:
             ) from error
         if key != self._key:
             raise TlmError(f"{path}: a training with {key}, not {self._key}; choose another folder")
+
+
+def trained_rules(seen: Set[int], vocabulary: Vocabulary) -> dict[str, int]:
+    """The present versions of the rules whose programs were trained on, by name.
+
+    Args:
+        seen: numbers of the tokens that were trained on.
+        vocabulary: of the numbers.
+    """
+    tokens = set(vocabulary.decode(sorted(seen)))
+    return {name: version for name, version in rule_versions().items() if rule_token(name) in tokens}
 
 
 def log_probabilities(

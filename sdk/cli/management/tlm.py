@@ -116,6 +116,7 @@ def card(
 ) -> None:
     """Show what a model is: its network, its vocabulary, and how it was trained."""
     from device_agent.contract.text import printable
+    from host.schedules.families import rule_versions
     from host.tlm.language.vocabulary import Vocabulary
     from host.tlm.model.card import extended, read_card
     from host.tlm.model.checkpoints import shipped
@@ -133,6 +134,7 @@ def card(
     )
     print_line(f"tokens    {found.tokens} of {len(vocabulary)}, vocabulary {found.vocabulary}")
     print_line(f"untrained {' '.join(untrained) or 'none'}")
+    print_line(f"outdated  {' '.join(map(printable, found.outdated(rule_versions()))) or 'none'}")
     history = ", ".join(f"{name} {value}" for name, value in found.training.items())
     print_line(f"training  {printable(history)}")
 

@@ -123,7 +123,7 @@ def test_a_training_of_before_the_vocabulary_grew_can_be_shipped_but_not_continu
     monkeypatch.setattr(vocabulary, "_ENTRIES", (*vocabulary._ENTRIES, ("rule:unheard", "rule")))
     assert package(trained, tmp_path / "out").tokens == len(VOCABULARY)
     assert load_model(tmp_path / "out", Vocabulary())[1].untrained == ("rule:unheard",)
-    with pytest.raises(TlmError, match="the vocabulary has grown since"):
+    with pytest.raises(TlmError, match="there are more tokens or rules since"):
         next(Dataset(trained / SENTENCES, 3, Vocabulary()).grow(5, Gensor()))
 
 

@@ -12,6 +12,7 @@ import torch
 
 from host.errors import TlmError
 from host.schedules import DesignSpace, space_for
+from host.schedules.api import PARALLEL
 from host.schedules.families import installed_rules
 from host.tlm.language import numbers, vocabulary
 from host.tlm.language.vocabulary import Vocabulary
@@ -19,13 +20,13 @@ from host.tlm.model.card import CARD, read_card
 from host.tlm.model.checkpoints import SHIPPED, shipped
 from host.tlm.model.decoding import generate
 from host.tlm.model.network import load_model
-from host.tlm.training.finetune import FinetuneOptions, finetune
+from host.tlm.training.finetune import CANDIDATE, FinetuneOptions, finetune
 from host.tlm.training.packing import Sample
 from host.tlm.training.replay import REPLAY, read_replay
 from host.tlm.training.trainer import log_probabilities
 from sdk.cli.main import main
 from tests.unit.schedules import functions as fn
-from tests.unit.tlm.cases import TARGETS, board_of, spaces
+from tests.unit.tlm.cases import board_of
 from tests.unit.tlm.learning import example_of
 
 APPENDED = (("rule:unheard", "rule"), ("warp=", "decision:tile"), ("swizzle=", "swizzle"))
@@ -39,9 +40,9 @@ def longer(monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
     return Vocabulary()
 
 
-def _check_listed(tokens: Iterable[str]) -> None:
+def _check_listed(tokens: Iterable[str], kind: str = "CLASS") -> None:
     missing = [token for token in dict.fromkeys(tokens) if token not in KNOWN.tokens]
-    lines = "\n".join(f"{token} CLASS" for token in missing)
+    lines = "\n".join(f"{token} {kind}" for token in missing)
     assert not missing, f"append to host/tlm/language/{vocabulary.FILE}, each with its class:\n{lines}"
 
 
@@ -59,13 +60,14 @@ def test_everything_that_can_be_said_of_a_board_and_a_task_has_a_token() -> None
 
 
 def test_every_rule_has_a_token() -> None:
-    _check_listed(vocabulary.rule_token(rule.name) for rule in installed_rules())
+    _check_listed((vocabulary.rule_token(rule.name) for rule in installed_rules()), "rule")
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_decision_has_a_token(target: str) -> None:
-    for space in itertools.islice(spaces(target, 7), 20):
-        _check_listed(vocabulary.decision_token(decision.name) for decision in space.decisions)
+def test_every_decision_has_a_token_of_the_class_that_its_rule_declares() -> None:
+    for kind in (PARALLEL, *(kind for rule in installed_rules() for kind in rule.decisions)):
+        token, declared = vocabulary.decision_token(kind.name), f"decision:{kind.words}"
+        _check_listed([token], declared)
+        assert KNOWN.classes[KNOWN.number(token)] == declared
 
 
 def test_tokens_are_listed_once_and_with_a_class() -> None:
@@ -148,7 +150,26 @@ def test_weights_of_a_longer_list_are_refused(
     finetune(options, examples, lambda progress: None)
     monkeypatch.undo()
     with pytest.raises(TlmError, match=f"{len(longer)} tokens, this one has {len(KNOWN)}"):
-        load_model(tmp_path / "tuned" / ".candidate", KNOWN)
+        load_model(tmp_path / "tuned" / CANDIDATE, KNOWN)
+
+
+def test_a_rule_that_changed_leaves_the_model_usable_and_is_named(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [tiled] = [rule for rule in installed_rules() if rule.name == "tiled"]
+    known = read_replay(SHIPPED / REPLAY, KNOWN)
+    monkeypatch.setattr(type(tiled), "version", tiled.version + 1)
+    load_model(shipped(), KNOWN)
+    assert main(["tlm", "card"]) == 0
+    assert "outdated  tiled\n" in capsys.readouterr().out
+    number = KNOWN.number(vocabulary.rule_token("tiled"))
+    assert read_replay(SHIPPED / REPLAY, KNOWN) == [one for one in known if number not in one.prompt]
+    assert any(number in one.prompt for one in known)
+    # What is learned of the rule's new programs is of its new version.
+    examples = [example_of(9, number, 1) for number in range(30)]
+    options = FinetuneOptions(base, tmp_path / "tuned", steps=1, replay_share=0.0)
+    finetune(options, examples, lambda progress: None)
+    assert read_card(tmp_path / "tuned" / CANDIDATE).rules == {"tiled": tiled.version}
 
 
 def test_the_command_shows_what_was_never_trained(

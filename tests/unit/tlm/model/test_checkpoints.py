@@ -138,8 +138,8 @@ def test_a_board_that_changed_is_told_that_its_tuning_does_not_apply(
     other = board_of("x86_64-v4")
     assert checkpoints.outdated(replace(profile, board=other), base, root) == (), "another machine"
     content = json.loads((home / checkpoints.BELONGS).read_text())
-    (home / checkpoints.BELONGS).write_text(json.dumps({**content, "space_version": 1}))
-    assert "design space changed" in checkpoints.outdated(profile, base, root)[0]
+    (home / checkpoints.BELONGS).write_text(json.dumps({**content, "schema": "edgetlm.tlm/1"}))
+    assert "the format of models changed" in checkpoints.outdated(profile, base, root)[0]
     (home / checkpoints.BELONGS).write_text("no JSON")
     assert "damaged" in checkpoints.outdated(profile, base, root)[0]
 

@@ -66,7 +66,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(folder: Path) -> None:
         ({"tokens": len(VOCABULARY) - 1}, "only be appended"),
         ({"untrained": ["rule:\x1bunheard"]}, r"damaged .*x1bunheard"),
         ({"training": {"text": "x" * (1 << 20)}}, "bytes"),
-        ({"space_version": 0}, "space version 0"),
+        ({"rules": 3}, "damaged"),
         ({"size": {"layers": 2, "heads": 2, "width": 32, "positions": 256}}, "do not fit"),
         ({"size": 3}, "damaged"),
         ({"size": {"layers": 1, "heads": 3, "width": 32, "positions": 256}}, "heads"),

@@ -45,7 +45,7 @@ def test_records_become_examples_and_what_is_of_no_use_is_counted() -> None:
         "outside of the language": 2,
         "whose sentence is too long": 1,
         "of a program without decisions": 1,
-        "of another space version": 1,
+        "of another version of their rule": 1,
         "that failed": 1,
         "that a throttled device measured": 1,
     }
