@@ -181,16 +181,16 @@ class Tuning:
         return _improved(plan, result), replace(result, skipped=skipped)
 
     def _runner(
-        self, units: tuple[BoardConnection, ...], tasks: Sequence[TuningTask], constructed: Plan
+        self, connections: tuple[BoardConnection, ...], tasks: Sequence[TuningTask], constructed: Plan
     ) -> DeviceRunner:
-        """Where programs are measured; constructed ones of the longest tasks tell the boards' speeds."""
+        """Measures programs; the constructed ones of the longest tasks compare the boards' speeds."""
         from host.tuning.runners.device_runner import DeviceRunner
         from host.tuning.runners.reconnect import ReconnectPolicy
 
         longest = sorted(tasks, key=lambda one: -one.weight * one.estimate_s)
         references = [(one, constructed.chosen[one.key]) for one in longest if one.key in constructed.chosen]
         return DeviceRunner(
-            units,
+            connections,
             self.profile,
             self.folder,
             self.clock.progress.note,

@@ -1,4 +1,4 @@
-"""Where the work beside the device runs: in a thread of its own, or in turn with the measurements."""
+"""How the host works while the device measures: in a thread of its own, or in turn with the measurements."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def lower_priority() -> None:
 
 
 def executor_for(concurrent: bool, low_priority: bool) -> WorkExecutor:
-    """How work runs beside the device; see `host.tuning.options.TuneOptions`."""
+    """How the host works while the device measures; see `host.tuning.options.TuneOptions`."""
     return BackgroundExecutor(low_priority) if concurrent else ForegroundExecutor()

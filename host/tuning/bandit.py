@@ -102,7 +102,7 @@ class BanditProposer:
         proposers: at least one, each of another name.
         seed: of the slots.
         trials: everything measured on the board, oldest first.
-        note: told what a proposer failed with; the others fill its slots.
+        note: receives a line when a proposer fails; the others fill its slots.
     """
 
     name = "bandit"

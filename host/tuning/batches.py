@@ -48,7 +48,7 @@ class BatchBuilder:
         proposers: each of another name.
         build: builds a program.
         options: of the tuning.
-        note: told of proposers that fail.
+        note: receives a line when a proposer fails.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 The order is the paper's (TLM, OSDI'24): batches 0 and 1 come from the present model; while batch i+1 is on
 the device, training on everything up to batch i makes the model that proposes batch i+2. Where the host is
-the device and has no core to spare, nothing may run beside a measurement: the stages take turns, and the
+the device and has no core to spare, nothing may run during a measurement: the stages take turns, and the
 model that proposes batch i+1 has learned from batch i.
 """
 
@@ -61,7 +61,7 @@ def tune(
         store: where records are read from and kept.
         options: how.
         trainer: makes better proposers out of records; None where nothing is learned.
-        listener: told of progress.
+        listener: receives progress and notes.
 
     Raises:
         UserError: the budget has no end.
@@ -160,7 +160,7 @@ class _TuningRun:
             if not batch.programs:
                 self.stopped = batch.ended
             elif self._measure(batch):
-                ahead.append(self._prepare(self._another_batch(len(ahead)) and self._due()))
+                ahead.append(self._prepare(self._another_batch(len(ahead)) and self._training_due()))
             else:
                 self.stopped = "time"
         self._batches.stop()
@@ -193,7 +193,7 @@ class _TuningRun:
         budget = self._options.budget
         return not budget.trials or len(self.history.own) + ahead * budget.batch_size < budget.trials
 
-    def _due(self) -> bool:
+    def _training_due(self) -> bool:
         """Whether there is enough new to learn from."""
         growth = _GROWTH_CONCURRENT if self._options.concurrent else _GROWTH_IN_TURN
         return len(self.history.records) >= growth * self._trained_on

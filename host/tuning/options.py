@@ -1,4 +1,4 @@
-"""How to tune, and how a tuning tells what it is doing."""
+"""How to tune, and how a tuning reports what it is doing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TuningProgress:
 
 
 class Listener(Protocol):
-    """Where the loop tells what it is doing; called from several threads."""
+    """What the loop reports to; called from several threads."""
 
     def progress(self, progress: TuningProgress) -> None:
         """A trial is done."""

@@ -189,7 +189,7 @@ class _TrainingProcess:
         with log.open("wb") as file:
             self._process = subprocess.Popen(
                 command,
-                # Its end tells the process that nobody waits for it any more, however that came about.
+                # The end of its input ends the process, however its parent ended.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -242,7 +242,7 @@ class _TrainingProcess:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            # What it was not told any more is of no use to it.
+            # What it has not read by now is of no use to it.
             with contextlib.suppress(BrokenPipeError):
                 assert pipe is not None
                 pipe.close()

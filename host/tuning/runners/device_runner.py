@@ -17,7 +17,7 @@ from host.tuning.runners.speeds import BoardSpeeds
 from host.tuning.runners.worker import one_line
 from host.tuning.tasks import TuningTask
 
-# So many programs say how fast boards are beside each other: kernels are bound by different things.
+# So many programs compare the speeds of boards: kernels are bound by different things.
 _REFERENCES = 3
 
 
@@ -28,7 +28,7 @@ class DeviceRunner:
         connections: to the boards.
         profile: of each of them.
         folder: for libraries.
-        note: told of losses and returns; called from several threads.
+        note: receives a line about each loss and return; called from several threads.
         references: programs to compare the boards' speeds by, those that count most first; a single board
             needs none.
         policy: how long boards that went away are waited for.

@@ -21,7 +21,8 @@ class BoardGroup:
     """Boards of one kind that measure the same jobs. Its methods need the lock of the jobs.
 
     Args:
-        note: told of losses, returns and exclusions; called from several threads.
+        note: receives a line about each loss, return and exclusion; called from several
+            threads.
         policy: how long boards that went away are waited for.
         references: programs that every board times, by task and library; none for a single board.
         speeds: compares the boards by them.

@@ -29,7 +29,8 @@ class WorkerPool:
 
     Args:
         connections: to the boards.
-        note: told of losses, returns and exclusions; called from several threads.
+        note: receives a line about each loss, return and exclusion; called from several
+            threads.
         policy: how long boards that went away are waited for.
         references: programs that every board times, by task and library; they are kept.
         speeds: compares the boards by them.

@@ -1,4 +1,4 @@
-"""How fast boards of one kind are beside each other, by reference programs that each of them measures.
+"""How fast boards of one kind are compared with each other, by reference programs that each of them measures.
 
 Every board times the same programs when it joins, when it comes back and every so many trials. The largest
 set of boards that agree is the group; its geometric mean is the measure of time. A board of it that is a

@@ -166,7 +166,7 @@ class Worker:
     def _answered(self) -> None:
         self._silent_since, self._attempts = None, 0
 
-    # -- how fast the board is beside the others
+    # -- how fast the board is, compared with the others
 
     def _timing_due(self) -> bool:
         """Whether it is time to time the references again."""
@@ -283,7 +283,7 @@ class Worker:
             self._changed.notify_all()
 
     def _pause_s(self) -> float:
-        """Seconds until the next attempt; one falls on the moment at which the patience ends."""
+        """Seconds until the next attempt; one falls on the moment at which the limit ends."""
         left_s = self._group.policy.limit_s - self.silent_s(time.monotonic())
         return min(next(self._pauses), left_s if left_s > 0 else math.inf)
 
