@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ import numpy as np
 
 from benchmarks.result_file import add_json_option, heading, write_result
 from host import bundle
-from host.compare.runner import PairedResult, compare
+from host.compare.comparison import measured
+from host.compare.entrants import EntrantResult, ratio_between
+from host.compare.runner import Effort, compare_sessions
 from host.compare.verification import relative_error
 from host.compile.ranged_model import inputs_at
 from host.deploy import CompileOptions, compile_bundle
@@ -87,8 +89,8 @@ class Bench:
                 relative_error(np.asarray(ours), np.asarray(theirs))
                 for ours, theirs in zip(outputs["range"], outputs["onnxruntime"], strict=True)
             ]
-            result = compare(sessions, inputs, rounds=rounds, energy_rounds=0)
-            figures = _figures(result) | {"build_static_s": build_s, "max_rel_err": max(errors)}
+            results = compare_sessions(sessions, inputs, Effort(rounds=rounds, windows=0))
+            figures = _figures(results) | {"build_static_s": build_s, "max_rel_err": max(errors)}
             if kernels:
                 figures["kernels_us"] = _kernels(sessions, inputs)
         for file in static.iterdir():
@@ -102,12 +104,13 @@ class Bench:
         }
 
 
-def _figures(result: PairedResult) -> dict[str, Any]:
+def _figures(results: Mapping[str, EntrantResult]) -> dict[str, Any]:
     figures: dict[str, Any] = {
-        f"{name}_ms": measurement.median_s * 1e3 for name, measurement in result.measurements.items()
+        f"{name}_ms": measurement.median_s * 1e3 for name, measurement in measured(results).items()
     }
     for peer in ("static", "onnxruntime"):
-        ratio = result.ratio(peer, "range")
+        ratio = ratio_between(results[peer], results["range"])
+        assert ratio is not None
         figures[f"{peer}/range"] = {"value": ratio.value, "low": ratio.low, "high": ratio.high}
     return figures
 

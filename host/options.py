@@ -71,16 +71,11 @@ class CompileOptions:
     )
     processor: str = _set(
         "auto",
-        "cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it.",
+        "cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it; the CPU where one is "
+        "tuned or compiled for.",
         "program",
-        commands=("compile", "deploy"),
     )
-    dtype: str = _set(
-        "fp32",
-        "fp32, or fp16: half the memory, checked with a tolerance of 1e-2.",
-        "program",
-        commands=("compile", "deploy"),
-    )
+    dtype: str = _set("fp32", "fp32, or fp16: half the memory, checked with a tolerance of 1e-2.", "program")
     cuda: str = _set(
         "",
         "CUDA version of the board; the usual JetPack's if not given.",
@@ -285,7 +280,7 @@ class DeployOptions(CompileOptions):
         return self.objective != "latency" or self.power_cap_w is not None
 
     @property
-    def has_finals(self) -> bool:
+    def compares_variants(self) -> bool:
         """Whether variants of the model are measured beside each other before one is taken."""
         return self.needs_energy or bool(self.power_modes) or self.tuned
 

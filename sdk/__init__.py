@@ -25,7 +25,7 @@ from sdk.model import Deployment, Model
 if TYPE_CHECKING:
     from host.commands.explain import Explanation
     from host.commands.tune import TunedModel
-    from host.compile.result import DeployResult
+    from host.deploy.result import DeployResult
     from host.manifest import Manifest
 
 __all__ = [
@@ -53,7 +53,7 @@ __all__ = [
 
 # Results whose modules load NumPy and more: imported when they are asked for, so that `sdk --help` is quick.
 _LATE = {
-    "DeployResult": "host.compile.result",
+    "DeployResult": "host.deploy.result",
     "Explanation": "host.commands.explain",
     "Manifest": "host.manifest",
     "TunedModel": "host.commands.tune",

@@ -8,18 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from host import bundle
-from host.compare.engine_comparison import Entrant, Terms, hold
-from host.compare.selection import require_verified
-from host.compile.bundle_builder import versions
+from host.compare.comparison import ComparisonSettings, compare_engines
+from host.compare.entrants import Entrant
+from host.compare.selection import Choice, require_verified
+from host.compare.timing_policy import timing_policy
 from host.compile.device_profile import profile_of
 from host.compile.ranged_model import inputs_to_measure
-from host.compile.result import Choice, DeployResult, TaskOutcome
+from host.compile.task_outcome import TaskOutcome, with_times
 from host.deploy.deployment import deploy
+from host.deploy.result import DeployResult
 from host.errors import ModelFileError, UserError
 from host.manifest import Manifest
 from host.model import Signature
 from host.options import DeployOptions, Size
 from host.progress import Progress, Silence, StageClock
+from host.versions import versions
 
 
 def profile(
@@ -84,13 +87,18 @@ def _profile_bundle(
     signature = _measured_at(path, manifest.typed_signature(), lengths)
     with connect(device_name) as device:
         used = profile_of(device, threads or manifest.threads)
-        entrant = Entrant(manifest.backend, directory, installable=True, trust=trust)
+        entrant = Entrant(manifest.backend, manifest.backend, directory, used.threads, trust=trust)
         golden = bundle.golden_cases(directory, manifest)
-        inputs = inputs_to_measure(signature, golden)
-        rounds = DeployOptions(model=path).rounds
-        terms = Terms(device, signature, golden, inputs, used.threads, rounds, 1, clock)
-        contest = hold(terms, [entrant])
-        require_verified(contest, manifest.backend)
+        settings = ComparisonSettings(
+            device=device,
+            signature=signature,
+            golden=golden,
+            inputs=inputs_to_measure(signature, golden),
+            clock=clock,
+            timing=timing_policy(device, DeployOptions(model=path).rounds),
+        )
+        comparison = compare_engines(settings, [entrant])
+        require_verified(comparison.results, manifest.backend)
         return DeployResult(
             name=manifest.name,
             bundle=path,
@@ -99,15 +107,15 @@ def _profile_bundle(
             threads=used.threads,
             signature=signature,
             choice=Choice(manifest.backend, "the bundle's backend"),
-            contenders=contest.contenders,
-            ratios=contest.ratios(),
-            tasks=contest.timed(_outcomes(manifest)),
+            contenders=comparison.results,
+            ratios=comparison.ratios(),
+            tasks=with_times(_outcomes(manifest), comparison.kernel_times_s),
             fallback=manifest.reason,
             seconds=clock.seconds(),
             versions={**versions(), **used.software},
             command=manifest.command,
             installed=False,
-            lengths=contest.at_lengths(signature),
+            lengths=comparison.at_lengths(signature),
         )
 
 

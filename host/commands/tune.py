@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host.compare.variant_comparison import Field, hold_finals, require_sensor
-from host.compile import static_model as compiling
-from host.compile.bundle_builder import Maker, check_file, read_model, versions
+from host.compare.comparison import compare_variants
+from host.compare.selection import require_sensor
+from host.compare.timing_policy import timing_policy
+from host.compile.bundle_builder import BundleBuilder
 from host.compile.device_profile import profile_of
-from host.compile.kernel_tuning import recall, records_of
-from host.compile.static_model import Compiled, one_line
+from host.compile.kernel_tuning import records_of
+from host.compile.model_compiler import ModelCompiler, PlannedModel
+from host.compile.model_file import check_file, read_model
+from host.compile.processor import profile_for_processor
+from host.compile.static_model import one_line
 from host.compile.variants import variants_of
 from host.deploy.board_group import Boards, device_names
-from host.errors import BuildError, EngineError, ImportFailed, MeasureError, UserError
+from host.deploy.comparison_settings import comparison_settings
+from host.errors import BuildError, EngineError, MeasureError, UserError
 from host.model import ImportedModel
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
+from host.versions import versions
 
 if TYPE_CHECKING:
-    from host.compare.operating_points import PowerResult
+    from host.compare.selection import VariantSelection
     from host.tuning.result import TuneResult
     from targets import MachineDescription
 
@@ -55,7 +61,7 @@ class TunedModel:
     seconds: Mapping[str, float]
     versions: Mapping[str, str]
     command: str
-    power: PowerResult | None = None
+    power: VariantSelection | None = None
 
 
 def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
@@ -86,17 +92,17 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
 
 def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Path) -> TunedModel:
     machine = boards.lead.describe()
-    require_sensor(boards.lead, options)
+    require_sensor(boards.lead, options.objective, options.power_cap_w)
     profile = profile_of(boards.lead, options.threads, clock.progress.note)
-    maker = Maker(options, profile, folder, clock, boards.lead, boards.replace, boards.others(profile))
+    profile = profile_for_processor(profile, options.processor)
+    compiler = ModelCompiler(
+        options, profile, folder, clock, boards.lead, boards.replace, boards.others(profile)
+    )
     model = read_model(options, clock)
-    if model.module is None:
-        raise ImportFailed(model.reason, model.operator)
-    lowered = compiling.lower_model(model, profile, clock)
-    constructed = compiling.propose(lowered, profile, options.seed, clock)
-    plan = recall(constructed, profile, records_of(options))
-    plan, tuning = maker.tuning(model).improve(lowered, constructed, plan)
-    power = _finals(boards, maker, model, lambda: maker.assembled(model, lowered, plan, constructed, tuning))
+    planned = compiler.plan(model)
+    tuning = planned.tuning
+    assert tuning is not None
+    power = _before_and_after(boards, compiler, model, planned)
     return TunedModel(
         name=model.name,
         device=options.device,
@@ -111,21 +117,22 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
     )
 
 
-def _finals(
-    boards: Boards, maker: Maker, model: ImportedModel, assemble: Callable[[], Compiled]
-) -> PowerResult | None:
+def _before_and_after(
+    boards: Boards, compiler: ModelCompiler, model: ImportedModel, planned: PlannedModel
+) -> VariantSelection | None:
     """The tuned model beside the untuned one; None, with a note, where nobody asked and it cannot be done."""
-    options, clock = maker.options, maker.clock
+    options, clock = compiler.options, compiler.clock
     assert isinstance(options, DeployOptions)
-    if boards.lead.emulated:
+    timing = timing_policy(boards.lead, options.rounds)
+    if not timing.decides:
         clock.progress.note("the device is emulated: the tuned model is not timed beside the untuned one")
         return None
     try:
-        variants = variants_of(maker, assemble(), options.needs_energy)
-        inputs = model.golden[0].inputs
-        return hold_finals(
-            Field(boards.ready(), model.signature, model.golden, inputs, clock), variants, options
-        )
+        builder = BundleBuilder(compiler)
+        made = builder.write(model, compiler.build(planned))
+        variants = variants_of(builder, made, options.needs_energy)
+        settings = comparison_settings(boards.ready(), model, options, timing, clock)
+        return compare_variants(settings, variants)
     except (BuildError, EngineError, MeasureError) as error:
         if options.needs_energy or options.power_modes:
             raise

@@ -1,252 +1,189 @@
-"""Contenders side by side: interleaved rounds, all others stopped meanwhile, ratios with their bounds.
+"""Sessions measured in interleaved rounds, all others stopped meanwhile.
 
 A machine drifts (clocks, temperature, neighbours) by more than good engines differ. Within one round all
-contenders meet the same conditions, so the ratio of a round holds where absolute times do not; idle thread
-pools that spin would take the cores of whoever is measured, so their processes are stopped.
+sessions meet the same conditions, so the ratio of a round holds where absolute times do not; idle thread
+pools that spin would take the cores of whichever is measured, so their processes are stopped.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+# Before anything that can be interrupted: its first import drops what the handler of a signal raises.
+from numpy.random import default_rng
 
+from host.compare.energy_windows import IdlePower, mean_energy
+from host.compare.entrants import EntrantResult
+from host.compare.statistics import MIN_TRIALS
 from host.errors import EngineError, MeasureError, SessionLost
-from host.model import Energy, Measurement, comparable
+from host.model import Measurement
+from host.progress import Progress, Silence
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from host.transport.session import Session
 
-# With fewer, not even the span from least to greatest covers the median in 95% of cases (1 - 2 / 2^n).
-MIN_ROUNDS = 6
-_RESAMPLES = 10_000
-
 
 @dataclass(frozen=True)
-class Ratio:
-    """How many times as long one contender takes as another, with the 95% bounds.
+class Effort:
+    """How much is measured of each session under each condition.
 
     Attributes:
-        value: median over rounds.
-        low, high: bootstrap percentile bounds (2.5% and 97.5%) of that median.
-        rounds: rounds it rests on.
-    """
-
-    value: float
-    low: float
-    high: float
-    rounds: int
-
-
-@dataclass(frozen=True)
-class PairedResult:
-    """What a comparison gave.
-
-    Attributes:
-        measurements: all samples of each contender, by name.
-        rounds_s: median seconds of each round, by name; rounds correspond.
-        rounds_j: joules of a run in each energy window, by name; empty where there is no sensor.
-        failed: contenders that did not come through, with the reason.
-        windows: the measurement of each energy window, by name; windows correspond.
-    """
-
-    measurements: Mapping[str, Measurement]
-    rounds_s: Mapping[str, tuple[float, ...]]
-    failed: Mapping[str, str] = field(default_factory=dict)
-    rounds_j: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    windows: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
-
-    def ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
-        """Time of `numerator` over time of `denominator`.
-
-        Args:
-            numerator: a contender.
-            denominator: another.
-            seed: of the resampling.
-
-        Raises:
-            MeasureError: one of them has no measurement.
-        """
-        for name in (numerator, denominator):
-            if name not in self.rounds_s:
-                raise MeasureError(f"{name} was not measured: {self.failed.get(name, 'it took no part')}")
-        return _ratio(self.rounds_s[numerator], self.rounds_s[denominator], seed)
-
-    def energy_ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
-        """Energy of a run of `numerator` over that of `denominator`, within the sensor's boundary.
-
-        Raises:
-            MeasureError: the device has no sensor, or there are too few windows for a bound.
-        """
-        for name in (numerator, denominator):
-            windows = len(self.rounds_j.get(name, ()))
-            if windows < MIN_ROUNDS:
-                measurement = self.measurements.get(name)
-                reason = (
-                    measurement.energy.source if measurement else self.failed.get(name, "it took no part")
-                )
-                raise MeasureError(
-                    f"{name} has {windows} energy windows, a 95% bound needs {MIN_ROUNDS} ({reason})"
-                )
-        first, second = (self.measurements[name].energy for name in (numerator, denominator))
-        if (mismatch := comparable(first, second)) is not None:
-            raise MeasureError(f"{numerator} and {denominator}: {mismatch}")
-        return _ratio(self.rounds_j[numerator], self.rounds_j[denominator], seed)
-
-    def edp_ratio(self, numerator: str, denominator: str, seed: int = 0) -> Ratio:
-        """Energy-delay product of a run of `numerator` over that of `denominator`, window by window.
-
-        Raises:
-            MeasureError: see `energy_ratio`.
-        """
-        self.energy_ratio(numerator, denominator, seed)
-        products = [
-            [one.median_s * joules for one, joules in zip(self.windows[n], self.rounds_j[n], strict=True)]
-            for n in (numerator, denominator)
-        ]
-        return _ratio(products[0], products[1], seed)
-
-
-def pooled(results: Sequence[PairedResult]) -> PairedResult:
-    """Several comparisons of the same contenders, each with other inputs, as one.
-
-    A round is the geometric mean of the corresponding rounds, so that a ratio is the geometric mean of the
-    ratios and every comparison weighs the same. Samples and energy are the last comparison's.
-    """
-    last = results[-1]
-    rounds = {
-        name: tuple(np.exp(np.mean(np.log([result.rounds_s[name] for result in results]), axis=0)).tolist())
-        for name in last.measurements
-    }
-    failed = {name: reason for result in results for name, reason in result.failed.items()}
-    return replace(last, rounds_s=rounds, failed=failed)
-
-
-def _ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int) -> Ratio:
-    logs = np.log(np.asarray(numerator) / np.asarray(denominator))
-    low, high = _bootstrap_median(logs, seed)
-    return Ratio(math.exp(float(np.median(logs))), math.exp(low), math.exp(high), len(logs))
-
-
-def _bootstrap_median(values: np.ndarray, seed: int) -> tuple[float, float]:
-    drawn = np.random.default_rng(seed).integers(0, len(values), (_RESAMPLES, len(values)))
-    medians = np.median(values[drawn], axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def compare(
-    contenders: Mapping[str, Session],
-    inputs: Sequence[np.ndarray] | Mapping[str, Sequence[np.ndarray]],
-    rounds: int = 10,
-    round_s: float = 0.3,
-    round_repeats: int = 3,
-    warmup_s: float = 0.5,
-    energy_rounds: int = 1,
-    seed: int = 0,
-) -> PairedResult:
-    """Measure contenders in interleaved rounds; each has its model loaded already.
-
-    Args:
-        contenders: sessions by name.
-        inputs: for all of them, or by contender where their formats differ.
-        rounds: at least `MIN_ROUNDS`; the order within each is drawn.
-        round_s: seconds of samples of each contender in a round, at least.
+        passes: times that all conditions are gone through, so that drift meets all of them alike.
+        rounds: rounds of latency in a pass.
+        windows: energy windows in a pass; immediate where the device has no sensor.
+        round_s: seconds of samples in a round, at least.
         round_repeats: samples in a round, at least.
-        warmup_s: before the first round, each; later rounds warm up for a tenth of it.
-        energy_rounds: windows of energy of each contender, after the rounds, interleaved like them; a
-            device without a sensor says so at once. A ratio of energies needs `MIN_ROUNDS`.
-        seed: of the order.
-
-    Returns:
-        Measurements; a contender that fails on the way is in `failed`, and the others go on.
-
-    Raises:
-        MeasureError: too few rounds, or no contender came through.
-        DeviceError: the device went away.
+        warmup_s: before the first round of a pass; later rounds warm up for a tenth of it.
     """
-    if rounds < MIN_ROUNDS:
-        raise MeasureError(f"{rounds} rounds cannot give a 95% bound; take {MIN_ROUNDS} at least")
-    race = Race(dict(contenders))
-    order = np.random.default_rng(seed)
-    try:
-        race.line_up(inputs)
-        for index in range(rounds):
-            warm = warmup_s if index == 0 else warmup_s / 10
-            for name in order.permutation(sorted(race.running)):
-                race.measure(str(name), warm, round_s, round_repeats)
-        for _ in range(energy_rounds):
-            for name in order.permutation(sorted(race.running)):
-                race.measure_energy(str(name))
-    finally:
-        race.release()
-    return race.result(rounds)
+
+    passes: int = 1
+    rounds: int = 10
+    windows: int = 1
+    round_s: float = 0.3
+    round_repeats: int = 3
+    warmup_s: float = 0.5
 
 
-class Race:
-    """Contenders that take turns, and what they have shown; one runs at a time.
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What all sessions are measured under.
+
+    Attributes:
+        inputs: of the model.
+        name: distinguishes it from the others.
+        energy: whether its energy windows are taken.
+        absent: keys of the sessions that are not measured under it.
+        enter: brings the device into it; raises `MeasureError` where it refuses.
+        idle_power: takes the power without work under it; None where that is the same as under the others.
+    """
+
+    inputs: Sequence[np.ndarray]
+    name: str = ""
+    energy: bool = True
+    absent: Collection[str] = ()
+    enter: Callable[[], None] = lambda: None
+    idle_power: Callable[[], IdlePower] | None = None
+
+
+class InterleavedRun:
+    """Sessions that take turns under one condition after the other; one runs at a time.
 
     Args:
-        contenders: sessions by name, each with its model loaded.
+        sessions: by key, each with its model loaded.
+        conditions: what they are measured under, in this order.
+        effort: how much.
         start_c: temperature of the hottest zone that energy windows wait for before they begin; 0 for that
             of the coolest window so far.
+        seed: of the order within a round.
 
     Attributes:
-        running: those that have not failed.
-        failed: why the others have, by name.
-        parts: the rounds of each.
-        windows: the energy windows of each.
+        failed: why sessions dropped out, by key.
+        refused: why conditions could not be measured under, by name.
     """
 
-    def __init__(self, contenders: Mapping[str, Session], start_c: float = 0.0) -> None:
-        self.running = dict(contenders)
-        self._start_c = start_c
+    def __init__(
+        self,
+        sessions: Mapping[str, Session],
+        conditions: Sequence[Condition],
+        effort: Effort,
+        start_c: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         self.failed: dict[str, str] = {}
-        self.parts: dict[str, list[Measurement]] = {name: [] for name in contenders}
-        self.windows: dict[str, list[Measurement]] = {name: [] for name in contenders}
-        self._all = dict(contenders)
+        self.refused: dict[str, str] = {}
+        self._sessions = dict(sessions)
+        self._conditions = tuple(conditions)
+        self._effort = effort
+        self._start_c = start_c
+        self._order = default_rng(seed)
+        self._lined_up: Sequence[np.ndarray] | None = None
+        self._idle: dict[str, IdlePower] = {}
+        self._rounds: dict[tuple[str, str], list[Measurement]] = {}
+        self._windows: dict[tuple[str, str], list[Measurement]] = {}
 
-    def line_up(self, inputs: Sequence[np.ndarray] | Mapping[str, Sequence[np.ndarray]]) -> None:
-        """Give every contender its inputs and stop it."""
-        for name, session in self._all.items():
-            own = inputs[name] if isinstance(inputs, Mapping) else inputs
-            self.attempt(name, partial(session.set_inputs, own))
-            self.attempt(name, session.pause)
+    def run(self, progress: Progress) -> None:
+        """Measure everything; a session that fails drops out, and the others go on.
 
-    def attempt(self, name: str, action: Callable[[], None]) -> None:
-        """Do something with a contender, which drops out if it fails."""
-        if name not in self.running:
+        Raises:
+            DeviceError: the device went away.
+        """
+        done, total = 0, self._effort.passes * len(self._conditions)
+        try:
+            for number in range(self._effort.passes):
+                # There and back again: a board that warms up slows every condition down alike.
+                for condition in self._conditions if number % 2 == 0 else reversed(self._conditions):
+                    if self._effort.passes > 1:
+                        progress.status(f"{condition.name or 'measuring'}, pass {number + 1}")
+                    if condition.name not in self.refused:
+                        self._measure(condition)
+                    done += 1
+                    progress.advance(done, total)
+        finally:
+            self._release()
+
+    def _measure(self, condition: Condition) -> None:
+        """One pass under one condition."""
+        try:
+            condition.enter()
+        except MeasureError as error:
+            self.refused[condition.name] = str(error)
+            return
+        self._line_up(condition.inputs)
+        effort = self._effort
+        windows = effort.windows if condition.energy else 0
+        if windows and condition.idle_power is not None and condition.name not in self._idle:
+            self._idle[condition.name] = condition.idle_power()
+        for number in range(effort.rounds):
+            # Clocks take a moment to follow a new condition.
+            plan = dict(
+                energy=False,
+                warmup_s=effort.warmup_s if number == 0 else effort.warmup_s / 10,
+                min_time_s=effort.round_s,
+                min_repeats=effort.round_repeats,
+            )
+            for key in self._drawn(condition):
+                self._turn(key, plan, self._rounds.setdefault((condition.name, key), []))
+        for _ in range(windows):
+            for key in self._drawn(condition):
+                # The windows are the trials: interleaved, so that drift cancels.
+                start_c = self._start_c or self._coolest_c(condition.name)
+                plan = dict(
+                    energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1, start_c=start_c
+                )
+                self._turn(key, plan, self._windows.setdefault((condition.name, key), []))
+
+    def _line_up(self, inputs: Sequence[np.ndarray]) -> None:
+        """Give every session its inputs and stop it."""
+        if inputs is self._lined_up:
+            return
+        if self._lined_up is not None:
+            self._release()
+        for key, session in self._sessions.items():
+            self._attempt(key, partial(session.set_inputs, inputs))
+            self._attempt(key, session.pause)
+        self._lined_up = inputs
+
+    def _release(self) -> None:
+        """Let all sessions run again."""
+        for key, session in self._sessions.items():
+            self._attempt(key, session.resume)
+
+    def _attempt(self, key: str, action: Callable[[], None]) -> None:
+        """Do something with a session, which drops out if it fails."""
+        if key in self.failed:
             return
         try:
             action()
         except (EngineError, SessionLost) as error:
-            self.failed[name] = str(error)
-            del self.running[name]
+            self.failed[key] = str(error)
 
-    def measure(self, name: str, warmup_s: float, round_s: float, repeats: int) -> None:
-        """One round of one contender."""
-        plan = dict(energy=False, warmup_s=warmup_s, min_time_s=round_s, min_repeats=repeats)
-        self._turn(name, plan, self.parts[name])
-
-    def measure_energy(self, name: str) -> None:
-        """An energy window of one contender; immediate where the device has no sensor."""
-        # The rounds are the trials: interleaved, so that drift cancels.
-        start_c = self._start_c or self._coolest_c()
-        plan = dict(energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1, start_c=start_c)
-        self._turn(name, plan, self.windows[name])
-
-    def _coolest_c(self) -> float:
-        """The hottest zone at the coolest begin of a window so far: others wait for it; 0 where unknown."""
-        windows = (window.state_before for windows in self.windows.values() for window in windows)
-        zones = (state.get("temperatures_c", {}).values() for state in windows)
-        return min((max(values) for values in zones if values), default=0.0)
-
-    def _turn(self, name: str, plan: dict[str, Any], results: list[Measurement]) -> None:
-        session = self._all[name]
+    def _turn(self, key: str, plan: dict[str, Any], results: list[Measurement]) -> None:
+        session = self._sessions[key]
 
         def work() -> None:
             session.resume()
@@ -254,48 +191,108 @@ class Race:
             session.pause()
             results.append(part)
 
-        self.attempt(name, work)
+        self._attempt(key, work)
 
-    def release(self) -> None:
-        """Let all contenders run again."""
-        for name in list(self.running):
-            self.attempt(name, self._all[name].resume)
+    def _drawn(self, condition: Condition) -> list[str]:
+        running = [key for key in self._sessions if key not in self.failed and key not in condition.absent]
+        return [str(key) for key in self._order.permutation(sorted(running))]
 
-    def result(self, rounds: int) -> PairedResult:
-        """What came of it.
+    def _coolest_c(self, condition: str) -> float:
+        """The hottest zone at the coolest begin of a window so far: others wait for it; 0 where unknown."""
+        states = (
+            window.state_before
+            for (name, _), windows in self._windows.items()
+            if name == condition
+            for window in windows
+        )
+        zones = (state.get("temperatures_c", {}).values() for state in states)
+        return min((max(values) for values in zones if values), default=0.0)
 
-        Args:
-            rounds: that each contender had to come through.
+    def results(self, condition: Condition) -> dict[str, EntrantResult]:
+        """The figures of each session under a condition, by key; empty where it was refused."""
+        if condition.name in self.refused:
+            return {}
+        present = [key for key in self._sessions if key not in condition.absent]
+        return {key: self._result(condition.name, key) for key in present}
 
-        Raises:
-            MeasureError: none did.
-        """
-        whole = {name: parts for name, parts in self.parts.items() if name in self.running}
-        if not whole or any(len(parts) != rounds for parts in whole.values()):
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
-            raise MeasureError(f"no contender came through the comparison ({reasons}); measure again")
-        joules = {name: _joules([one.energy for one in self.windows[name]]) for name in whole}
-        return PairedResult(
-            measurements={name: self._merged(name, parts) for name, parts in whole.items()},
-            rounds_s={name: tuple(part.median_s for part in parts) for name, parts in whole.items()},
-            failed=self.failed,
-            rounds_j={name: values for name, values in joules.items() if values},
-            windows={name: tuple(self.windows[name]) for name in whole},
+    def _result(self, condition: str, key: str) -> EntrantResult:
+        if key in self.failed:
+            return EntrantResult(key, reason=self.failed[key])
+        rounds = self._rounds[condition, key]
+        idle = self._idle.get(condition)
+        windows = tuple(
+            one if idle is None else replace(one, energy=idle.applied(one.energy))
+            for one in self._windows.get((condition, key), ())
+        )
+        return EntrantResult(
+            key,
+            measurement=_merged(rounds, windows),
+            rounds_s=tuple(part.median_s for part in rounds),
+            windows=windows,
         )
 
-    def _merged(self, name: str, parts: Sequence[Measurement]) -> Measurement:
-        whole = (*parts, *self.windows[name])
-        reasons = dict.fromkeys(why for part in whole for why in part.throttle_reasons)
-        between = _throttled_between(whole)
-        return replace(
-            parts[0],
-            times_s=tuple(time for part in parts for time in part.times_s),
-            state_after=parts[-1].state_after,
-            energy=mean_energy([one.energy for one in self.windows[name]]) or parts[0].energy,
-            throttled=any(part.throttled for part in whole) or bool(between),
-            throttle_reasons=(*reasons, *([between] if between and not reasons else [])),
-            invalid=next((part.invalid for part in whole if part.invalid), ""),
-        )
+
+def compare_sessions(
+    sessions: Mapping[str, Session], inputs: Sequence[np.ndarray], effort: Effort
+) -> dict[str, EntrantResult]:
+    """Measure sessions beside each other under one condition.
+
+    Args:
+        sessions: by key, each with its model loaded.
+        inputs: of the model.
+        effort: how much; a ratio has bounds from `statistics.MIN_TRIALS` rounds on.
+
+    Returns:
+        Figures by key; a session that failed on the way has a reason instead.
+
+    Raises:
+        MeasureError: too few rounds for a bound, or no session came through.
+        DeviceError: the device went away.
+    """
+    require_bounds(effort)
+    condition = Condition(inputs)
+    run = InterleavedRun(sessions, [condition], effort)
+    run.run(Silence())
+    results = run.results(condition)
+    require_any(results.values())
+    return results
+
+
+def require_bounds(effort: Effort) -> None:
+    """Refuse an effort that can decide nothing.
+
+    Raises:
+        MeasureError: it has too few rounds for a 95% bound.
+    """
+    rounds = effort.passes * effort.rounds
+    if rounds < MIN_TRIALS:
+        raise MeasureError(f"{rounds} rounds cannot give a 95% bound; take {MIN_TRIALS} at least")
+
+
+def require_any(results: Collection[EntrantResult]) -> None:
+    """Refuse a comparison without figures.
+
+    Raises:
+        MeasureError: nobody came through; names the reasons.
+    """
+    if not any(one.measurement is not None for one in results):
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in results if one.reason)
+        raise MeasureError(f"no contender came through the comparison ({reasons}); measure again")
+
+
+def _merged(rounds: Sequence[Measurement], windows: Sequence[Measurement]) -> Measurement:
+    whole = (*rounds, *windows)
+    reasons = dict.fromkeys(why for part in whole for why in part.throttle_reasons)
+    between = _throttled_between(whole)
+    return replace(
+        rounds[0],
+        times_s=tuple(time for part in rounds for time in part.times_s),
+        state_after=rounds[-1].state_after,
+        energy=mean_energy([one.energy for one in windows]) or rounds[0].energy,
+        throttled=any(part.throttled for part in whole) or bool(between),
+        throttle_reasons=(*reasons, *([between] if between and not reasons else [])),
+        invalid=next((part.invalid for part in whole if part.invalid), ""),
+    )
 
 
 def _throttled_between(parts: Sequence[Measurement]) -> str:
@@ -310,48 +307,3 @@ def _throttled_between(parts: Sequence[Measurement]) -> str:
     if not known or max(known) == min(known):
         return ""
     return f"the throttle count rose from {min(known)} to {max(known)}"
-
-
-def _joules(windows: Sequence[Energy]) -> tuple[float, ...]:
-    known = tuple(window.gross_j for window in windows if window.gross_j is not None)
-    # A ratio pairs windows, so one without a value takes the others with it.
-    return known if len(known) == len(windows) else ()
-
-
-def mean_energy(windows: Sequence[Energy]) -> Energy | None:
-    """One energy for several windows of the same work; the first without a value stands for all.
-
-    None without windows.
-    """
-    if not windows:
-        return None
-    missing = next((window for window in windows if window.gross_j is None), None)
-    if missing is not None:
-        return missing
-    joules = _joules(windows)
-    above = [window.above_idle_j for window in windows if window.above_idle_j is not None]
-    several = len(windows) > 1
-    return replace(
-        windows[0],
-        gross_j=float(np.mean(joules)),
-        above_idle_j=float(np.mean(above)) if len(above) == len(windows) else None,
-        mean_w=_average([window.mean_w for window in windows]),
-        peak_w=max((window.peak_w for window in windows if window.peak_w is not None), default=None),
-        std_j=float(np.std(joules, ddof=1)) if several else windows[0].std_j,
-        trials=sum(window.trials or 1 for window in windows),
-        n_inferences=_total([window.n_inferences for window in windows]),
-        n_samples=_total([window.n_samples for window in windows]),
-        n_dropped=_total([window.n_dropped for window in windows]),
-        duration_s=_average([window.duration_s for window in windows], len(windows)),
-        reason=next((window.reason for window in windows if window.reason), ""),
-    )
-
-
-def _average(values: Sequence[float | None], factor: int = 1) -> float | None:
-    known = [value for value in values if value is not None]
-    return factor * float(np.mean(known)) if len(known) == len(values) else None
-
-
-def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

@@ -1,134 +1,365 @@
-"""Which verified backend is installed, by the comparison on the device."""
+"""Who is deployed, by the 95% bounds of a comparison.
+
+There is one rule: what is taken without evidence stays, unless the bound of the paired ratio shows that
+another one is better by the objective. Among the variants of our model that is the fastest one, since nothing
+is gained by being slower; among the engines it is the library that the user had.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from host.compare.engine_comparison import Contest
-from host.compile.result import Choice, Contender
+from host.compare.entrants import EntrantResult, ratio_between
+from host.compare.pareto import ParetoFront, pareto
+from host.compare.statistics import MIN_TRIALS, Estimate
 from host.errors import EngineError, MeasureError, VerifyError
-from host.options import BACKENDS, Backend, DeployOptions
+from host.options import BACKENDS, Backend
 
+if TYPE_CHECKING:
+    from host.compare.comparison import EngineComparison
+    from host.compare.power_modes import PowerMode
+    from host.transport import Device
+
+
+@dataclass(frozen=True)
+class _Words:
+    """How an objective is spoken of: of a variant, of an engine, and what is saved."""
+
+    variant: str
+    engine: str
+    saved: str
+
+
+_EDP = "has a smaller energy-delay product"
 _WORDS = {
-    "latency": "is faster",
-    "energy": "needs less energy",
-    "edp": "has a smaller energy-delay product",
+    "latency": _Words("takes less time", "is faster", "the time"),
+    "energy": _Words("needs less energy", "needs less energy", "the energy"),
+    "edp": _Words(_EDP, _EDP, "the energy-delay product"),
 }
 
 
-def choose(contest: Contest, options: DeployOptions, fallback: str) -> Choice:
+@dataclass(frozen=True)
+class Choice:
+    """Which backend was installed and why.
+
+    Attributes:
+        backend: "tvm", "onnxruntime" or "litert".
+        why: one sentence.
+        ratio: the peer's figure over ours, with its 95% bounds (low, high); None if not compared.
+    """
+
+    backend: Backend
+    why: str
+    ratio: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True)
+class VariantSelection:
+    """What was measured of the variants, and which of them is taken.
+
+    Attributes:
+        objective: "latency", "energy" or "edp".
+        points: every variant in every mode; those of the device's own mode first.
+        home: the mode that the device was in, and is in again.
+        cap_w: greatest mean gross watts; None for no limit.
+        taken: the point that is deployed; None where nothing was to be chosen.
+        why: one sentence.
+        modes: every mode that the agent lists.
+        gain: time of the untuned model over that of the deployed one, with bounds; None where not tuned.
+        energy_gain: the same of energy; None where energy is unavailable.
+        remarks: what the user should know, reported already while it was measured.
+        advice: a power mode that would serve the objective better, "" for none.
+    """
+
+    objective: str
+    points: tuple[EntrantResult, ...]
+    home: str = ""
+    cap_w: float | None = None
+    taken: EntrantResult | None = None
+    why: str = ""
+    modes: tuple[PowerMode, ...] = ()
+    gain: Estimate | None = None
+    energy_gain: Estimate | None = None
+    remarks: tuple[str, ...] = ()
+    advice: str = ""
+
+    @property
+    def front(self) -> ParetoFront:
+        """Over all modes."""
+        return pareto([point for point in self.points if point.deployable])
+
+    def allows(self, point: EntrantResult) -> bool:
+        """Whether a point is within the power cap."""
+        return below_cap(point, self.cap_w)
+
+
+def require_sensor(device: Device, objective: str, cap_w: float | None) -> None:
+    """Refuse to begin where the figure that decides cannot be had.
+
+    Raises:
+        MeasureError: energy or power decides, and the device has no sensor that can be read.
+    """
+    if objective == "latency" and cap_w is None:
+        return
+    if reason := device.sensor()["unavailable"]:
+        asked = f"--power-cap {cap_w:g}" if objective == "latency" else f"--objective {objective}"
+        raise MeasureError(f"{asked}: {device.name} cannot measure it ({reason})")
+
+
+def below_cap(result: EntrantResult, cap_w: float | None) -> bool:
+    """Whether an entrant is known to stay within a power cap; without a cap, all do."""
+    return cap_w is None or (result.mean_w is not None and result.mean_w <= cap_w)
+
+
+def select_variants(
+    points: Sequence[EntrantResult],
+    objective: str,
+    cap_w: float | None,
+    home: str,
+    modes: Sequence[PowerMode] = (),
+    remarks: Sequence[str] = (),
+) -> VariantSelection:
+    """Select a variant in the device's own mode, and say what the other measurements come to.
+
+    Args:
+        points: of all modes.
+        objective: "latency", "energy" or "edp".
+        cap_w: greatest mean gross watts; None for no limit.
+        home: the mode that the device is in.
+        modes: all that it has.
+        remarks: what the user should know.
+
+    Raises:
+        MeasureError: see `select_variant`.
+    """
+    here = [point for point in points if point.mode == home]
+    best, why = select_variant(here, objective, cap_w)
+    untuned = next((point for point in here if not point.deployable and point.rounds_s), None)
+    selection = VariantSelection(
+        objective=objective,
+        points=tuple(points),
+        home=home,
+        cap_w=cap_w,
+        taken=best,
+        why=why,
+        modes=tuple(modes),
+        gain=None if untuned is None else ratio_between(untuned, best),
+        energy_gain=None if untuned is None else ratio_between(untuned, best, "energy"),
+        remarks=tuple(remarks),
+    )
+    return replace(selection, advice=_better_elsewhere(selection, best))
+
+
+def _better_elsewhere(selection: VariantSelection, taken: EntrantResult) -> str:
+    """Which other power mode would serve the objective better, "" for none."""
+    objective = selection.objective
+    present = taken.value(objective)
+    usable = [
+        (value, point)
+        for point in selection.points
+        if point.deployable and point.trusted and selection.allows(point)
+        if point.mode != selection.home and (value := point.value(objective)) is not None
+    ]
+    value, best = min(usable, key=lambda pair: pair[0], default=(math.inf, taken))
+    if not present or value >= present:
+        return ""
+    saved = 1.0 - value / present
+    return f"power mode {best.mode} would save {saved:.0%} of {_WORDS[objective].saved} ({best.title})"
+
+
+def select_variant(
+    points: Sequence[EntrantResult], objective: str, cap_w: float | None = None
+) -> tuple[EntrantResult, str]:
+    """The variant to deploy out of those of one mode, and why.
+
+    The fastest one is taken, unless the 95% bound of the paired ratio shows that another one is better by the
+    objective.
+
+    Args:
+        points: of one mode, in one run.
+        objective: "latency", "energy" or "edp".
+        cap_w: greatest mean gross watts.
+
+    Raises:
+        MeasureError: no point has the figure, or none is below the cap.
+    """
+    usable = [point for point in points if point.deployable and point.measurement is not None]
+    if not usable:
+        reasons = "; ".join(f"{one.title}: {one.why_excluded}" for one in points) or "there is none"
+        raise MeasureError(f"no variant of the model could be measured ({reasons}); measure again")
+    usable = [point for point in usable if point.trusted] or usable
+    if cap_w is not None:
+        usable = _within(usable, cap_w)
+    known = {point: value for point in usable if (value := point.value(objective)) is not None}
+    if not known:
+        energy = usable[0].energy
+        assert energy is not None
+        raise MeasureError(
+            f"--objective {objective}: no variant has an energy figure ({energy.reason or energy.source}); "
+            "use latency"
+        )
+    fastest = min(known, key=lambda point: point.value("latency") or math.inf)
+    better = {
+        point: ratio
+        for point in known
+        if point is not fastest and (ratio := ratio_between(point, fastest, objective)) is not None
+        if ratio.shown_less and known[point] < known[fastest]
+    }
+    if better:
+        best = min(better, key=lambda point: known[point])
+        ratio = better[best]
+        return best, (
+            f"{best.title} {_WORDS[objective].variant} than the fastest variant: {ratio.value:.3f} times, "
+            f"95% bound {ratio.low:.3f} to {ratio.high:.3f}"
+        )
+    if len(known) == 1:
+        return fastest, f"{fastest.title} is the only variant" + (f" below {cap_w:g} W" if cap_w else "")
+    shown = "" if objective == "latency" else f"; no other {_WORDS[objective].variant} beyond noise"
+    return fastest, f"{fastest.title} is the fastest{shown}"
+
+
+def _within(points: Sequence[EntrantResult], cap_w: float) -> list[EntrantResult]:
+    """The points within a power cap.
+
+    Raises:
+        MeasureError: there is none; names the closest.
+    """
+    known = [(point.mean_w, point) for point in points if point.mean_w is not None]
+    if not known:
+        energy = points[0].energy
+        assert energy is not None
+        raise MeasureError(f"--power-cap {cap_w:g}: power is unavailable ({energy.reason or energy.source})")
+    within = [point for point in points if below_cap(point, cap_w)]
+    if not within:
+        watts, closest = min(known, key=lambda pair: pair[0])
+        boundary = closest.energy.boundary if closest.energy is not None else ""
+        raise MeasureError(
+            f"--power-cap {cap_w:g}: no variant stays below it; the closest is {closest.title} with "
+            f"{watts:.2f} W at the {boundary or 'unknown'} boundary: allow that, use fewer "
+            "threads, or set a lower power mode (--power-modes all measures them)"
+        )
+    return within
+
+
+def select_backend(
+    comparison: EngineComparison,
+    backend: str,
+    objective: str,
+    cap_w: float | None,
+    fallback: str,
+) -> Choice:
     """Which verified backend is installed.
 
-    `auto` takes ours only where the comparison shows that it is at least as good: its 95% bound has
-    to say so. Where the bound leaves it open, the library that the user had stays.
+    `auto` takes ours only where the comparison shows that it is better: its 95% bound has to say so. Where
+    the bound leaves it open, the library that the user had stays.
+
+    Args:
+        comparison: of the engines.
+        backend: that was asked for, or "auto".
+        objective: "latency", "energy" or "edp".
+        cap_w: greatest mean gross watts of a peer; None for no limit.
+        fallback: why there is no compiled model; "" if there is.
 
     Raises:
         VerifyError: nothing that may be installed gives the right outputs.
         EngineError: no engine of the device can run the model.
         MeasureError: energy was asked for and the device cannot measure it.
     """
-    asked = options.backend
-    verified = [name for name in BACKENDS if _may_be_installed(contest.contenders.get(name))]
-    if asked != "auto":
-        if asked not in verified:
-            raise _refusal(contest, asked, fallback)
-        backend = next(name for name in BACKENDS if name == asked)
-        return Choice(backend, f"--backend {asked}", _ratio(contest, asked, verified, options))
+    results = comparison.results
+    verified = [name for name in BACKENDS if _may_be_installed(results.get(name))]
+    if backend != "auto":
+        asked = next((name for name in verified if name == backend), None)
+        if asked is None:
+            raise _refusal(results, backend, fallback)
+        rivals = [name for name in verified if name != asked]
+        ratio = None
+        if asked == "tvm" and rivals:
+            ratio = _bounds(_ratio_to_ours(results, rivals[0], objective))
+        return Choice(asked, f"--backend {asked}", ratio)
     if not verified:
-        raise _refusal(contest, next(iter(contest.contenders), "tvm"), fallback)
+        raise _refusal(results, next(iter(results), "tvm"), fallback)
     if "tvm" not in verified:
-        return Choice(verified[0], _why_not_ours(contest, fallback))
+        return Choice(verified[0], _why_not_ours(results, fallback))
     rivals = [name for name in verified if name != "tvm"]
     if not rivals:
         return Choice("tvm", "the only verified backend for this format")
-    rivals = [name for name in rivals if _below_cap(contest, name, options.power_cap_w)]
+    rivals = [name for name in rivals if below_cap(results[name], cap_w)]
     if not rivals:
-        return Choice("tvm", f"no other verified backend stays below {options.power_cap_w:g} W")
-    return _compare(contest, rivals, options)
+        return Choice("tvm", f"no other verified backend stays below {cap_w:g} W")
+    ratios = {name: _ratio_to_ours(results, name, objective) for name in rivals}
+    # The rival that does best against ours decides.
+    rival = min(ratios, key=lambda name: ratios[name].value)
+    lengths = len(comparison.each) if objective == "latency" else 1
+    return _decided(rival, ratios[rival], objective, lengths)
 
 
-def _may_be_installed(one: Contender | None) -> bool:
+def _decided(rival: Backend, ratio: Estimate, objective: str, lengths: int) -> Choice:
+    shown = f"{rival} / tvm = {ratio.value:.2f}, 95% bound {ratio.low:.2f} to {ratio.high:.2f}"
+    if lengths > 1:
+        shown += f", geometric mean over {lengths} lengths"
+    word = _WORDS[objective].engine
+    if ratio.shown_more:
+        return Choice("tvm", f"tvm {word}: {shown}", _bounds(ratio))
+    if ratio.shown_less:
+        return Choice(rival, f"{rival} {word}: {shown}", _bounds(ratio))
+    return Choice(rival, f"no difference shown, so the library stays: {shown}", _bounds(ratio))
+
+
+def _bounds(ratio: Estimate) -> tuple[float, float, float]:
+    assert ratio.low is not None and ratio.high is not None
+    return ratio.value, ratio.low, ratio.high
+
+
+def _ratio_to_ours(results: Mapping[str, EntrantResult], rival: str, objective: str) -> Estimate:
+    """The rival's figure over ours, with bounds.
+
+    Raises:
+        MeasureError: the device gives no such figure, or too few of it for a bound.
+    """
+    theirs, ours = results[rival], results["tvm"]
+    for one in (theirs, ours):
+        if objective != "latency" and one.energy is not None and one.energy.gross_j is None:
+            raise MeasureError(
+                f"--objective {objective}: the device has no energy figure ({one.energy.source}); use latency"
+            )
+    ratio = ratio_between(theirs, ours, objective)
+    if ratio is None or not ratio.bounded:
+        pairs = 0 if ratio is None else ratio.n
+        raise MeasureError(
+            f"--objective {objective}: {rival} and tvm have {pairs} figures that can be compared, and a 95% "
+            f"bound needs {MIN_TRIALS}; measure again, or use latency"
+        )
+    return ratio
+
+
+def _may_be_installed(one: EntrantResult | None) -> bool:
     return (
         one is not None
+        and one.deployable
         and one.measurement is not None
         and one.verification is not None
         and one.verification.passed
     )
 
 
-def _below_cap(contest: Contest, backend: str, cap_w: float | None) -> bool:
-    if cap_w is None:
-        return True
-    measurement = contest.contenders[backend].measurement
-    watts = None if measurement is None else measurement.energy.mean_w
-    return watts is not None and watts <= cap_w
-
-
-def require_verified(contest: Contest, backend: str) -> None:
+def require_verified(results: Mapping[str, EntrantResult], backend: str) -> None:
     """Refuse to go on without figures of a verified backend.
 
     Raises:
         VerifyError: its outputs are wrong.
         EngineError: it could not run.
     """
-    one = contest.contenders[backend]
-    if one.measurement is None:
-        raise _refusal(contest, backend, "")
+    if results[backend].measurement is None:
+        raise _refusal(results, backend, "")
 
 
-def _compare(contest: Contest, rivals: Sequence[Backend], options: DeployOptions) -> Choice:
-    ratios = {name: _ratio_between(contest, name, options) for name in rivals}
-    # The rival that does best against ours decides.
-    rival = min(ratios, key=lambda name: ratios[name][0])
-    ratio, low, high = ratios[rival]
-    bound = f"{rival} / tvm = {ratio:.2f}, 95% bound {low:.2f} to {high:.2f}"
-    if len(contest.each) > 1 and options.objective == "latency":
-        bound += f", geometric mean over {len(contest.each)} lengths"
-    word = _WORDS[options.objective]
-    if low > 1.0:
-        return Choice("tvm", f"tvm {word}: {bound}", ratios[rival])
-    if high < 1.0:
-        return Choice(rival, f"{rival} {word}: {bound}", ratios[rival])
-    return Choice(rival, f"no difference shown, so the library stays: {bound}", ratios[rival])
-
-
-def _ratio(
-    contest: Contest, chosen: str, verified: Sequence[str], options: DeployOptions
-) -> tuple[float, float, float] | None:
-    rivals = [name for name in verified if name != chosen]
-    if chosen != "tvm" or not rivals:
-        return None
-    return _ratio_between(contest, rivals[0], options)
-
-
-def _ratio_between(contest: Contest, rival: str, options: DeployOptions) -> tuple[float, float, float]:
-    """The rival's figure over ours with its 95% bounds."""
-    assert contest.paired is not None
-    if options.objective == "latency":
-        ratio = contest.paired.ratio(rival, "tvm")
-        return ratio.value, ratio.low, ratio.high
-    return _energy_ratio(contest, rival, options.objective)
-
-
-def _energy_ratio(contest: Contest, rival: str, objective: str) -> tuple[float, float, float]:
-    assert contest.paired is not None
-    for name in (rival, "tvm"):
-        measurement = contest.contenders[name].measurement
-        assert measurement is not None
-        energy = measurement.energy
-        if energy.gross_j is None:
-            raise MeasureError(
-                f"--objective {objective}: the device has no energy figure ({energy.source}); use latency"
-            )
-    paired = contest.paired
-    ratio = paired.energy_ratio(rival, "tvm") if objective == "energy" else paired.edp_ratio(rival, "tvm")
-    return ratio.value, ratio.low, ratio.high
-
-
-def _why_not_ours(contest: Contest, fallback: str) -> str:
+def _why_not_ours(results: Mapping[str, EntrantResult], fallback: str) -> str:
     if fallback:
         return f"tvm cannot compile it: {fallback}"
-    ours = contest.contenders.get("tvm")
+    ours = results.get("tvm")
     if ours is None:
         return "tvm was not asked for"
     if ours.verification is not None and not ours.verification.passed:
@@ -136,13 +367,13 @@ def _why_not_ours(contest: Contest, fallback: str) -> str:
     return f"tvm cannot run it: {ours.reason}"
 
 
-def _refusal(contest: Contest, backend: str, fallback: str) -> EngineError | VerifyError:
-    one = contest.contenders.get(backend)
+def _refusal(results: Mapping[str, EntrantResult], backend: str, fallback: str) -> EngineError | VerifyError:
+    one = results.get(backend)
     if one is None:
         reason = fallback if backend == "tvm" and fallback else "it does not read this model's format"
         return EngineError(f"backend {backend} cannot run the model: {reason}; use --backend auto")
     if one.verification is not None and not one.verification.passed:
         return VerifyError(f"backend {backend}: {one.verification.message}; nothing was installed")
-    others = "; ".join(f"{name}: {c.reason}" for name, c in contest.contenders.items() if c.reason)
+    others = "; ".join(f"{name}: {c.reason}" for name, c in results.items() if c.reason)
     also = f" (tvm: {fallback})" if fallback and backend != "tvm" else ""
     return EngineError(f"no engine of the device can run the model: {others or one.reason}{also}")

@@ -40,6 +40,16 @@ class Estimate:
         """Whether it has bounds."""
         return self.low is not None and self.high is not None
 
+    @property
+    def shown_less(self) -> bool:
+        """Whether the bounds show that a ratio is below 1."""
+        return self.high is not None and self.high < 1.0
+
+    @property
+    def shown_more(self) -> bool:
+        """Whether the bounds show that a ratio is above 1."""
+        return self.low is not None and self.low > 1.0
+
     def scaled(self, factor: float) -> Estimate:
         """The same in another unit."""
         low = None if self.low is None else self.low * factor
@@ -64,6 +74,15 @@ def mean_of(values: Sequence[float]) -> Estimate:
         return Estimate(math.exp(middle), n=len(logs))
     half = t975(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half), len(logs))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The geometric mean of positive figures.
+
+    Raises:
+        ValueError: no values, or one that is not positive.
+    """
+    return math.exp(statistics.fmean(_logs(values)))
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:

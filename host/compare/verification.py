@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from host.compile.result import Verification
 from host.model import GoldenCase, Signature
 
 if TYPE_CHECKING:
@@ -21,6 +20,23 @@ DEFAULT_TOLERANCE = 1e-3
 # A quantised model's golden output is one of several right ones within its spread: another may be as far to
 # the other side. More than the last number is never allowed.
 _SPREADS, _LARGEST = 2.0, 0.2
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How far a bundle's outputs on the device are from the golden ones.
+
+    Attributes:
+        max_rel_err: largest max|a-b| / max|golden| over cases and outputs.
+        tolerance: of the output that came closest to its own.
+        passed: whether every output is within its tolerance.
+        message: names what differs, where and by how much; "" when passed.
+    """
+
+    max_rel_err: float
+    tolerance: float
+    passed: bool
+    message: str = ""
 
 
 class Runs(Protocol):

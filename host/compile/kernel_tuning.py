@@ -111,7 +111,7 @@ def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple
 
 
 @dataclass(frozen=True)
-class Tuning:
+class KernelTuning:
     """Tunes the tasks of one lowered model on one device.
 
     Attributes:

@@ -17,6 +17,15 @@ _KNOWN = {"sm_72": (11, 12), "sm_87": (11, 13), "sm_90": (11, 13), "sm_110": (13
 _USUAL = {"sm_72": 11, "sm_87": 12, "sm_90": 12, "sm_110": 13}
 
 
+def profile_for_processor(profile: DeviceProfile, processor: str, cuda: str = "") -> DeviceProfile:
+    """The profile for "gpu"; for "cpu" and "auto" that of the CPU, as it is.
+
+    Raises:
+        UserError: see `gpu_profile`.
+    """
+    return gpu_profile(profile, cuda) if processor == "gpu" else profile
+
+
 def gpu_profile(profile: DeviceProfile, cuda: str = "") -> DeviceProfile:
     """The same device with programs made for its GPU.
 

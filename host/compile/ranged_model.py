@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agent.contract.manifest import as_name
-from host.compile.result import TaskOutcome
 from host.compile.static_model import Compiled, defects_as, one_line
+from host.compile.task_outcome import TaskOutcome
 from host.errors import LoweringError, ScheduleError, UserError
 from host.model import (
     DeviceProfile,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from host.compile.result import TaskOutcome
+from host.compile.task_outcome import TaskOutcome
 from host.errors import BuildError, EdgeError, LoweringError, ScheduleError
 from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Task
 from host.progress import StageClock

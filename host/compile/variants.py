@@ -13,23 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host import bundle
-from host.compile import static_model as compiling
+from host.compare.entrants import Entrant
+from host.compile import static_model
 from host.compile.kernel_tuning import recall, records_of
-from host.compile.result import TaskOutcome
-from host.compile.static_model import Compiled, Plan
+from host.compile.processor import gpu_profile, why_no_gpu
+from host.compile.static_model import Compiled, Plan, one_line
+from host.compile.task_outcome import TaskOutcome
 from host.compile.tasks_file import tasks_json
-from host.model import DeviceProfile
+from host.errors import BuildError, ImportFailed, LoweringError
+from host.model import DeviceProfile, ImportedModel
 from host.records import RecordStore
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
-    from host.compile.bundle_builder import Maker
-    from host.progress import StageClock
+    from host.compile.bundle_builder import BundleBuilder
     from host.records import Record
     from host.schedules import DesignSpace
     from targets import HardwareModel
 
-FASTEST, FRUGAL, UNTUNED = "fastest programs", "least traffic", "untuned"
+FASTEST, FRUGAL, UNTUNED, GPU = "fastest programs", "least traffic", "untuned", "gpu"
 # A program within so much of its task's fastest may be taken for needing less energy.
 _NEARLY = 1.05
 # Less than this is no reason to take a slower program.
@@ -42,32 +44,22 @@ _DRAM_PICOJOULES_A_BYTE = 250.0
 _MOST_VARIANTS = 4
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One form of the model that can be measured and, if it is a candidate, deployed.
+@dataclass(frozen=True, eq=False)
+class Variant(Entrant):
+    """One form of the compiled model, or its own runtime, to measure beside the others.
 
     Attributes:
-        name: for people.
-        engine: that runs it.
-        path: bundle directory for "tvm", model file for others.
-        threads: that it uses.
         tasks: who made its kernels; empty for other engines.
-        candidate: whether it may be deployed.
     """
 
-    name: str
-    engine: str
-    path: Path
-    threads: int
     tasks: tuple[TaskOutcome, ...] = ()
-    candidate: bool = True
 
 
-def variants_of(maker: Maker, made: Compiled, wider: bool) -> tuple[Variant, ...]:
+def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Variant, ...]:
     """The compiled model, and what is to be measured beside it.
 
     Args:
-        maker: that made it.
+        builder: that made it.
         made: the compiled model, its bundle written.
         wider: whether variants are wanted that may need less energy.
 
@@ -75,20 +67,54 @@ def variants_of(maker: Maker, made: Compiled, wider: bool) -> tuple[Variant, ...
         BuildError: a kernel does not compile.
         DeviceFull: no space left.
     """
-    threads = maker.profile.threads
-    first = Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks)
+    compiler = builder.compiler
+    threads = compiler.profile.threads
+    first = Variant(FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks)
     found = [first]
     if wider and made.plan is not None:
-        plan = frugal(made.plan, maker.profile, records_of(maker.options))
+        plan = frugal(made.plan, compiler.profile, records_of(compiler.options))
         if plan is not None:
-            found.append(_built(maker, made, first, FRUGAL, plan))
+            found.append(_built(builder, made, first, FRUGAL, plan))
     # On a GPU the threads are those of the host, which waits.
-    if wider and maker.options.threads == 0 and maker.profile.hardware.gpu is None:
+    if wider and compiler.options.threads == 0 and compiler.profile.hardware.gpu is None:
         for fewer in fewer_threads(threads)[: _MOST_VARIANTS - len(found)]:
-            found.append(_narrower(maker, made, first, fewer))
+            found.append(_narrower(builder, made, first, fewer))
     if made.untuned is not None:
-        found.append(replace(_built(maker, made, first, UNTUNED, made.untuned), candidate=False))
+        found.append(replace(_built(builder, made, first, UNTUNED, made.untuned), deployable=False))
     return tuple(found)
+
+
+def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timed: bool) -> Variant | None:
+    """The model's bundle for the board's GPU, in a folder beside the CPU's; None where there cannot be one.
+
+    Args:
+        builder: of the bundle for the CPU.
+        model: with its module.
+        timed: whether the device's times decide anything.
+    """
+    compiler = builder.compiler
+    note = compiler.clock.progress.note
+    if compiler.profile.board.gpu is None:
+        return None
+    reason = why_no_gpu(compiler.profile)
+    if compiler.options.ranged:
+        reason = "a range of lengths is served by the CPU only"
+    elif not timed:
+        reason = "an emulator's times do not say which processor is faster; say --processor gpu"
+    elif compiler.options.tuned:
+        reason = "--trials and --budget tune one processor; say --processor gpu to tune the GPU"
+    if reason:
+        note(f"the GPU is left out: {reason}")
+        return None
+    folder = compiler.folder / GPU
+    folder.mkdir()
+    own = builder.with_profile(gpu_profile(compiler.profile), folder)
+    try:
+        made = own.compile(model)
+    except (ImportFailed, LoweringError, BuildError) as error:
+        note(f"the GPU is left out: {one_line(error)}")
+        return None
+    return Variant(GPU, "tvm", own.directory("tvm"), compiler.profile.threads, tasks=made.tasks)
 
 
 def engine_variants(engine: str, model: Path, threads: int, wider: bool) -> tuple[Variant, ...]:
@@ -102,34 +128,35 @@ def fewer_threads(threads: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(count for count in (threads // 2, 1) if 1 <= count < threads))
 
 
-def _narrower(maker: Maker, made: Compiled, first: Variant, threads: int) -> Variant:
+def _narrower(builder: BundleBuilder, made: Compiled, first: Variant, threads: int) -> Variant:
     """The model on fewer threads: with programs made for them, whose tiles are cut for as many panels.
 
     Where more is known by measuring of the programs for all threads than of those, the library is shared:
     what was tuned for more threads is the better guess then.
     """
-    profile = replace(maker.profile, threads=threads)
-    narrow = replace(maker, profile=profile)
+    compiler = builder.compiler
+    profile = replace(compiler.profile, threads=threads)
+    narrow = builder.with_profile(profile)
     if made.plan is not None:
-        plan = compiling.propose(made.lowered, profile, maker.options.seed, maker.clock)
-        plan = recall(plan, profile, records_of(maker.options))
+        plan = static_model.propose(made.lowered, profile, compiler.options.seed, compiler.clock)
+        plan = recall(plan, profile, records_of(compiler.options))
         tuned = made.plan.chosen if made.tuning is not None else made.plan.from_database
         if len(plan.from_database) >= len(tuned):
             return _built(narrow, made, first, FASTEST, plan)
-    path = maker.directory(f"tvm-{threads}")
+    path = builder.directory(f"tvm-{threads}")
     bundle.write_variant(path, first.path, threads)
     return replace(first, path=path, threads=threads)
 
 
-def _built(maker: Maker, made: Compiled, first: Variant, name: str, plan: Plan) -> Variant:
-    threads = maker.profile.threads
-    folder = maker.directory(f"tvm-{name.replace(' ', '-')}-{threads}")
+def _built(builder: BundleBuilder, made: Compiled, first: Variant, name: str, plan: Plan) -> Variant:
+    compiler = builder.compiler
+    threads = compiler.profile.threads
+    folder = builder.directory(f"tvm-{name.replace(' ', '-')}-{threads}")
     library = folder.with_name(f"{folder.name}.so")
-    clock: StageClock = maker.clock
-    built = compiling.build(made.lowered, maker.profile, plan, library, clock)
-    tasks = tasks_json(made.lowered.tasks, plan, maker.profile, maker.options.seed)
+    built = static_model.build(made.lowered, compiler.profile, plan, library, compiler.clock)
+    tasks = tasks_json(made.lowered.tasks, plan, compiler.profile, compiler.options.seed)
     bundle.write_variant(folder, first.path, threads, library, tasks)
-    return Variant(name, "tvm", folder, threads, built.tasks)
+    return Variant(name, "tvm", folder, threads, tasks=built.tasks)
 
 
 def frugal(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:

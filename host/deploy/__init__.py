@@ -1,16 +1,20 @@
 """The way of a model, start to end."""
 
-from host.compile.bundle_builder import versions
-from host.compile.result import Choice, Contender, DeployResult, TaskOutcome, Verification
+from host.compare.entrants import EntrantResult
+from host.compare.selection import Choice
+from host.compare.verification import Verification
+from host.compile.task_outcome import TaskOutcome
 from host.deploy.deployment import compile_bundle, deploy
+from host.deploy.result import DeployResult
 from host.options import CompileOptions, DeployOptions
+from host.versions import versions
 
 __all__ = [
     "Choice",
     "CompileOptions",
-    "Contender",
     "DeployOptions",
     "DeployResult",
+    "EntrantResult",
     "TaskOutcome",
     "Verification",
     "compile_bundle",

@@ -8,22 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host import bundle
-from host.compare.engine_comparison import Contest, Entrant, Terms, hold
-from host.compare.selection import choose
-from host.compare.variant_comparison import Field, hold_finals, require_sensor, variant_of
-from host.compile.bundle_builder import Maker, check_file, kernels_part, let_go, read_model, versions
+from host.compare.comparison import (
+    ComparisonSettings,
+    EngineComparison,
+    LengthFigures,
+    compare_engines,
+    compare_variants,
+)
+from host.compare.entrants import Entrant
+from host.compare.selection import Choice, require_sensor, select_backend
+from host.compare.timing_policy import TimingPolicy, timing_policy
+from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_for, profile_of
-from host.compile.gpu_variant import GPU, compiled_for_gpu
-from host.compile.processor import gpu_profile
-from host.compile.ranged_model import inputs_to_measure
-from host.compile.result import Choice, DeployResult, LengthFigures, TaskOutcome
+from host.compile.model_compiler import ModelCompiler
+from host.compile.model_file import check_file, read_model, without_source
+from host.compile.processor import profile_for_processor
 from host.compile.static_model import Compiled, one_line
-from host.compile.variants import FASTEST, Variant, engine_variants, variants_of
+from host.compile.task_outcome import TaskOutcome, with_times
+from host.compile.variants import FASTEST, GPU, Variant, compiled_for_gpu, engine_variants, variants_of
 from host.deploy import figures
 from host.deploy.board_group import units_beside
+from host.deploy.comparison_settings import comparison_settings
 from host.deploy.instructions import with_instructions
+from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
-from host.deploy.wrong_kernel import blame
+from host.deploy.wrong_kernel import first_wrong_kernel
 from host.engines import engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
@@ -31,10 +40,11 @@ from host.manifest import Manifest
 from host.model import DeviceProfile, GoldenCase, ImportedModel
 from host.options import BACKENDS, CompileOptions, DeployOptions
 from host.progress import Progress, Silence, StageClock
+from host.versions import versions
 from targets import declared
 
 if TYPE_CHECKING:
-    from host.compare.operating_points import PowerResult
+    from host.compare.selection import VariantSelection
     from host.sandbox import Worker
     from host.transport import Device, Session
 
@@ -115,41 +125,41 @@ def compile_bundle(
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
         profile = _target_profile(target, options.threads, clock.progress.note)
-        if options.processor == "gpu":
-            profile = gpu_profile(profile, options.cuda)
-        maker = Maker(options, profile, staging.folder, clock)
+        profile = profile_for_processor(profile, options.processor, options.cuda)
+        builder = BundleBuilder(ModelCompiler(options, profile, staging.folder, clock))
         model = read_model(options, clock, reader)
-        made, fallback = compile_or_fall_back(maker, model)
+        made, fallback = compile_or_fall_back(builder, model)
         if made is None:
             engine = engine_for_format(model.format).name
             wanted = engine if options.backend == "auto" else options.backend
             backend = next((name for name in BACKENDS if name == wanted), None)
             if backend is None or model.format not in engines()[backend].formats:
                 raise EngineError(f"no bundle can hold a {model.format} model for {wanted}: {fallback}")
-            directory = maker.engine(model, backend, fallback)
+            directory = builder.engine(model, backend, fallback)
         else:
-            directory = maker.directory("tvm")
+            directory = builder.directory("tvm")
         kernels = kernels_part(made.tasks) if made is not None else ()
         manifest = bundle.update(directory, bundle.load(directory), kernels=kernels)
         staging.commit(staging.prepare(directory))
     return manifest
 
 
-def compile_or_fall_back(maker: Maker, model: ImportedModel) -> tuple[Compiled | None, str]:
+def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[Compiled | None, str]:
     """Write our bundle; returns what it was made of, or None and the reason.
 
     Raises:
         ImportFailed, LoweringError, BuildError: it cannot be compiled and only we were asked.
     """
-    if maker.options.backend not in ("auto", "tvm"):
-        return None, f"--backend {maker.options.backend} was asked for"
+    compiler = builder.compiler
+    if compiler.options.backend not in ("auto", "tvm"):
+        return None, f"--backend {compiler.options.backend} was asked for"
     try:
-        return maker.compiled(model), ""
+        return builder.compile(model), ""
     except (ImportFailed, LoweringError, BuildError) as error:
-        if maker.options.backend == "tvm":
+        if compiler.options.backend == "tvm":
             raise
         reason = one_line(error)
-        maker.clock.progress.note(f"tvm cannot compile it, so its own runtime is tried: {reason}")
+        compiler.clock.progress.note(f"tvm cannot compile it, so its own runtime is tried: {reason}")
         return None, reason
 
 
@@ -175,29 +185,39 @@ class _Deployment:
     device: Device
     reader: Worker | None
 
+    @property
+    def timing(self) -> TimingPolicy:
+        """How the times of the device are used."""
+        return timing_policy(self.device, self.options.rounds)
+
     def make(self) -> tuple[DeployResult, Path]:
         """Everything up to the installation: the figures, and the chosen bundle's directory."""
-        maker = self._maker()
-        require_sensor(self.device, self.options)
+        builder = self._builder()
+        require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         model = read_model(self.options, self.clock, self.reader)
-        made, fallback = compile_or_fall_back(maker, model)
+        made, fallback = compile_or_fall_back(builder, model)
         auto = made is not None and self.options.processor == "auto"
-        on_gpu = compiled_for_gpu(maker, model) if auto else None
-        model = let_go(model)
-        variants = self._variants(model, maker, made)
-        variant, power = self._finals(model, (*variants, on_gpu) if on_gpu is not None else variants)
-        maker = replace(maker, profile=replace(maker.profile, threads=variant.threads))
-        contest = hold(self._terms(model, maker, variant, made), self._entrants(model, variant))
-        if self.device.emulated:
-            architecture = maker.profile.board.architecture
-            contest = with_instructions(contest, made, architecture, self.clock.progress.note)
-        choice = choose(contest, self.options, fallback)
-        tasks = contest.timed(variant.tasks)
+        on_gpu = compiled_for_gpu(builder, model, self.timing.decides) if auto else None
+        model = without_source(model)
+        variants = self._variants(model, builder, made)
+        variant, power = self._selected_variant(
+            model, (*variants, on_gpu) if on_gpu is not None else variants
+        )
+        profile = replace(builder.compiler.profile, threads=variant.threads)
+        builder = builder.with_profile(profile)
+        settings = self._settings(model, builder, variant, made)
+        comparison = compare_engines(settings, self._entrants(model, variant))
+        if not self.timing.decides:
+            architecture = profile.board.architecture
+            comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
+        options = self.options
+        choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
+        tasks = with_times(variant.tasks, comparison.kernel_times_s)
         directory = variant.path
         if choice.backend != "tvm":
-            directory = maker.engine(model, choice.backend, fallback)
-        lengths = contest.at_lengths(model.signature)
-        self._record(directory, choice, contest, tasks, variant.threads, lengths, power)
+            directory = builder.engine(model, choice.backend, fallback)
+        lengths = comparison.at_lengths(model.signature)
+        self._record(directory, choice, comparison, tasks, variant.threads, lengths, power)
         result = DeployResult(
             name=model.name,
             bundle=self.staging.destination,
@@ -206,88 +226,82 @@ class _Deployment:
             threads=variant.threads,
             signature=model.signature,
             choice=choice,
-            contenders=contest.contenders,
-            ratios=contest.ratios(),
+            contenders=comparison.results,
+            ratios=comparison.ratios(),
             tasks=tasks,
             fallback=fallback,
             seconds=self.clock.seconds(),
-            versions={**versions(), **maker.profile.software},
+            versions={**versions(), **profile.software},
             command=self.options.command,
             installed=self.options.install,
             lengths=lengths,
             tuning=made.tuning if made is not None else None,
             power=power,
             bundle_bytes=bundle.runnable_bytes(directory),
-            emulated=self.device.emulated,
+            emulated=not self.timing.decides,
         )
         return result, directory
 
-    def _maker(self) -> Maker:
+    def _builder(self) -> BundleBuilder:
         """Makes bundles for the device, or for its GPU."""
         options = self.options
         profile = profile_of(self.device, options.threads, self.clock.progress.note)
-        if options.processor == "gpu":
-            profile = gpu_profile(profile)
+        profile = profile_for_processor(profile, options.processor)
         machine = self.device.describe()
         others = units_beside(options.device, machine, options.beside, profile, options.wait_s)
         folder = self.staging.folder
-        return Maker(options, profile, folder, self.clock, self.device, self._replace_device, others)
+        return BundleBuilder(
+            ModelCompiler(options, profile, folder, self.clock, self.device, self._replace_device, others)
+        )
 
-    def _variants(self, model: ImportedModel, maker: Maker, made: Compiled | None) -> tuple[Variant, ...]:
+    def _variants(
+        self, model: ImportedModel, builder: BundleBuilder, made: Compiled | None
+    ) -> tuple[Variant, ...]:
         """The forms of the model for the CPU that are to be measured beside each other."""
-        options, threads = self.options, maker.profile.threads
+        options, threads = self.options, builder.compiler.profile.threads
         if made is None:
             engine = engine_for_format(model.format).name
             return engine_variants(engine, model.path, threads, options.needs_energy and not options.threads)
-        if options.has_finals and not self.device.emulated:
-            return variants_of(maker, made, wider=options.needs_energy)
-        return (Variant(FASTEST, "tvm", maker.directory("tvm"), threads, made.tasks),)
+        if options.compares_variants and self.timing.decides:
+            return variants_of(builder, made, wider=options.needs_energy)
+        return (Variant(FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks),)
 
-    def _finals(
+    def _selected_variant(
         self, model: ImportedModel, variants: tuple[Variant, ...]
-    ) -> tuple[Variant, PowerResult | None]:
+    ) -> tuple[Variant, VariantSelection | None]:
         """The variant of the model that meets its peers, and what was measured to choose it."""
         options = self.options
         nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
-        # An emulator's times say nothing of which variant is the better one.
-        if nothing or self.device.emulated:
+        if nothing or not self.timing.decides:
             return variants[0], None
-        inputs = inputs_to_measure(model.signature, model.golden)[-1]
-        field = Field(self.device, model.signature, model.golden, inputs, self.clock)
-        power = hold_finals(field, variants, options)
-        assert power.taken is not None
-        return variant_of(power.taken, variants), power
+        settings = comparison_settings(self.device, model, options, self.timing, self.clock)
+        power = compare_variants(settings, variants)
+        taken = power.taken
+        assert taken is not None
+        return next(one for one in variants if (one.name, one.threads) == (taken.name, taken.threads)), power
 
     def _replace_device(self, device: Device) -> None:
         self.device = device
 
-    def _terms(self, model: ImportedModel, maker: Maker, variant: Variant, made: Compiled | None) -> Terms:
-        from host.compare.runner import MIN_ROUNDS
-
+    def _settings(
+        self, model: ImportedModel, builder: BundleBuilder, variant: Variant, made: Compiled | None
+    ) -> ComparisonSettings:
         def find(session: Session, case: GoldenCase) -> str:
             assert made is not None
-            return blame(self.device, session, variant.path, made, maker.profile, case)
+            return first_wrong_kernel(
+                self.device, session, variant.path, made, builder.compiler.profile, case
+            )
 
-        return Terms(
-            device=self.device,
-            signature=model.signature,
-            golden=model.golden,
-            inputs=inputs_to_measure(model.signature, model.golden),
-            threads=maker.profile.threads,
-            rounds=MIN_ROUNDS if self.device.emulated else self.options.rounds,
-            # A choice by energy needs a bound for it, and one window gives none.
-            energy_rounds=MIN_ROUNDS if self.options.objective != "latency" else 1,
-            clock=self.clock,
-            blame=find if made is not None and variant.name != GPU else None,
-        )
+        settings = comparison_settings(self.device, model, self.options, self.timing, self.clock)
+        return replace(settings, diagnose=find if made is not None and variant.name != GPU else None)
 
     def _entrants(self, model: ImportedModel, variant: Variant) -> list[Entrant]:
         """Ours, the original runtime, and the peers that can read the model or a file given for them."""
         compiled = variant.engine == "tvm"
-        entrants = [Entrant("tvm", variant.path, installable=True)] if compiled else []
+        threads = variant.threads
+        entrants = [Entrant("tvm", "tvm", variant.path, threads)] if compiled else []
         original = engine_for_format(model.format).name
-        # There is nothing to compare on an emulator, whose times say nothing.
-        usual = [] if self.device.emulated and compiled else [original]
+        usual = [original] if self.timing.decides or not compiled else []
         if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
             # JetPack's own engine is there to be beaten.
             usual = [*usual, "tensorrt"]
@@ -301,14 +315,15 @@ class _Deployment:
                 names = ", ".join(name for name in known if name != "tvm")
                 raise UserError(f"no peer {engine!r}: use {names}")
             if model.format in known[engine].formats:
-                installable = engine in BACKENDS and engine == original
-                entrants.append(Entrant(engine, model.path, installable))
+                deployable = engine in BACKENDS and engine == original
+                entrants.append(Entrant(engine, engine, model.path, threads, deployable))
             elif engine in self.options.peer_files:
-                entrants.append(Entrant(engine, self.options.peer_files[engine], installable=False))
+                file = self.options.peer_files[engine]
+                entrants.append(Entrant(engine, engine, file, threads, deployable=False))
             elif engine == "ncnn" and model.format == "onnx":
                 try:
                     files = ncnn_files(model.path, model.signature, self.staging.folder / "peer")
-                    entrants.append(Entrant(engine, files, installable=False))
+                    entrants.append(Entrant(engine, engine, files, threads, deployable=False))
                 except EngineError as error:
                     self.clock.progress.note(f"{engine} is left out: {one_line(error)}")
             else:
@@ -319,11 +334,11 @@ class _Deployment:
         self,
         directory: Path,
         choice: Choice,
-        contest: Contest,
+        comparison: EngineComparison,
         tasks: Sequence[TaskOutcome],
         threads: int,
         lengths: Sequence[LengthFigures],
-        power: PowerResult | None,
+        power: VariantSelection | None,
     ) -> None:
         """Write the measured figures into the chosen bundle's manifest."""
         measured: dict[str, Any] = {
@@ -331,13 +346,13 @@ class _Deployment:
             "cpu": self.device.describe().cpu_name,
             "threads": threads,
             "choice": choice.why,
-            "contenders": {name: figures.contender(one) for name, one in contest.contenders.items()},
+            "contenders": {name: figures.contender(one) for name, one in comparison.results.items()},
         }
         if lengths:
             measured["lengths"] = [figures.at_length(one) for one in lengths]
         if power is not None:
             measured["power"] = figures.power(power)
-        measured["emulated"] = self.device.emulated
+        measured["emulated"] = not self.timing.decides
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 

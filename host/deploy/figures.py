@@ -6,11 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from host.compile.result import Contender, LengthFigures, TaskOutcome, Verification
+from host.compare.comparison import LengthFigures
+from host.compare.entrants import EntrantResult
+from host.compare.verification import Verification
+from host.compile.task_outcome import TaskOutcome
 from host.model import Energy, Measurement
 
 if TYPE_CHECKING:
-    from host.compare.operating_points import ParetoFront, PowerPoint, PowerResult
+    from host.compare.entrants import EntrantResult
+    from host.compare.pareto import ParetoFront
+    from host.compare.selection import VariantSelection
     from host.compare.statistics import Estimate
     from host.tuning.result import TuneResult
 
@@ -76,9 +81,9 @@ def verify(verification: Verification) -> dict[str, Any]:
     }
 
 
-def contender(one: Contender) -> dict[str, Any]:
+def contender(one: EntrantResult) -> dict[str, Any]:
     """All that is known of one engine in the comparison."""
-    figures: dict[str, Any] = {"engine": one.engine}
+    figures: dict[str, Any] = {"engine": one.name}
     if one.measurement is not None:
         figures["latency_ms"] = latency_ms(one.measurement)
         figures["energy_mj"] = energy_mj(one.measurement.energy)
@@ -128,14 +133,14 @@ def estimate(one: Estimate | None, factor: float = 1.0) -> dict[str, Any] | None
     return {"value": scaled.value, "low": scaled.low, "high": scaled.high, "n": scaled.n}
 
 
-def power_point(point: PowerPoint, front: ParetoFront) -> dict[str, Any]:
+def power_point(point: EntrantResult, front: ParetoFront) -> dict[str, Any]:
     """One variant in one power mode."""
     return {
-        "name": point.name,
-        "variant": point.variant,
+        "name": point.title,
+        "variant": point.name,
         "threads": point.threads,
         "mode": point.mode,
-        "candidate": point.candidate,
+        "candidate": point.deployable,
         "latency_ms": estimate(point.latency_s, 1e3),
         "gross_mj": estimate(point.gross_j, 1e3),
         "net_mj": estimate(point.net_j, 1e3),
@@ -147,22 +152,22 @@ def power_point(point: PowerPoint, front: ParetoFront) -> dict[str, Any]:
         "throttled": point.measurement is not None and not point.trusted,
         "samples": samples(point.rounds_s, point.windows),
         "on_front": any(one is point for one in front.front),
-        "dominated_by": front.dominated.get(point.name),
-        "reason": point.reason,
+        "dominated_by": front.dominated.get(point.title),
+        "reason": point.why_excluded,
     }
 
 
-def power(result: PowerResult) -> dict[str, Any]:
+def power(result: VariantSelection) -> dict[str, Any]:
     """What was measured of the finalists: points, front, modes, and what was taken."""
     front = result.front
     return {
         "objective": result.objective,
         "cap_w": result.cap_w,
         "home_mode": result.home,
-        "taken": None if result.taken is None else result.taken.name,
+        "taken": None if result.taken is None else result.taken.title,
         "why": result.why,
         "points": [power_point(point, front) for point in result.points],
-        "front": [point.name for point in front.front],
+        "front": [point.title for point in front.front],
         "no_front": front.reason,
         "gain": estimate(result.gain),
         "energy_gain": estimate(result.energy_gain),

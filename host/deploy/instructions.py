@@ -10,7 +10,7 @@ from host.emulation.counting import KernelCall, count_model
 from host.errors import EngineError
 
 if TYPE_CHECKING:
-    from host.compare.engine_comparison import Contest
+    from host.compare.comparison import EngineComparison
     from host.compile.static_model import Compiled
     from host.model import LoweredModel
 
@@ -18,30 +18,30 @@ _ARCHITECTURE = "aarch64"
 
 
 def with_instructions(
-    contest: Contest, made: Compiled | None, architecture: str, note: Callable[[str], None]
-) -> Contest:
-    """The contest with the instructions of ours, where they can be counted.
+    comparison: EngineComparison, made: Compiled | None, architecture: str, note: Callable[[str], None]
+) -> EngineComparison:
+    """The comparison with the instructions of ours, where they can be counted.
 
     Args:
-        contest: on an emulated device.
+        comparison: on an emulated device.
         made: what ours was compiled to.
         architecture: of the device; vectors of RISC-V are unknown to the counter.
         note: told why nothing is counted.
     """
-    ours = contest.contenders.get("tvm")
+    ours = comparison.results.get("tvm")
     if made is None or ours is None or ours.measurement is None:
-        return contest
+        return comparison
     if architecture != _ARCHITECTURE or made.lowered.signature.length is not None:
         note(f"instructions are counted for models of one length on {_ARCHITECTURE}")
-        return contest
+        return comparison
     try:
         counted = count_model(made.library, _calls(made.lowered))
     except EngineError as error:
         note(f"instructions are not counted: {error}")
-        return contest
+        return comparison
     measured = replace(ours.measurement, instructions=float(counted))
-    contenders = {**contest.contenders, "tvm": replace(ours, measurement=measured)}
-    return replace(contest, contenders=contenders)
+    results = {**comparison.results, "tvm": replace(ours, measurement=measured)}
+    return replace(comparison, results=results)
 
 
 def _calls(lowered: LoweredModel) -> list[KernelCall]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TIME_LIMIT_S = 1800.0
 
 
-def blame(
+def first_wrong_kernel(
     device: Device, session: Session, bundle: Path, made: Compiled, profile: DeviceProfile, case: GoldenCase
 ) -> str:
     """Run the same module with unscheduled kernels and name the first kernel that differs.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from host.bundle import writing
 from host.commands.tune import TunedModel
-from host.deploy import Contender, DeployResult
+from host.compare.entrants import EntrantResult
+from host.deploy import DeployResult
 from host.model import Energy, Measurement
 from sdk.cli.console import print_line
 from sdk.model import Deployment
@@ -19,7 +20,7 @@ from sdk.report.tuning import STOPPED
 if TYPE_CHECKING:
     from host.calibration import Calibration
     from host.commands.explain import Explanation
-    from host.compare.operating_points import PowerResult
+    from host.compare.selection import VariantSelection
     from host.compare.statistics import Estimate
     from host.tuning.result import TuneResult
     from targets import HardwareModel
@@ -102,7 +103,7 @@ def print_lengths(result: DeployResult, order: Sequence[str]) -> None:
             print_line(f"{'':<9} {name:<12} {contender_text(result.contenders[name])}")
 
 
-def contender_text(one: Contender) -> str:
+def contender_text(one: EntrantResult) -> str:
     """Figures of one engine, or why there are none."""
     if one.measurement is None:
         if one.verification is not None and not one.verification.passed:
@@ -175,7 +176,7 @@ def print_tuning(tuning: TuneResult) -> None:
         )
 
 
-def print_power(power: PowerResult) -> None:
+def print_power(power: VariantSelection) -> None:
     """What was taken and why, what tuning gained, and the front of latency and energy."""
     print_line(f"taken     {power.why}")
     if power.gain is not None:
@@ -189,7 +190,7 @@ def print_power(power: PowerResult) -> None:
         watts = f", {point.mean_w:.2f} W" if point.mean_w is not None else ""
         print_line(
             f"{'front' if index == 0 else '':<9} {point.latency_s.value * 1e3:.3f} ms, "
-            f"{point.gross_j.value * 1e3:.3g} mJ a run{watts}: {point.name}"
+            f"{point.gross_j.value * 1e3:.3g} mJ a run{watts}: {point.title}"
         )
     if front.reason and (power.modes or power.objective != "latency"):
         print_line(f"front     none: {front.reason}")

@@ -106,8 +106,8 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
         ImportFailed: the compiler cannot express the model.
         DeviceError: the device does not answer.
     """
-    from host.compile.bundle_builder import check_file, read_model
     from host.compile.device_profile import profile_of
+    from host.compile.model_file import check_file, read_model
     from host.compile.static_model import lower_model
     from host.progress import StageClock
     from host.records import profile_data

@@ -15,9 +15,10 @@ from sdk.report.power_charts import (
 )
 
 if TYPE_CHECKING:
-    from host.compare.operating_points import PowerPoint, PowerResult
+    from host.compare.entrants import EntrantResult
+    from host.compare.selection import VariantSelection
     from host.compare.statistics import Estimate
-    from host.deploy import Contender, DeployResult
+    from host.deploy import DeployResult
 
 
 def energy_charts(result: DeployResult) -> dict[str, Chart | None]:
@@ -27,22 +28,22 @@ def energy_charts(result: DeployResult) -> dict[str, Chart | None]:
     charts: dict[str, Chart | None] = {"energy": joules_chart(energies)}
     if result.power is not None:
         # The compiled model is among the variants already.
-        peers = [point for point in points if point.variant != "tvm"]
+        peers = [point for point in points if point.name != "tvm"]
         return charts | power_charts(result.power, peers)
-    windows = [(point.name, window) for point in points for window in point.windows]
+    windows = [(point.title, window) for point in points for window in point.windows]
     return charts | {"power": trace_chart(windows), "temperature": temperature_chart(windows)}
 
 
-def joules_of(one: Contender) -> Estimate | None:
+def joules_of(one: EntrantResult) -> Estimate | None:
     """Joules of a run of an engine, with bounds where there are enough windows; None where unavailable."""
-    from host.compare.operating_points import spread_of
+    from host.compare.energy_windows import estimate_of_trials
     from host.compare.statistics import MIN_TRIALS, mean_of
 
     joules = [window.energy.gross_j for window in one.windows]
     known = [value for value in joules if value]
     if len(known) == len(joules) >= MIN_TRIALS:
         return mean_of(known)
-    return None if one.measurement is None else spread_of(one.measurement.energy)
+    return None if one.measurement is None else estimate_of_trials(one.measurement.energy)
 
 
 def energy_rows(result: DeployResult) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ def throttled(result: DeployResult) -> tuple[str, ...]:
     return tuple(found)
 
 
-def power_context(power: PowerResult) -> dict[str, Any]:
+def power_context(power: VariantSelection) -> dict[str, Any]:
     """What `power_part.html.j2` shows."""
     modes = {point.mode for point in power.points}
     taken = power.taken.energy if power.taken is not None else None
@@ -88,7 +89,7 @@ def power_context(power: PowerResult) -> dict[str, Any]:
     }
 
 
-def _row(power: PowerResult, point: PowerPoint) -> dict[str, Any]:
+def _row(power: VariantSelection, point: EntrantResult) -> dict[str, Any]:
     latency, gross, net = point.latency_s, point.gross_j, point.net_j
     remarks = _remarks(power, point)
     return {
@@ -98,26 +99,26 @@ def _row(power: PowerResult, point: PowerPoint) -> dict[str, Any]:
         "gross": None if gross is None else gross.scaled(1e3),
         "net": None if net is None else net.scaled(1e3),
         "remark": ", ".join(remarks),
-        "bad": not point.trusted or (power.cap_w is not None and not power.allowed(point)),
+        "bad": not point.trusted or not power.allows(point),
     }
 
 
-def _remarks(power: PowerResult, point: PowerPoint) -> Sequence[str]:
+def _remarks(power: VariantSelection, point: EntrantResult) -> Sequence[str]:
     remarks = []
     if point is power.taken:
         remarks.append("taken")
     if any(one is point for one in power.front.front):
         remarks.append("on the front")
-    better = power.front.dominated.get(point.name)
+    better = power.front.dominated.get(point.title)
     if better is not None:
         remarks.append(f"dominated by {better}")
-    if point.blind:
-        remarks.append(f"no energy: {point.blind}")
-    if not point.candidate:
+    if point.why_no_energy:
+        remarks.append(f"no energy: {point.why_no_energy}")
+    if not point.deployable:
         remarks.append("for comparison")
     if point.measurement is not None and not point.trusted:
         reasons = {reason for window in point.windows for reason in window.throttle_reasons}
         remarks.append(f"throttled{': ' + ', '.join(sorted(reasons)) if reasons else ''}")
-    if power.cap_w is not None and point.measurement is not None and not power.allowed(point):
+    if point.measurement is not None and not power.allows(point):
         remarks.append(f"above {power.cap_w:g} W")
     return remarks

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sdk.report.charts import COLOURS, INK, Chart, make_chart
 
 if TYPE_CHECKING:
-    from host.compare.operating_points import PowerPoint, PowerResult
+    from host.compare.entrants import EntrantResult
+    from host.compare.selection import VariantSelection
     from host.compare.statistics import Estimate
     from host.deploy import DeployResult
     from host.model import Measurement
@@ -21,7 +23,7 @@ _MOST_LINES = 12
 _MOST_SAMPLES = 400
 
 
-def power_charts(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> dict[str, Chart | None]:
+def power_charts(power: VariantSelection, peers: Sequence[EntrantResult] = ()) -> dict[str, Chart | None]:
     """The charts of variants and power modes by name.
 
     Args:
@@ -29,16 +31,16 @@ def power_charts(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> dict[s
         peers: other engines, measured in the mode that the device was in.
     """
     points = [*power.points, *peers]
-    windows = [(point.name, window) for point in points for window in point.windows]
+    windows = [(point.title, window) for point in points for window in point.windows]
     return {
         "front": front_chart(power, peers),
-        "joules": joules_chart({point.name: point.gross_j for point in points}),
+        "joules": joules_chart({point.title: point.gross_j for point in points}),
         "power": trace_chart(windows),
         "temperature": temperature_chart(windows),
     }
 
 
-def front_chart(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> Chart | None:
+def front_chart(power: VariantSelection, peers: Sequence[EntrantResult] = ()) -> Chart | None:
     """Every point by latency and energy with its bounds; the front is a line, dominated points hollow."""
     front = power.front
     known = [point for point in (*power.points, *peers) if point.gross_j and point.latency_s]
@@ -71,17 +73,20 @@ def front_chart(power: PowerResult, peers: Sequence[PowerPoint] = ()) -> Chart |
     return chart
 
 
-def _symbols(points: Sequence[PowerPoint]) -> dict[tuple[str, int], str]:
-    variants = dict.fromkeys((point.variant, point.threads) for point in points)
+def _symbols(points: Sequence[EntrantResult]) -> dict[tuple[str, int], str]:
+    variants = dict.fromkeys((point.name, point.threads) for point in points)
     return {variant: _SYMBOLS[index % len(_SYMBOLS)] for index, variant in enumerate(variants)}
 
 
 def _mode_trace(
-    points: Sequence[PowerPoint], power: PowerResult, symbols: Mapping[tuple[str, int], str], colour: str
+    points: Sequence[EntrantResult],
+    power: VariantSelection,
+    symbols: Mapping[tuple[str, int], str],
+    colour: str,
 ) -> Chart:
     """The points of one mode."""
-    hollow = [point.name in power.front.dominated or not point.candidate for point in points]
-    marks = [symbols[point.variant, point.threads] for point in points]
+    hollow = [point.title in power.front.dominated or not point.deployable for point in points]
+    marks = [symbols[point.name, point.threads] for point in points]
     return {
         "type": "scatter",
         "mode": "markers",
@@ -101,21 +106,21 @@ def _mode_trace(
     }
 
 
-def _labelled(point: PowerPoint, power: PowerResult) -> str:
+def _labelled(point: EntrantResult, power: VariantSelection) -> str:
     """A point's name with what is to be known of it."""
     remarks = []
     if point is power.taken:
         remarks.append("deployed")
-    if point.name in power.front.dominated:
+    if point.title in power.front.dominated:
         remarks.append("dominated")
     if not point.trusted:
         remarks.append("throttled")
-    if power.cap_w is not None and not power.allowed(point):
+    if power.cap_w is not None and not power.allows(point):
         remarks.append("above the cap")
-    return point.name + (f" ({', '.join(remarks)})" if remarks else "")
+    return point.title + (f" ({', '.join(remarks)})" if remarks else "")
 
 
-def _milli(point: PowerPoint) -> tuple[float, float]:
+def _milli(point: EntrantResult) -> tuple[float, float]:
     assert point.latency_s is not None and point.gross_j is not None
     return point.latency_s.value * 1e3, point.gross_j.value * 1e3
 
@@ -235,22 +240,10 @@ def _line(name: str, x: Sequence[float], y: Sequence[float], line: Chart) -> Cha
     return {"type": "scatter", "mode": "lines", "name": name, "x": list(x), "y": list(y), "line": line}
 
 
-def contender_points(result: DeployResult) -> tuple[PowerPoint, ...]:
+def contender_points(result: DeployResult) -> tuple[EntrantResult, ...]:
     """The engines of the comparison as points of the mode that the device was in, the installed one first."""
-    from host.compare.operating_points import PowerPoint
-
     home = result.power.home if result.power is not None else ""
-    names = [result.choice.backend, *result.peers]
     return tuple(
-        PowerPoint(
-            variant=name,
-            threads=result.threads,
-            mode=home,
-            candidate=False,
-            measurement=one.measurement,
-            rounds_s=one.rounds_s,
-            windows=one.windows,
-            reason=one.reason,
-        )
-        for name, one in ((name, result.contenders[name]) for name in names)
+        replace(result.contenders[name], threads=result.threads, mode=home, deployable=False)
+        for name in (result.choice.backend, *result.peers)
     )

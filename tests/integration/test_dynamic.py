@@ -131,16 +131,16 @@ def test_wrong_outputs_are_never_installed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from host.compile import bundle_builder
+    from host.compile import model_compiler
 
-    right = bundle_builder.compile_ranged
+    right = model_compiler.compile_ranged
 
     def wrong(*arguments: object) -> object:
         made = right(*arguments)  # type: ignore[arg-type]
         changed = tuple(value + 1 if value.shape == (16,) else value for value in made.parameters)
         return replace(made, parameters=changed)
 
-    monkeypatch.setattr(bundle_builder, "compile_ranged", wrong)
+    monkeypatch.setattr(model_compiler, "compile_ranged", wrong)
     command = ["deploy", str(served[0]), "--shape", "seq=1..40", "--threads", "1", "--backend", "tvm"]
     assert main([*command, "--bundle", str(tmp_path / "bundle")]) == 1
     assert "nothing was installed" in capsys.readouterr().err

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from host.compile.gpu_variant import GPU
-from host.compile.variants import Variant
+from host.compile.variants import GPU, Variant
 from sdk.cli.main import main
 from tests.integration.small_models import convnet
 from tests.signing import entry, reseal
@@ -21,8 +20,8 @@ from tests.signing import entry, reseal
 def test_the_gpu_goes_to_the_finals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: bool
 ) -> None:
-    def compiled(maker: Any, model: object) -> Variant:
-        folder = shutil.copytree(maker.directory("tvm"), maker.folder / GPU)
+    def compiled(builder: Any, model: object, timed: bool) -> Variant:
+        folder = shutil.copytree(builder.directory("tvm"), builder.directory(GPU))
         if broken:
             (folder / "lib.so").write_bytes(b"not a library")
             files = json.loads((folder / "manifest.json").read_text())["files"]

@@ -43,6 +43,28 @@ def figures(path: Path) -> dict[str, object]:
     return dict(json.loads(path.read_text()))
 
 
+def test_half_precision_is_tuned_for_deployments_in_half_precision(tmp_path: Path) -> None:
+    model = perceptron(tmp_path / "net.onnx")
+    half = ["--threads", "1", "--dtype", "fp16"]
+    assert main(["tune", str(model), *half, "--trials", "2", "--no-train"]) == 0
+    measured = {one.candidate.workload_hash for one in records() if not one.failure}
+    deploy = ["compile", str(model), "--target", "local", "--backend", "tvm"]
+    found = {}
+    for dtype in ("fp16", "fp32"):
+        folder = tmp_path / dtype
+        assert main([*deploy, "--threads", "1", "--dtype", dtype, "--output", str(folder)]) == 0
+        kernels = json.loads((folder / "manifest.json").read_text())["kernels"]
+        found[dtype] = {one["task"] for one in kernels if one["from_database"]}
+    assert measured and found == {"fp16": measured, "fp32": set()}
+
+
+def test_a_gpu_that_is_not_there_is_not_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = perceptron(tmp_path / "net.onnx")
+    assert main(["tune", str(model), "--processor", "gpu", "--trials", "1"]) == 2
+    assert "--processor gpu: " in capsys.readouterr().err
+    assert records() == []
+
+
 def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = perceptron(tmp_path / "net.onnx")
     command = ["tune", str(model), "--threads", "1", "--trials", "12", "--json", str(tmp_path / "t.json")]

@@ -15,7 +15,9 @@ from onnx import TensorProto, helper
 
 import device_agent
 from host.build.cuda.nvrtc import package_folders
-from host.compile.bundle_builder import Maker, read_model
+from host.compile.bundle_builder import BundleBuilder
+from host.compile.model_compiler import ModelCompiler
+from host.compile.model_file import read_model
 from host.model import DeviceProfile
 from host.options import CompileOptions
 from host.payload.cuda import cuda_runtime
@@ -75,10 +77,10 @@ def gpu_bundle(path: Path, folder: Path, dtype: str = "fp32") -> Path:
     """Compile a model for the emulated GPU; every kernel must come from a rule."""
     options = CompileOptions(model=path, dtype=dtype)
     clock = StageClock(Silence())
-    maker = Maker(options, profile(), folder, clock)
-    made = maker.compiled(read_model(options, clock))
+    builder = BundleBuilder(ModelCompiler(options, profile()), folder, clock)
+    made = builder.compile(read_model(options, clock))
     assert {task.source for task in made.tasks} == {"gensor"}, [task.reason for task in made.tasks]
-    return maker.directory("tvm")
+    return builder.directory("tvm")
 
 
 def run_bundle(bundle: Path, output: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import targets.x86_64
-from host.compile.gpu_variant import GPU
-from host.compile.variants import FASTEST
+from host.compile.variants import FASTEST, GPU
 from host.deploy import DeployOptions, deploy
 from host.progress import Silence
 from targets import Board, MachineDescription

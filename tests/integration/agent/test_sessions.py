@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from host.compare.runner import compare
+from host.compare.entrants import ratio_between
+from host.compare.runner import Effort, compare_sessions
 from host.errors import BundleError, DeviceError, EngineError, MeasureError, SessionLost, UnknownDeviceError
 from host.measure.kernels import KernelRunner, measure_kernel
 from host.transport import connect
@@ -149,13 +150,14 @@ def test_a_crash_takes_no_other_session_with_it(device, session, faults, golden)
         assert session.run(inputs_of(golden))[0].shape == (4, 32)
 
 
-def test_contenders_are_compared_with_the_others_stopped(device, bundle, golden):
+def test_sessions_are_compared_with_the_others_stopped(device, bundle, golden):
     with device.open_session("tvm") as one, device.open_session("tvm") as two:
         for session in (one, two):
             session.load(bundle)
-        result = compare({"one": one, "two": two}, inputs_of(golden), rounds=6, round_s=0.01, warmup_s=0.01)
-        assert result.failed == {} and set(result.measurements) == {"one", "two"}
-        ratio = result.ratio("one", "two")
+        effort = Effort(rounds=6, round_s=0.01, warmup_s=0.01)
+        result = compare_sessions({"one": one, "two": two}, inputs_of(golden), effort)
+        assert [one.reason for one in result.values()] == ["", ""]
+        ratio = ratio_between(result["one"], result["two"])
         assert 0 < ratio.low <= ratio.value <= ratio.high
         assert one.run(inputs_of(golden))[0].shape == (4, 32)
 

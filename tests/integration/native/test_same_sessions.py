@@ -16,7 +16,6 @@ from tests.integration.agent.test_sessions import (
     test_a_session_has_one_client,
     test_a_wrong_key_is_refused,
     test_an_executor_that_fails_is_replaced,
-    test_contenders_are_compared_with_the_others_stopped,
     test_damaged_bundles_are_named,
     test_frames_and_rpc_share_an_executor,
     test_garbage_disturbs_nobody,
@@ -25,6 +24,7 @@ from tests.integration.agent.test_sessions import (
     test_intermediate_values_lead_to_the_first_wrong_kernel,
     test_kernels_are_timed_in_place,
     test_rpc_cannot_leave_its_folder,
+    test_sessions_are_compared_with_the_others_stopped,
 )
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "test_a_session_has_one_client",
     "test_a_wrong_key_is_refused",
     "test_an_executor_that_fails_is_replaced",
-    "test_contenders_are_compared_with_the_others_stopped",
     "test_damaged_bundles_are_named",
     "test_frames_and_rpc_share_an_executor",
     "test_garbage_disturbs_nobody",
@@ -48,6 +47,7 @@ __all__ = [
     "test_intermediate_values_lead_to_the_first_wrong_kernel",
     "test_kernels_are_timed_in_place",
     "test_rpc_cannot_leave_its_folder",
+    "test_sessions_are_compared_with_the_others_stopped",
 ]
 
 # The first test may wait for the build.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from host.compare.operating_points import PowerPoint
+from host.compare.entrants import EntrantResult
 from host.errors import DeviceError
 from host.model import Energy, Measurement
 
@@ -51,7 +51,7 @@ def point(
     mode: str = "",
     noise: float = 0.001,
     **more: Any,
-) -> PowerPoint:
+) -> EntrantResult:
     """A point with three windows and six rounds that spread a little."""
     boundary, throttled = more.pop("boundary", "board"), more.pop("throttled", False)
     factors = 1.0 + noise * np.linspace(-1, 1, 6)
@@ -59,7 +59,8 @@ def point(
     windows = tuple(window(milliseconds, value, boundary, throttled) for value in joules)
     whole = window(milliseconds, millijoules, boundary, throttled)
     rounds = tuple(float(milliseconds * 1e-3 * factor) for factor in factors)
-    return PowerPoint(variant, threads, mode, measurement=whole, rounds_s=rounds, windows=windows, **more)
+    figures = dict(measurement=whole, rounds_s=rounds, windows=windows)
+    return EntrantResult(variant, threads=threads, mode=mode, **figures, **more)
 
 
 @dataclass
@@ -119,6 +120,7 @@ class Session:
     energy_known: bool = True
     idle_w: float = 0.0
     asked: list[tuple[str, bool]] = field(default_factory=list)
+    warning: str = ""
 
     def set_inputs(self, inputs: Any) -> None:
         pass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from host.deploy import Choice, Contender, DeployResult, TaskOutcome, Verification
+from host.compare.entrants import EntrantResult
+from host.deploy import Choice, DeployResult, TaskOutcome, Verification
 from host.model import Energy, Measurement, Signature, TensorSpec
 from targets import MachineDescription
 
@@ -36,9 +37,9 @@ def result(energy: Energy = NO_SENSOR) -> DeployResult:
         ),
         choice=Choice("tvm", "tvm is faster: onnxruntime / tvm = 1.50", (1.5, 1.45, 1.55)),
         contenders={
-            "tvm": Contender("tvm", measurement(2.0, energy=energy), passed),
-            "onnxruntime": Contender("onnxruntime", measurement(3.0), passed),
-            "litert": Contender("litert", None, None, "does not read onnx files"),
+            "tvm": EntrantResult("tvm", measurement(2.0, energy=energy), passed),
+            "onnxruntime": EntrantResult("onnxruntime", measurement(3.0), passed),
+            "litert": EntrantResult("litert", None, None, "does not read onnx files"),
         },
         ratios={"onnxruntime": (1.5, 1.45, 1.55)},
         tasks=(task("conv", "gensor", 3, 500.0), task("sort </script>", "default", 1, 500.0)),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from host.compare.operating_points import PowerPoint, pareto
-from host.compare.power_mode_sweep import Effort, Idle, Sweep
+from host.compare.energy_windows import IdlePower
+from host.compare.entrants import EntrantResult
+from host.compare.pareto import pareto
 from host.compare.power_modes import ModeSwitch, home_of, list_modes, settings_of
-from host.compile.variants import Variant
+from host.compare.runner import Condition, Effort, InterleavedRun
 from host.errors import DeviceError, MeasureError, UserError
-from host.progress import Silence, StageClock
+from host.progress import Silence
 from tests.unit.compare.power_samples import NO_SENSOR, Board, Session, window
 
 # Time and watts: twice the time at a third of the power, and a mode that gains nothing.
@@ -23,30 +26,41 @@ def board(**more: object) -> Board:
     return Board(dict(TRUTH), **more)  # type: ignore[arg-type]
 
 
-class Notes(Silence):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-
-def swept(device: Board, asked: tuple[str, ...] = ("all",)) -> tuple[list[PowerPoint], Sweep, Notes]:
-    notes = Notes()
+def swept(
+    device: Board, sessions: dict[str, Session] | None = None, absent: Sequence[str] = ()
+) -> tuple[list[EntrantResult], InterleavedRun]:
+    """All modes of a board, as they are gone through for variants of a model."""
     modes = list_modes(device)
-    sessions = {"fast/2": Session(device, 0.010), "fast/1": Session(device, 0.015, watts=0.6)}
-    variants = {key: Variant("fast", "tvm", None, int(key[-1])) for key in sessions}  # type: ignore[arg-type]
-    settings = settings_of(modes, asked, "board")
-    sweep = Sweep(sessions, [], settings, EFFORT, lambda: nullcontext(Session(device, 0.01)))  # type: ignore[arg-type, return-value]
-    with ModeSwitch(device, modes, notes.note) as switch:
-        sweep.run(switch, StageClock(notes))
-    return sweep.points(variants), sweep, notes
+    sessions = sessions or {"fast/2": Session(device, 0.010), "fast/1": Session(device, 0.015, watts=0.6)}
+
+    def idle_power() -> IdlePower:
+        energy = Session(device, 0.01).measure(energy=True).energy
+        return IdlePower(energy.idle_w, energy.idle_std_w)
+
+    with ModeSwitch(device, modes, lambda text: None) as switch:
+        conditions = [
+            Condition(
+                [],
+                setting.name,
+                absent=() if setting.mode is None else absent,
+                enter=partial(switch.set, setting),
+                idle_power=None if setting.mode is None else idle_power,
+            )
+            for setting in settings_of(modes, ("all",), "board")
+        ]
+        run = InterleavedRun(sessions, conditions, EFFORT)  # type: ignore[arg-type]
+        run.run(Silence())
+    return [
+        replace(one, mode=condition.name, threads=int(one.name[-1]))
+        for condition in conditions
+        for one in run.results(condition).values()
+    ], run
 
 
 def test_every_mode_gives_the_truth() -> None:
     device = board()
-    points, sweep, _ = swept(device)
-    assert not sweep.refused
+    points, run = swept(device)
+    assert not run.refused
     assert len(points) == 2 * len(TRUTH)
     for point in points:
         slower, watts = TRUTH[point.mode]
@@ -60,7 +74,7 @@ def test_every_mode_gives_the_truth() -> None:
 
 
 def test_the_front_of_the_truth() -> None:
-    points, _, _ = swept(board())
+    points, _ = swept(board())
     found = pareto(points)
     assert [(one.mode, one.threads) for one in found.front] == [
         ("performance", 2),
@@ -89,9 +103,9 @@ def test_modes_take_turns_and_the_board_ends_where_it_began() -> None:
 
 def test_a_mode_that_is_refused_leaves_the_others() -> None:
     device = board(fails={"powersave": "permission denied"})
-    points, sweep, _ = swept(device)
+    points, run = swept(device)
     assert {point.mode for point in points} == set(TRUTH) - {"powersave"}
-    assert sweep.refused == {"powersave": "power mode powersave cannot be set: board: permission denied"}
+    assert run.refused == {"powersave": "power mode powersave cannot be set: board: permission denied"}
     assert device.mode == "schedutil"
 
 
@@ -163,7 +177,7 @@ def test_a_device_that_goes_away_ends_the_sweep() -> None:
 
 def test_power_without_work_is_the_modes_own() -> None:
     # The board's idle power in a mode is a quarter of its watts there; a session takes that of its first.
-    points, _, _ = swept(board())
+    points, _ = swept(board())
     for point in points:
         assert point.gross_j is not None and point.net_j is not None and point.energy is not None
         idle_w = TRUTH[point.mode][1] / 4
@@ -175,22 +189,17 @@ def test_power_without_work_is_the_modes_own() -> None:
 
 def test_net_energy_within_the_spread_of_idle_is_not_told_apart() -> None:
     energy = window(10.0, 20.0).energy
-    assert Idle(1.0, 0.01).applied(energy).above_idle_j == pytest.approx(0.010)
-    lost = Idle(1.9, 0.05).applied(energy)
+    assert IdlePower(1.0, 0.01).applied(energy).above_idle_j == pytest.approx(0.010)
+    lost = IdlePower(1.9, 0.05).applied(energy)
     assert (lost.above_idle_j, lost.reason) == (None, "not distinguishable from idle")
-    none = Idle(None, None, "the sensor fails").applied(energy)
+    none = IdlePower(None, None, "the sensor fails").applied(energy)
     assert (none.above_idle_j, none.idle_w, none.reason) == (None, None, "the sensor fails")
-    assert Idle(1.0, 0.1).applied(NO_SENSOR) is NO_SENSOR
+    assert IdlePower(1.0, 0.1).applied(NO_SENSOR) is NO_SENSOR
 
 
 def test_what_is_only_compared_is_measured_in_the_boards_own_mode_alone() -> None:
     device = board()
-    modes = list_modes(device)
     sessions = {"fast/1": Session(device, 0.01), "untuned/1": Session(device, 0.02)}
-    settings = settings_of(modes, ("all",), "board")
-    fresh = lambda: nullcontext(Session(device, 0.01))  # noqa: E731
-    sweep = Sweep(sessions, [], settings, EFFORT, fresh, home_only=["untuned/1"])  # type: ignore[arg-type, return-value]
-    with ModeSwitch(device, modes, lambda text: None) as switch:
-        sweep.run(switch, StageClock(Silence()))
+    swept(device, sessions, absent=["untuned/1"])
     assert {mode for mode, _ in sessions["untuned/1"].asked} == {"schedutil"}
     assert {mode for mode, _ in sessions["fast/1"].asked} == set(TRUTH)

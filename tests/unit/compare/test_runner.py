@@ -7,15 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from host.compare.runner import MIN_ROUNDS, PairedResult, compare, mean_energy, pooled
+from host.compare.energy_windows import mean_energy
+from host.compare.entrants import EntrantResult, ratio_between
+from host.compare.runner import Condition, Effort, InterleavedRun, compare_sessions
+from host.compare.statistics import MIN_TRIALS
 from host.errors import DeviceError, MeasureError, SessionLost
 from host.model import Energy, Measurement
+from host.progress import Silence
 
 NO_ENERGY = Energy("unavailable", None, None, "no sensor")
 
 
 class Session:
-    """A contender whose times come from a function of the round."""
+    """A session whose times come from a function of the round."""
 
     def __init__(self, name, log, time_of):
         self.name, self.log, self.time_of = name, log, time_of
@@ -57,7 +61,11 @@ def race(log, **times):
     return {name: Session(name, log, time_of) for name, time_of in times.items()}
 
 
-def test_only_one_contender_runs_at_a_time():
+def compare(sessions, inputs, rounds=10, windows=1):
+    return compare_sessions(sessions, inputs, Effort(rounds=rounds, windows=windows))
+
+
+def test_only_one_session_runs_at_a_time():
     log = []
     sessions = race(log, a=lambda r: 1.0, b=lambda r: 2.0, c=lambda r: 3.0)
     running = set(sessions)
@@ -75,9 +83,9 @@ def test_only_one_contender_runs_at_a_time():
     assert all(session.running for session in sessions.values())
 
 
-def test_every_round_has_every_contender_once_in_a_drawn_order():
+def test_every_round_has_every_session_once_in_a_drawn_order():
     log = []
-    compare(race(log, a=lambda r: 1.0, b=lambda r: 2.0, c=lambda r: 3.0), [], rounds=8, energy_rounds=0)
+    compare(race(log, a=lambda r: 1.0, b=lambda r: 2.0, c=lambda r: 3.0), [], rounds=8, windows=0)
     order = [name for name, action, *_ in log if action == "measure"]
     rounds = [tuple(order[i : i + 3]) for i in range(0, len(order), 3)]
     assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
@@ -92,47 +100,48 @@ def test_the_ratio_cancels_what_rounds_share():
         [],
         rounds=20,
     )
-    ratio = result.ratio("theirs", "ours")
+    ratio = ratio_between(result["theirs"], result["ours"])
     assert ratio.value == pytest.approx(1.5, rel=0.02)
     assert 1.48 < ratio.low <= ratio.value <= ratio.high < 1.52
-    inverse = result.ratio("ours", "theirs")
+    inverse = ratio_between(result["ours"], result["theirs"])
     assert inverse.value == pytest.approx(1 / ratio.value)
 
 
-def test_equal_contenders_are_not_told_apart():
+def test_equal_sessions_are_not_told_apart():
     noise = np.random.default_rng(5).uniform(0.9, 1.1, (2, 20))
     result = compare(race([], a=lambda r: noise[0][r - 1], b=lambda r: noise[1][r - 1]), [], rounds=20)
-    ratio = result.ratio("a", "b")
+    ratio = ratio_between(result["a"], result["b"])
     assert ratio.low < 1.0 < ratio.high
 
 
 def test_measurements_hold_all_samples_and_the_energy():
     result = compare(race([], a=lambda r: float(r)), [], rounds=6)
-    measurement = result.measurements["a"]
+    measurement = result["a"].measurement
     assert measurement.n == 18 and measurement.times_s[:4] == (1.0, 1.0, 1.5, 2.0)
     assert measurement.energy.gross_j == 0.5
     assert (measurement.state_before, measurement.state_after) == ({"round": 1}, {"round": 6})
-    assert result.rounds_s["a"] == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    assert result["a"].rounds_s == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 
 
 def test_the_ratio_of_energies_cancels_what_windows_share():
     sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
     sessions["ours"].joules_of = lambda window: 1.0 + window % 3
     sessions["theirs"].joules_of = lambda window: 2.0 * (1.0 + window % 3)
-    result = compare(sessions, [], rounds=6, energy_rounds=6)
-    ratio = result.energy_ratio("theirs", "ours")
+    result = compare(sessions, [], rounds=6, windows=6)
+    ratio = ratio_between(result["theirs"], result["ours"], "energy")
     assert (ratio.low, ratio.value, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
-    assert result.measurements["ours"].energy.gross_j == pytest.approx(2.0)
-    assert result.measurements["ours"].energy.above_idle_j == pytest.approx(1.0)
+    assert result["ours"].energy.gross_j == pytest.approx(2.0)
+    assert result["ours"].energy.above_idle_j == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("windows", "value"), [(1, 0.5), (6, None)])
-def test_energies_that_allow_no_bound_are_refused(windows, value):
+def test_energies_that_allow_no_bound_have_none():
     sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
-    sessions["ours"].joules_of = lambda window: value
-    result = compare(sessions, [], rounds=6, energy_rounds=windows)
-    with pytest.raises(MeasureError, match=r"ours has \d energy windows, a 95% bound needs 6"):
-        result.energy_ratio("ours", "theirs")
+    few = compare(sessions, [], rounds=6, windows=MIN_TRIALS - 1)
+    ratio = ratio_between(few["ours"], few["theirs"], "energy")
+    assert (ratio.value, ratio.bounded) == (1.0, False)
+    sessions["ours"].joules_of = lambda window: None
+    none = compare(sessions, [], rounds=6, windows=6)
+    assert ratio_between(none["ours"], none["theirs"], "energy") is None
 
 
 def test_one_that_dies_does_not_end_the_others():
@@ -140,10 +149,9 @@ def test_one_that_dies_does_not_end_the_others():
         return SessionLost("crashed") if index == 3 else 1.0
 
     result = compare(race([], good=lambda r: 1.0, bad=dies), [], rounds=6)
-    assert set(result.measurements) == {"good"}
-    assert result.failed == {"bad": "crashed"}
-    with pytest.raises(MeasureError, match="bad was not measured: crashed"):
-        result.ratio("bad", "good")
+    assert result["good"].measurement is not None
+    assert (result["bad"].measurement, result["bad"].reason) == (None, "crashed")
+    assert ratio_between(result["bad"], result["good"]) is None
 
 
 def test_a_device_that_goes_away_ends_the_comparison():
@@ -156,49 +164,57 @@ def test_nobody_left_is_an_error_with_the_reasons():
         compare(race([], a=lambda r: SessionLost("crashed")), [], rounds=6)
 
 
-def test_contenders_may_take_inputs_of_their_own():
-    log = []
-    inputs = {"a": [np.zeros(1)], "b": [np.zeros(1), np.zeros(2)]}
-    compare(race(log, a=lambda r: 1.0, b=lambda r: 1.0), inputs, rounds=6)
-    assert ("a", "inputs", 1) in log and ("b", "inputs", 2) in log
-
-
 def test_too_few_rounds_are_refused():
     with pytest.raises(MeasureError, match="95% bound"):
-        compare({}, [], rounds=MIN_ROUNDS - 1)
+        compare({}, [], rounds=MIN_TRIALS - 1)
 
 
-def test_the_bounds_are_the_same_on_every_run():
-    rounds = {"a": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "b": (2.0, 1.0, 4.0, 3.0, 6.0, 5.0)}
-    result = PairedResult({}, rounds)
-    assert result.ratio("a", "b") == result.ratio("a", "b")
+def test_a_ratio_and_its_inverse_have_inverse_bounds():
+    a = EntrantResult("a", rounds_s=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0))
+    b = EntrantResult("b", rounds_s=(2.0, 1.0, 4.0, 3.0, 6.0, 5.0))
+    there, back = ratio_between(a, b), ratio_between(b, a)
+    assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
 
 
-def test_several_comparisons_as_one_weigh_the_same() -> None:
-    short = compare(race([], a=lambda r: 4.0, b=lambda r: 1.0), [], rounds=6)
-    long = compare(race([], a=lambda r: 100.0, b=lambda r: 100.0), [], rounds=6)
-    result = pooled([short, long])
-    assert result.ratio("a", "b").value == pytest.approx(2.0)
-    assert result.measurements["a"].median_s == 100.0
+def test_other_inputs_are_given_to_sessions_that_run_and_failures_are_kept():
+    log = []
+
+    def dies(index):
+        return SessionLost("crashed") if index == 2 else 1.0
+
+    sessions = race(log, a=lambda r: 1.0, b=dies)
+    conditions = [Condition([np.zeros(1)], "short", energy=False), Condition([np.zeros(1)] * 2, "long")]
+    run = InterleavedRun(sessions, conditions, Effort(rounds=1))
+    run.run(Silence())
+    assert [entry for entry in log if entry[1] == "inputs"] == [
+        (name, "inputs", count) for count in (1, 2) for name in ("a", "b")
+    ]
+    stopped = set()
+    for name, action, *_ in log:
+        assert not (action == "inputs" and name in stopped), "a stopped process takes no inputs"
+        stopped = (
+            stopped | {name} if action == "pause" else stopped - {name} if action == "resume" else stopped
+        )
+    short, long = (run.results(condition) for condition in conditions)
+    assert (len(short["a"].windows), len(long["a"].windows)) == (0, 1)
+    assert short["b"].reason == long["b"].reason == "crashed"
 
 
 def test_the_product_of_energy_and_delay_is_that_of_the_windows():
     sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
     sessions["theirs"].joules_of = lambda window: 2.0
-    result = compare(sessions, [], rounds=6, energy_rounds=6)
-    assert len(result.windows["ours"]) == 6
-    ratio = result.edp_ratio("theirs", "ours")
+    result = compare(sessions, [], rounds=6, windows=6)
+    assert len(result["ours"].windows) == 6
+    ratio = ratio_between(result["theirs"], result["ours"], "edp")
     assert (ratio.low, ratio.value, ratio.high) == pytest.approx((8.0, 8.0, 8.0))
 
 
 def test_energies_of_different_boundaries_have_no_ratio():
     sessions = race([], ours=lambda r: 1.0, theirs=lambda r: 1.0)
-    result = compare(sessions, [], rounds=6, energy_rounds=6)
-    theirs = result.measurements["theirs"]
+    result = compare(sessions, [], rounds=6, windows=6)
+    theirs = result["theirs"].measurement
     other = replace(theirs, energy=replace(theirs.energy, boundary="wall"))
-    mixed = replace(result, measurements={**result.measurements, "theirs": other})
-    with pytest.raises(MeasureError, match="boundary"):
-        mixed.energy_ratio("theirs", "ours")
+    assert ratio_between(replace(result["theirs"], measurement=other), result["ours"], "energy") is None
 
 
 def test_energy_over_several_windows_keeps_its_spread():
@@ -226,7 +242,7 @@ def test_windows_of_energy_begin_as_cool_as_the_first_one():
 
     warm = Warm("a", [], lambda r: 1.0)
     warm.plans = []
-    compare({"a": warm}, [np.zeros(1)], rounds=6, energy_rounds=4)
+    compare({"a": warm}, [np.zeros(1)], rounds=6, windows=4)
     assert [plan["start_c"] for plan in warm.plans] == [0.0, 40.0, 40.0, 40.0]
     # The rounds are the trials.
     assert {plan["trials"] for plan in warm.plans} == {1}
@@ -241,5 +257,5 @@ def test_a_device_that_is_slowed_down_between_rounds_is_marked():
 
     sessions["a"].measure = measure
     result = compare(sessions, [], rounds=6)
-    assert result.measurements["a"].throttle_reasons == ("the throttle count rose from 0 to 1",)
-    assert not result.measurements["a"].trusted and result.measurements["b"].trusted
+    assert result["a"].measurement.throttle_reasons == ("the throttle count rose from 0 to 1",)
+    assert not result["a"].trusted and result["b"].trusted

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+import math
+from dataclasses import dataclass, replace
 
 import pytest
 
-from host.compare.engine_comparison import Contest
-from host.compare.selection import choose
-from host.deploy import Contender, DeployOptions, Verification
+from host.compare.comparison import EngineComparison
+from host.compare.entrants import EntrantResult
+from host.compare.selection import Choice, select_backend
+from host.compare.statistics import t975
+from host.compare.verification import Verification
 from host.errors import EngineError, MeasureError, VerifyError
-from host.model import Energy
+from host.model import Energy, Measurement
 from tests.unit.compare.samples import measurement
 
 PASSED = Verification(1e-6, 1e-3, True)
@@ -18,47 +20,60 @@ FAILED = Verification(0.5, 1e-3, False, "output 'y' differs by 0.5")
 
 @dataclass(frozen=True)
 class Ratio:
+    """A ratio of the peer's figure over ours, and how far above it the 95% bound lies."""
+
     value: float
-    low: float
     high: float
 
-
-@dataclass(frozen=True)
-class Paired:
-    """A comparison with known ratios of the peer's time over ours."""
-
-    ratios: dict[str, Ratio]
-    energies: dict[str, Ratio]
-
-    def ratio(self, numerator: str, denominator: str) -> Ratio:
-        assert denominator == "tvm"
-        return self.ratios[numerator]
-
-    def energy_ratio(self, numerator: str, denominator: str) -> Ratio:
-        assert denominator == "tvm"
-        return self.energies[numerator]
-
-    def edp_ratio(self, numerator: str, denominator: str) -> Ratio:
-        time, energy = self.ratios[numerator], self.energies[numerator]
-        return Ratio(time.value * energy.value, time.low * energy.low, time.high * energy.high)
+    def times(self, ours: float, pairs: int) -> tuple[float, ...]:
+        """Figures of the peer, so many, whose paired ratios to ours have this mean and this bound."""
+        off = math.log(self.high / self.value) * math.sqrt(pairs - 1) / t975(pairs - 1)
+        return tuple(ours * self.value * math.exp(off if index % 2 else -off) for index in range(pairs))
 
 
-def contest(
+def comparison(
     ratio: Ratio,
     ours: Verification = PASSED,
     energy: tuple[Energy, Energy] | None = None,
     energy_ratio: Ratio | None = None,
-) -> Contest:
+) -> EngineComparison:
+    """Ours, which takes 2 ms, and a peer beside it in twelve rounds and six windows of energy."""
     energies = energy or (measurement(1.0).energy,) * 2
-    contenders = {
-        "tvm": Contender("tvm", measurement(2.0, energy=energies[0]) if ours.passed else None, ours),
-        "onnxruntime": Contender("onnxruntime", measurement(3.0, energy=energies[1]), PASSED),
-    }
-    return Contest(contenders, Paired({"onnxruntime": ratio}, {"onnxruntime": energy_ratio or ratio}))  # type: ignore[arg-type]
+    mine = theirs = ()
+    if energy_ratio is not None:
+        spent = energies[0].gross_j
+        assert spent is not None
+        mine = tuple(window(2.0, energies[0]) for _ in range(6))
+        theirs = tuple(
+            window(3.0, replace(energies[1], gross_j=joules)) for joules in energy_ratio.times(spent, 6)
+        )
+    compiled = EntrantResult("tvm", None, ours)
+    if ours.passed:
+        compiled = replace(
+            compiled, measurement=measurement(2.0, energy=energies[0]), rounds_s=(2e-3,) * 12, windows=mine
+        )
+    peer = EntrantResult(
+        "onnxruntime",
+        measurement(3.0, energy=energies[1]),
+        PASSED,
+        rounds_s=ratio.times(2e-3, 12),
+        windows=theirs,
+    )
+    return EngineComparison({"tvm": compiled, "onnxruntime": peer})
 
 
-def options(backend: str = "auto", objective: str = "latency", cap_w: float | None = None) -> DeployOptions:
-    return DeployOptions(Path("net.onnx"), backend=backend, objective=objective, power_cap_w=cap_w)
+def window(milliseconds: float, energy: Energy) -> Measurement:
+    return Measurement((milliseconds * 1e-3,), energy, {}, {}, 1)
+
+
+def choose(
+    found: EngineComparison,
+    backend: str = "auto",
+    objective: str = "latency",
+    cap_w: float | None = None,
+    fallback: str = "",
+) -> Choice:
+    return select_backend(found, backend, objective, cap_w, fallback)
 
 
 def joules(value: float, watts: float | None = None) -> Energy:
@@ -66,82 +81,84 @@ def joules(value: float, watts: float | None = None) -> Energy:
 
 
 def test_ours_is_taken_where_the_bound_shows_that_it_is_faster() -> None:
-    choice = choose(contest(Ratio(1.2, 1.1, 1.3)), options(), "")
+    choice = choose(comparison(Ratio(1.2, 1.3)))
     assert choice.backend == "tvm"
-    assert choice.ratio == (1.2, 1.1, 1.3)
-    assert "1.10 to 1.30" in choice.why
+    assert choice.ratio == pytest.approx((1.2, 1.2**2 / 1.3, 1.3))
+    assert "1.11 to 1.30" in choice.why
 
 
 def test_the_peer_is_taken_where_it_is_faster() -> None:
-    choice = choose(contest(Ratio(0.8, 0.7, 0.9)), options(), "")
+    choice = choose(comparison(Ratio(0.8, 0.9)))
     assert choice.backend == "onnxruntime"
     assert "onnxruntime is faster" in choice.why
 
 
 def test_without_a_shown_difference_the_library_stays() -> None:
-    choice = choose(contest(Ratio(1.05, 0.98, 1.1)), options(), "")
+    choice = choose(comparison(Ratio(1.05, 1.12)))
     assert choice.backend == "onnxruntime"
     assert "no difference shown" in choice.why
 
 
 def test_a_backend_that_was_asked_for_is_taken_though_slower() -> None:
-    assert choose(contest(Ratio(0.5, 0.4, 0.6)), options("tvm"), "").backend == "tvm"
+    assert choose(comparison(Ratio(0.5, 0.6)), "tvm").backend == "tvm"
 
 
 def test_wrong_outputs_are_never_installed() -> None:
-    wrong = contest(Ratio(9, 9, 9), ours=FAILED)
-    choice = choose(wrong, options(), "")
+    wrong = comparison(Ratio(9, 9), ours=FAILED)
+    choice = choose(wrong)
     assert choice.backend == "onnxruntime"
     assert "tvm gives wrong outputs: output 'y' differs by 0.5" in choice.why
     with pytest.raises(VerifyError, match=r"output 'y' differs by 0\.5"):
-        choose(wrong, options("tvm"), "")
+        choose(wrong, "tvm")
 
 
 def test_a_fallback_names_its_reason() -> None:
-    only = Contest({"onnxruntime": Contender("onnxruntime", measurement(3.0), PASSED)}, None)
-    choice = choose(only, options(), "operator Foo is unknown")
+    only = EngineComparison({"onnxruntime": EntrantResult("onnxruntime", measurement(3.0), PASSED)})
+    choice = choose(only, fallback="operator Foo is unknown")
     assert choice.backend == "onnxruntime"
     assert "operator Foo is unknown" in choice.why
 
 
 def test_a_peer_in_another_format_is_never_installed() -> None:
-    both = Contest({"torch": Contender("torch", measurement(3.0), PASSED)}, None)
+    both = EngineComparison({"torch": EntrantResult("torch", measurement(3.0), PASSED)})
     with pytest.raises(EngineError, match="no engine of the device"):
-        choose(both, options(), "operator Foo is unknown")
+        choose(both, fallback="operator Foo is unknown")
 
 
 def test_no_engine_at_all_is_one_clear_error() -> None:
-    none = Contest({"onnxruntime": Contender("onnxruntime", None, None, "operator Foo is unknown")}, None)
+    none = EngineComparison(
+        {"onnxruntime": EntrantResult("onnxruntime", None, None, "operator Foo is unknown")}
+    )
     with pytest.raises(EngineError, match=r"can run the model: onnxruntime: operator Foo"):
-        choose(none, options(), "tvm has no Foo")
+        choose(none, fallback="tvm has no Foo")
 
 
 def test_energy_decides_where_it_was_asked_for() -> None:
     both = (joules(3.0), joules(2.0))
-    frugal = contest(Ratio(1.5, 1.4, 1.6), energy=both, energy_ratio=Ratio(0.67, 0.6, 0.7))
-    assert choose(frugal, options(objective="energy"), "").backend == "onnxruntime"
-    assert choose(frugal, options(), "").backend == "tvm"
-    open_question = contest(Ratio(1.5, 1.4, 1.6), energy=both, energy_ratio=Ratio(1.1, 0.9, 1.3))
-    assert choose(open_question, options(objective="energy"), "").backend == "onnxruntime"
+    frugal = comparison(Ratio(1.5, 1.6), energy=both, energy_ratio=Ratio(0.67, 0.7))
+    assert choose(frugal, objective="energy").backend == "onnxruntime"
+    assert choose(frugal).backend == "tvm"
+    open_question = comparison(Ratio(1.5, 1.6), energy=both, energy_ratio=Ratio(1.1, 1.3))
+    assert choose(open_question, objective="energy").backend == "onnxruntime"
     with pytest.raises(MeasureError, match="no energy figure"):
-        choose(contest(Ratio(1.5, 1.4, 1.6)), options(objective="energy"), "")
+        choose(comparison(Ratio(1.5, 1.6)), objective="energy")
 
 
 def test_the_product_of_energy_and_delay_weighs_both() -> None:
     both = (joules(3.0), joules(2.0))
-    frugal = contest(Ratio(1.5, 1.4, 1.6), energy=both, energy_ratio=Ratio(0.9, 0.8, 1.0))
-    assert choose(frugal, options(objective="edp"), "").backend == "tvm"
-    slow = contest(Ratio(1.1, 1.0, 1.2), energy=both, energy_ratio=Ratio(0.5, 0.4, 0.6))
-    choice = choose(slow, options(objective="edp"), "")
+    frugal = comparison(Ratio(1.5, 1.6), energy=both, energy_ratio=Ratio(0.9, 1.0))
+    assert choose(frugal, objective="edp").backend == "tvm"
+    slow = comparison(Ratio(1.1, 1.2), energy=both, energy_ratio=Ratio(0.5, 0.6))
+    choice = choose(slow, objective="edp")
     assert choice.backend == "onnxruntime"
     assert "onnxruntime has a smaller energy-delay product" in choice.why
 
 
 def test_a_peer_above_the_power_cap_is_not_installed() -> None:
-    faster = Ratio(0.5, 0.4, 0.6)
-    hungry = contest(faster, energy=(joules(1.0, 4.0), joules(1.0, 9.0)))
-    choice = choose(hungry, options(cap_w=5.0), "")
+    faster = Ratio(0.5, 0.6)
+    hungry = comparison(faster, energy=(joules(1.0, 4.0), joules(1.0, 9.0)))
+    choice = choose(hungry, cap_w=5.0)
     assert (choice.backend, choice.why) == ("tvm", "no other verified backend stays below 5 W")
-    assert choose(hungry, options(cap_w=10.0), "").backend == "onnxruntime"
-    unknown = contest(faster, energy=(joules(1.0, 4.0), joules(1.0)))
-    assert choose(unknown, options(cap_w=10.0), "").backend == "tvm"
+    assert choose(hungry, cap_w=10.0).backend == "onnxruntime"
+    unknown = comparison(faster, energy=(joules(1.0, 4.0), joules(1.0)))
+    assert choose(unknown, cap_w=10.0).backend == "tvm"

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host.compare.variant_comparison import Field, hold_finals, require_sensor, variant_of
-from host.compile.variants import Variant
-from host.deploy import DeployOptions
+from host.compare.comparison import ComparisonSettings, compare_variants
+from host.compare.entrants import Entrant
+from host.compare.selection import require_sensor
+from host.compare.timing_policy import TimingPolicy
 from host.errors import EngineError, MeasureError, UserError
 from host.model import GoldenCase, Signature, TensorSpec
 from host.progress import Silence, StageClock
@@ -27,11 +28,14 @@ VARIANTS = {"fast": (0.010, 1.0), "slow": (0.0102, 0.8), "wrong": (0.005, 0.1), 
 class Opened(Session):
     """A session that learns by loading what it is."""
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, trust: str) -> None:
         if path.name == "broken":
             raise EngineError("it does not load")
         self.name = path.name
         self.seconds, self.watts = VARIANTS[path.name]
+
+    def close(self) -> None:
+        self.closed = True
 
     def run(self, inputs: Any) -> list[np.ndarray]:
         return [np.full(2, 2.0 if self.name == "wrong" else 1.0, np.float32)]
@@ -61,14 +65,22 @@ class Notes(Silence):
         self.said.append(text)
 
 
-def variants(*names: str) -> tuple[Variant, ...]:
-    return tuple(Variant(name, "tvm", Path(name), 1) for name in names)
+def variants(*names: str) -> tuple[Entrant, ...]:
+    return tuple(Entrant(name, "tvm", Path(name), 1) for name in names)
 
 
 def held(device: Device, names: tuple[str, ...], **options: Any) -> tuple[Any, Notes]:
     notes = Notes()
-    field = Field(device, SIGNATURE, GOLDEN, GOLDEN[0].inputs, StageClock(notes))  # type: ignore[arg-type]
-    return hold_finals(field, variants(*names), DeployOptions(Path("m"), **options)), notes
+    settings = ComparisonSettings(
+        device,  # type: ignore[arg-type]
+        SIGNATURE,
+        GOLDEN,
+        [GOLDEN[0].inputs],
+        StageClock(notes),
+        TimingPolicy(6, decides=True),
+        **options,
+    )
+    return compare_variants(settings, variants(*names)), notes
 
 
 def board(sensed: bool = True) -> Device:
@@ -79,29 +91,28 @@ def board(sensed: bool = True) -> Device:
 
 def test_less_energy_is_taken_where_it_was_asked_for() -> None:
     result, _ = held(board(), ("fast", "slow"), objective="energy")
-    assert result.taken.variant == "slow"
-    assert variant_of(result.taken, variants("fast", "slow")).path == Path("slow")
-    assert held(board(), ("fast", "slow"))[0].taken.variant == "fast"
-    assert held(board(), ("fast", "slow"), power_cap_w=5.0)[0].taken.variant == "slow"
+    assert result.taken.name == "slow"
+    assert held(board(), ("fast", "slow"))[0].taken.name == "fast"
+    assert held(board(), ("fast", "slow"), power_cap_w=5.0)[0].taken.name == "slow"
 
 
 def test_a_gpu_is_taken_where_it_is_faster_and_below_the_cap() -> None:
-    assert held(board(), ("fast", "gpu"))[0].taken.variant == "gpu"
-    assert held(board(), ("fast", "gpu"), power_cap_w=13.0)[0].taken.variant == "gpu"
+    assert held(board(), ("fast", "gpu"))[0].taken.name == "gpu"
+    assert held(board(), ("fast", "gpu"), power_cap_w=13.0)[0].taken.name == "gpu"
     capped = held(board(), ("fast", "gpu"), power_cap_w=10.0)[0]
-    assert capped.taken.variant == "fast"
+    assert capped.taken.name == "fast"
     # What it would have been is told all the same.
-    assert {point.variant for point in capped.points if point.measurement is not None} == {"fast", "gpu"}
+    assert {point.name for point in capped.points if point.measurement is not None} == {"fast", "gpu"}
     result, _ = held(board(), ("fast", "gpu"), power_modes=("all",))
-    assert {(point.variant, point.mode) for point in result.points} == {
+    assert {(point.name, point.mode) for point in result.points} == {
         (name, mode) for name in ("fast", "gpu") for mode in ("schedutil", "powersave")
     }
 
 
 def test_wrong_outputs_and_what_does_not_load_are_out_with_their_reason() -> None:
     result, notes = held(board(), ("fast", "wrong", "broken"), objective="energy")
-    assert result.taken.variant == "fast"
-    reasons = {point.variant: point.reason for point in result.points}
+    assert result.taken.name == "fast"
+    reasons = {point.name: point.why_excluded for point in result.points}
     assert reasons["broken"] == "it does not load"
     assert reasons["wrong"].startswith("it gives wrong outputs: output 'y' differs")
     assert any("variant wrong on 1 threads is out" in text for text in notes.said)
@@ -118,14 +129,14 @@ def test_without_a_sensor_modes_are_compared_by_latency_and_it_is_said() -> None
 
 
 def test_what_needs_a_sensor_is_refused_at_once() -> None:
-    for options, asked in (
-        ({"objective": "energy"}, "--objective energy"),
-        ({"objective": "edp"}, "--objective edp"),
-        ({"power_cap_w": 5.0}, "--power-cap 5"),
+    for objective, cap_w, asked in (
+        ("energy", None, "--objective energy"),
+        ("edp", None, "--objective edp"),
+        ("latency", 5.0, "--power-cap 5"),
     ):
         with pytest.raises(MeasureError, match=f"{asked}: board cannot measure it .no sensor here"):
-            require_sensor(board(sensed=False), DeployOptions(Path("m"), **options))  # type: ignore[arg-type]
-    require_sensor(board(sensed=False), DeployOptions(Path("m"), power_modes=("all",)))  # type: ignore[arg-type]
+            require_sensor(board(sensed=False), objective, cap_w)  # type: ignore[arg-type]
+    require_sensor(board(sensed=False), "latency", None)  # type: ignore[arg-type]
 
 
 def test_a_board_whose_modes_are_locked_says_why() -> None:

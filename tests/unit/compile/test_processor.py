@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from host.build import cuda_major
-from host.compile.bundle_builder import Maker
-from host.compile.gpu_variant import compiled_for_gpu
+from host.compile.bundle_builder import BundleBuilder
+from host.compile.model_compiler import ModelCompiler
 from host.compile.processor import gpu_profile, why_no_gpu
+from host.compile.variants import compiled_for_gpu
 from host.deploy.deployment import compile_bundle
 from host.errors import UserError
 from host.model import DeviceProfile
@@ -79,11 +80,10 @@ def test_a_bundle_for_a_jetson_holds_cubins_and_no_source(tmp_path: Path) -> Non
 def test_an_emulator_does_not_choose_between_processors(tmp_path: Path) -> None:
     said: list[str] = []
     clock: Any = SimpleNamespace(progress=SimpleNamespace(note=said.append))
-    emulated: Any = SimpleNamespace(emulated=True)
     options = CompileOptions(model=convnet(tmp_path / "model.onnx"))
     board = profile("jetson_orin_nano", cuda="12.6")
-    maker = Maker(options, board, tmp_path, clock, emulated)
-    assert compiled_for_gpu(maker, SimpleNamespace()) is None  # type: ignore[arg-type]
+    builder = BundleBuilder(ModelCompiler(options, board, tmp_path, clock))
+    assert compiled_for_gpu(builder, SimpleNamespace(), timed=False) is None  # type: ignore[arg-type]
     (reason,) = said
     assert reason.startswith("the GPU is left out: an emulator's times")
 

@@ -10,7 +10,9 @@ from tvm.script import tirx as T
 
 from host import bundle
 from host.compile import static_model as compiling
-from host.compile.bundle_builder import Maker, read_model
+from host.compile.bundle_builder import BundleBuilder
+from host.compile.model_compiler import ModelCompiler
+from host.compile.model_file import read_model
 from host.compile.static_model import Plan
 from host.compile.variants import (
     FASTEST,
@@ -135,9 +137,9 @@ def test_fewer_threads_have_programs_of_their_own(tmp_path: Path) -> None:
     options = DeployOptions(model, objective="energy", records=str(records))
     clock = StageClock(Silence())
     wide = replace(profile(), threads=4)
-    maker = Maker(options, wide, tmp_path, clock)
-    made = maker.compiled(read_model(options, clock))
-    found = variants_of(maker, made, wider=True)
+    builder = BundleBuilder(ModelCompiler(options, wide, tmp_path, clock))
+    made = builder.compile(read_model(options, clock))
+    found = variants_of(builder, made, wider=True)
     assert [(one.name, one.threads) for one in found] == [(FASTEST, 4), (FASTEST, 2), (FASTEST, 1)]
     assert (found[0].path / "lib.so").read_bytes() != (found[-1].path / "lib.so").read_bytes()
     for one in found:
@@ -152,8 +154,8 @@ def test_fewer_threads_have_programs_of_their_own(tmp_path: Path) -> None:
     known = [Record(one, profile_data(wide), measurement(1.0)) for one in made.plan.chosen.values()]
     with RecordStore(records) as store:
         store.append(known)
-    second = replace(maker, folder=tmp_path / "second")
+    second = replace(builder, folder=tmp_path / "second")
     second.folder.mkdir()
-    again = variants_of(second, second.compiled(read_model(options, clock)), wider=True)
+    again = variants_of(second, second.compile(read_model(options, clock)), wider=True)
     assert len({(one.path / "lib.so").read_bytes() for one in again}) == 1
     assert [bundle.load(one.path).threads for one in again] == [4, 2, 1]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
-from host.compare.operating_points import PowerPoint, PowerResult
+from host.compare.entrants import EntrantResult
 from host.compare.power_modes import PowerMode
-from host.compare.variant_comparison import decided
-from host.deploy import DeployOptions, DeployResult
+from host.compare.selection import VariantSelection, select_variants
+from host.deploy import DeployResult
 from host.model import Measurement
 from tests.unit.compare.power_samples import point
 from tests.unit.compare.samples import result
@@ -22,22 +21,21 @@ MODES = (
 )
 
 
-def sweep(objective: str = "energy", cap_w: float | None = None) -> PowerResult:
+def sweep(objective: str = "energy", cap_w: float | None = None) -> VariantSelection:
     """In 15W: 8 ms and 48 mJ on two threads, 12 ms and 60 mJ on one; MAXN is faster, 7W needs less."""
     points = [
         point(8.0, 48.0, "fastest", 2, "15W", noise=0.02),
         point(12.0, 60.0, "fastest", 1, "15W", noise=0.02),
         point(8.2, 40.0, "least traffic", 2, "15W", noise=0.02),
-        point(10.0, 70.0, "untuned", 2, "15W", noise=0.02, candidate=False),
+        point(10.0, 70.0, "untuned", 2, "15W", noise=0.02, deployable=False),
         point(6.0, 66.0, "fastest", 2, "MAXN", noise=0.02, throttled=True),
         point(16.0, 36.0, "fastest", 2, "7W", noise=0.02),
         point(24.0, 50.0, "fastest", 1, "7W", noise=0.02),
     ]
-    options = DeployOptions(Path("net.onnx"), objective=objective, power_cap_w=cap_w)
-    return decided([_lived(one) for one in points], options, "15W", MODES)
+    return select_variants([_lived(one) for one in points], objective, cap_w, "15W", MODES)
 
 
-def deployment(power: PowerResult | None = None) -> DeployResult:
+def deployment(power: VariantSelection | None = None) -> DeployResult:
     """A deployment with the sweep, whose peer has energy too."""
     whole = result()
     peer = _lived(point(11.0, 80.0, "onnxruntime", 2, "15W", noise=0.02))
@@ -53,7 +51,7 @@ def deployment(power: PowerResult | None = None) -> DeployResult:
     return replace(whole, contenders=contenders, power=power or sweep())
 
 
-def _lived(one: PowerPoint) -> PowerPoint:
+def _lived(one: EntrantResult) -> EntrantResult:
     """The point with traces that wander and temperatures that rise with the watts."""
     begin = 1000.0 + 60.0 * one.value("latency") if one.mode == "15W" else 1400.0  # type: ignore[operator]
     windows = tuple(_heated(each, begin + 7.0 * number, number) for number, each in enumerate(one.windows))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from host.compare.operating_points import PowerResult
+from host.compare.selection import VariantSelection
 from sdk.cli.printing import print_deployment
 from sdk.model import Deployment
 from sdk.report.figures import deploy_json
@@ -89,10 +89,10 @@ def test_without_energy_there_is_no_front_and_the_reason_is_given() -> None:
     assert temperature_chart([]) is None
 
 
-def _blind(power: PowerResult) -> list[object]:
+def _blind(power: VariantSelection) -> list[object]:
     from tests.unit.compare.power_samples import point
 
-    return [point(8.0, None, one.variant, one.threads, one.mode) for one in power.points]
+    return [point(8.0, None, one.name, one.threads, one.mode) for one in power.points]
 
 
 def test_a_long_trace_is_thinned_and_keeps_its_ends() -> None:

@@ -1,0 +1,134 @@
+"""From an imported model to a library: the same way for every command, for one length and for a range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.compile import static_model
+from host.compile.kernel_tuning import KernelTuning, prefer_winner, recall, records_of
+from host.compile.ranged_model import RangedModel, compile_ranged
+from host.compile.static_model import Compiled, Plan
+from host.errors import ImportFailed, UserError
+from host.model import DeviceProfile, ImportedModel, LoweredModel
+from host.options import CompileOptions
+from host.progress import StageClock
+from host.versions import versions
+
+if TYPE_CHECKING:
+    from host.transport import Device
+    from host.tuning.result import TuneResult
+    from host.tuning.runners.connection import BoardConnection
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedModel:
+    """A lowered model with a program for each of its tasks.
+
+    Attributes:
+        lowered: the model with its parameters.
+        plan: the programs to build.
+        constructed: those that were made without measuring.
+        tuning: what measuring kernels found out; None where none was asked for.
+    """
+
+    lowered: LoweredModel
+    plan: Plan
+    constructed: Plan
+    tuning: TuneResult | None = None
+
+
+@dataclass(frozen=True)
+class ModelCompiler:
+    """Compiles one model for one device.
+
+    Attributes:
+        options: how.
+        profile: the device, or its GPU.
+        folder: where the library and scratch files go.
+        clock: counts the stages.
+        device: where kernels are measured; None where nothing runs.
+        replaced: told of the connection that takes the place of a lost one.
+        others: further boards of the kind that measure kernels beside the device.
+    """
+
+    options: CompileOptions
+    profile: DeviceProfile
+    folder: Path
+    clock: StageClock
+    device: Device | None = None
+    replaced: Callable[[Device], None] = lambda device: None
+    others: tuple[BoardConnection, ...] = ()
+
+    def compile(self, model: ImportedModel) -> Compiled:
+        """Lower a model, choose its programs, and link them.
+
+        Raises:
+            ImportFailed: the compiler cannot express the model.
+            LoweringError: it has no lowering on this target.
+            BuildError: a kernel does not compile.
+            DeviceError: the device that kernels are measured on went away.
+        """
+        if isinstance(model, RangedModel):
+            return compile_ranged(model, self.profile, self.options.seed, self._library, self.clock)
+        return self.build(self.plan(model))
+
+    def plan(self, model: ImportedModel) -> PlannedModel:
+        """Lower a model of one length and choose a program for each of its tasks.
+
+        A program is the one that earlier tunings found, else one that is made without measuring; where
+        trials or a budget are asked for, kernels are measured on the device.
+
+        Raises:
+            ImportFailed: the compiler cannot express the model.
+            LoweringError: it has no lowering on this target.
+            UserError: measuring was asked for, and there is no device.
+            DeviceError: the device went away and does not come back; what was measured is kept.
+        """
+        if model.module is None:
+            raise ImportFailed(model.reason, model.operator)
+        options, seed = self.options, self.options.seed
+        lowered = static_model.lower_model(model, self.profile, self.clock, half=options.dtype == "fp16")
+        constructed = static_model.propose(lowered, self.profile, seed, self.clock)
+        records = records_of(options)
+        plan = recall(constructed, self.profile, records)
+        if not options.tuned:
+            plan = prefer_winner(plan, self.profile, records, seed, self.clock)
+            return PlannedModel(lowered, plan, constructed)
+        plan, tuning = self._tuning(model).improve(lowered, constructed, plan)
+        return PlannedModel(lowered, plan, constructed, tuning)
+
+    def build(self, planned: PlannedModel) -> Compiled:
+        """Compile every kernel of a plan and link the model.
+
+        Raises:
+            BuildError: a kernel does not compile or linking fails.
+        """
+        made = static_model.build(planned.lowered, self.profile, planned.plan, self._library, self.clock)
+        untuned = planned.constructed if planned.tuning is not None else None
+        return replace(made, tuning=planned.tuning, untuned=untuned)
+
+    @property
+    def _library(self) -> Path:
+        return self.folder / "lib.so"
+
+    def _tuning(self, model: ImportedModel) -> KernelTuning:
+        from host.transport import connect
+
+        device = self.device
+        if device is None:
+            raise UserError("--trials and --budget need a device to measure on: use sdk deploy or sdk tune")
+        return KernelTuning(
+            options=self.options,
+            profile=self.profile,
+            device=device,
+            connect=lambda: connect(device.name, self.options.wait_s),
+            folder=self.folder,
+            clock=self.clock,
+            content_hash=model.content_hash,
+            versions=versions(),
+            replaced=self.replaced,
+            others=self.others,
+        )

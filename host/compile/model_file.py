@@ -1,0 +1,64 @@
+"""The model file that is compiled: refused early where it is not there, imported, and released."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from device_agent.contract.manifest import as_name
+from host.compile.ranged_model import RangedModel, read_ranged
+from host.errors import ModelFileError
+from host.model import ImportedModel
+from host.options import CompileOptions
+from host.progress import StageClock
+
+if TYPE_CHECKING:
+    from host.sandbox import Worker
+
+
+def check_file(path: Path) -> None:
+    """Refuse a model file that is not there before anything slow starts.
+
+    Raises:
+        ModelFileError: no such file, or not a file.
+    """
+    if not path.exists():
+        raise ModelFileError(f"{path}: no such file")
+    if not path.is_file():
+        raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2 or TFLite file")
+
+
+def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None = None) -> ImportedModel:
+    """Import the model file under the name that it is to have.
+
+    Args:
+        options: which file, and how.
+        clock: counts the stage.
+        reader: a worker of `host.importers.start_ahead` for the file; one is started if None.
+
+    Raises:
+        UserError: not a model, or its shapes do not fit.
+        EngineError: not even its own runtime can run it.
+    """
+    if options.ranged:
+        return read_ranged(options, clock)
+    from host.importers import load
+
+    with clock.stage("import"):
+        model = load(
+            options.model,
+            options.fixed_shapes(),
+            options.seed,
+            half=options.dtype == "fp16",
+            notice=clock.progress.note,
+            worker=reader,
+        )
+    return replace(model, name=options.name or as_name(model.name))
+
+
+def without_source(model: ImportedModel) -> ImportedModel:
+    """The model without what only its compilation needs, which is as large as the weights."""
+    if isinstance(model, RangedModel):
+        return replace(model, source=None)
+    return replace(model, module=None)

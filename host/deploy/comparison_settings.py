@@ -1,0 +1,32 @@
+"""How a comparison is made for what a user asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from host.compare.comparison import ComparisonSettings
+from host.compare.timing_policy import TimingPolicy
+from host.compile.ranged_model import inputs_to_measure
+from host.model import ImportedModel
+from host.options import DeployOptions
+from host.progress import StageClock
+
+if TYPE_CHECKING:
+    from host.transport import Device
+
+
+def comparison_settings(
+    device: Device, model: ImportedModel, options: DeployOptions, timing: TimingPolicy, clock: StageClock
+) -> ComparisonSettings:
+    """The settings for comparing variants of a model, or engines that run it."""
+    return ComparisonSettings(
+        device=device,
+        signature=model.signature,
+        golden=model.golden,
+        inputs=inputs_to_measure(model.signature, model.golden),
+        clock=clock,
+        timing=timing,
+        objective=options.objective,
+        power_cap_w=options.power_cap_w,
+        power_modes=options.power_modes,
+    )

@@ -1,0 +1,95 @@
+"""What a deployment found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.compare.entrants import EntrantResult
+from host.compare.selection import Choice, VariantSelection
+from host.compare.verification import Verification
+from host.compile.task_outcome import TaskOutcome
+from host.model import Measurement, Signature
+from targets import MachineDescription
+
+if TYPE_CHECKING:
+    from host.compare.comparison import LengthFigures
+    from host.tuning.result import TuneResult
+
+
+@dataclass(frozen=True)
+class DeployResult:
+    """Everything that `sdk deploy` reports.
+
+    Attributes:
+        name: the model's name on the device.
+        bundle: directory or zip of the bundle.
+        device: name of the device.
+        machine: what it is.
+        threads: threads of every contender.
+        signature: of the model.
+        choice: the installed backend.
+        contenders: by engine, ours ("tvm") included where it was made.
+        ratios: time of each peer over ours with its 95% bounds (value, low, high).
+        tasks: of the compiled model; empty if there is none.
+        fallback: why there is no compiled model; "" if there is.
+        seconds: by stage, with "total".
+        versions: by name, of host and device.
+        command: the command line.
+        installed: whether the bundle is active on the device.
+        lengths: the comparison at each measured length, where a range is served; `contenders` then has the
+            figures of the greatest of them, and `ratios` the geometric means.
+        tuning: what measuring kernels found out; None where none was asked for.
+        power: variants of the model beside each other, and in power modes; None where there was no choice.
+        bundle_bytes: of the files that the device runs: library and parameters, or the model file.
+        emulated: the device is an emulator, whose times say nothing of a board.
+    """
+
+    name: str
+    bundle: Path
+    device: str
+    machine: MachineDescription
+    threads: int
+    signature: Signature
+    choice: Choice
+    contenders: Mapping[str, EntrantResult]
+    ratios: Mapping[str, tuple[float, float, float]]
+    tasks: tuple[TaskOutcome, ...]
+    fallback: str
+    seconds: Mapping[str, float]
+    versions: Mapping[str, str]
+    command: str
+    installed: bool
+    lengths: tuple[LengthFigures, ...] = ()
+    tuning: TuneResult | None = None
+    power: VariantSelection | None = None
+    bundle_bytes: int = 0
+    emulated: bool = False
+
+    @property
+    def measurement(self) -> Measurement:
+        """Figures of the installed backend."""
+        measurement = self.contenders[self.choice.backend].measurement
+        assert measurement is not None
+        return measurement
+
+    @property
+    def verification(self) -> Verification:
+        """Verification of the installed backend."""
+        verification = self.contenders[self.choice.backend].verification
+        assert verification is not None
+        return verification
+
+    @property
+    def peers(self) -> dict[str, EntrantResult]:
+        """All contenders but the installed backend."""
+        return {name: one for name, one in self.contenders.items() if name != self.choice.backend}
+
+    @property
+    def default_share(self) -> float:
+        """Share of the kernels' time that is spent in kernels on a default schedule."""
+        times = [(task.source, task.weight * task.latency_us) for task in self.tasks if task.latency_us]
+        total = sum(time for _, time in times)
+        return sum(time for source, time in times if source == "default") / total if total else 0.0
