@@ -9,7 +9,7 @@ import tvm
 from tvm import te
 
 from host.lowering.expressions.stage import Stage
-from host.lowering.expressions.write import write
+from host.lowering.expressions.tvm_legalisation import write_with_tvm
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
 from host.lowering.types import numeric_type
@@ -103,7 +103,7 @@ def _key(group: Group, halves: frozenset[Value]) -> tuple[Any, list[Value]]:
 def _written(group: Group, halves: frozenset[Value], any_length: bool) -> Stage:
     stage = Stage(halves, any_length)
     for node in group.nodes:
-        write(stage, node)
+        (node.spec.write or write_with_tvm)(stage, node)
         if node.spec.is_elementwise and node is not group.nodes[-1] and _read_twice(node, group):
             stage.share(node.output)
     return stage

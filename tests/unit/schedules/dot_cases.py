@@ -11,7 +11,6 @@ import tvm
 
 from host.build import target_for
 from host.lowering.expressions.stage import Stage
-from host.lowering.expressions.write import write
 from host.lowering.graph import Node, Value, constant
 from host.lowering.ops import known_operators
 from host.model import Task
@@ -82,7 +81,8 @@ def _task(
     result = _node("quantize", (real, one, zero), made, dtype, {})
     stage = Stage()
     for node in _order(result):
-        write(stage, node)
+        assert node.spec.write is not None
+        node.spec.write(stage, node)
     made_tensor = stage.tensor(result, "epilogue")
     function = tvm.te.create_prim_func([*stage.arguments.values(), made_tensor])
     return fn.task(function, op)

@@ -1,1 +1,19 @@
-"""Convolutions and matrix products, channels last."""
+"""Convolutions and matrix products, channels last, and how convolutions share functions."""
+
+from __future__ import annotations
+
+from host.lowering.graph import Node
+from host.lowering.spec import Fusion
+
+
+def _computes(reader: Node, node: Node) -> bool:
+    """The copy into the padded tensor can do more on the way.
+
+    Without padding there is no copy, but a transposed input needs one anyway.
+    """
+    if reader.inputs[0] is not node.output:
+        return False
+    return node.op == "transpose" or (node.spec.is_elementwise and any(reader.attrs["padding"]))
+
+
+PADDED = Fusion(anchor=True, computes=_computes)

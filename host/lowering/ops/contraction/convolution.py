@@ -8,7 +8,7 @@ from host.lowering.builder import Builder
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.expressions.windows import finish, padded_input, product, window
 from host.lowering.graph import Node, Value
-from host.lowering.ops.contraction.padded import PADDED
+from host.lowering.ops.contraction import PADDED
 from host.lowering.ops.image_layout import SPATIAL, channels_last, integers, order, plain
 from host.lowering.passes.integers.use_integers import is_quantized_constant
 from host.lowering.reader.call import OperatorCall

@@ -7,7 +7,7 @@ from tvm import te
 from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.windows import finish, padded_input, product, window
 from host.lowering.graph import Node
-from host.lowering.ops.contraction.padded import PADDED
+from host.lowering.ops.contraction import PADDED
 from host.lowering.spec import Fusion, OpSpec
 
 

@@ -11,7 +11,7 @@ from tvm import te, tirx
 from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.expressions.windows import padded_input
 from host.lowering.graph import Node
-from host.lowering.ops.contraction.padded import PADDED
+from host.lowering.ops.contraction import PADDED
 from host.lowering.spec import OpSpec
 from host.lowering.winograd.transforms import TILES
 

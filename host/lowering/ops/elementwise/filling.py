@@ -1,4 +1,4 @@
-"""Tensors of one number, and numbers in a row."""
+"""Tensors that are known when the model is read: of one number, of numbers in a row, of a shape."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ def _arange(builder: Builder, call: OperatorCall) -> Value | None:
     return constant(np.arange(start, stop, step, dtype=call.dtype))
 
 
+def _shape_to_tensor(builder: Builder, call: OperatorCall) -> Value:
+    return constant(np.asarray([int(d) for d in call.arguments[0].values], dtype="int64"))
+
+
 SPECS: tuple[OpSpec, ...] = (
     elementwise(
         "broadcast",
@@ -59,4 +63,6 @@ SPECS: tuple[OpSpec, ...] = (
         fold=lambda x: x,
     ),
     OpSpec("arange", read={"arange": _arange}),
+    OpSpec("shape_to_tensor", read={"shape_to_tensor": _shape_to_tensor}),
+    OpSpec("identity", read={"stop_lift_params": lambda builder, call: call.value(0)}),
 )
