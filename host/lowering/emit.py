@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from host.errors import LoweringError
-from host.lowering.expressions.stock import NotOneExpressionError, bound_call
+from host.lowering.expressions.tvm_legalisation import NotOneExpressionError, bound_call
 from host.lowering.functions import FunctionTable
 from host.lowering.fusion import Group
 from host.lowering.graph import Graph, Value, map_outputs

@@ -78,7 +78,7 @@ def bound_call(node: Node) -> tuple[Any, list[Any]]:
     return call, variables
 
 
-def stock(stage: Stage, node: Node) -> None:
+def write_with_tvm(stage: Stage, node: Node) -> None:
     """Write the operator's own tensor expression.
 
     Raises:
