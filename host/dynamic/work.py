@@ -13,14 +13,14 @@ import onnx
 from host.engines import engine_for_format, run_reference
 from host.errors import EngineError
 from host.importers.assemble import content_hash, work_file
-from host.importers.draws import STYLES, InputRange, draw
 from host.importers.golden import Reference
+from host.importers.normalise import normalise
 from host.importers.onnx.convert import convert_graph
 from host.importers.onnx.model_file import OnnxFile, read_onnx, write_pinned
 from host.importers.onnx.operators import supported_operators
 from host.importers.onnx.ranges import input_ranges
 from host.importers.onnx.simplify import simplify
-from host.importers.tidy import tidy
+from host.importers.random_inputs import STYLES, InputRange, draw
 from host.importers.worker.transfer import pack_golden, pack_module
 from host.model import GoldenCase, TensorSpec
 
@@ -44,7 +44,7 @@ def describe(path: str) -> dict[str, Any]:
 def module_at(path: str, shapes: dict[str, list[int]]) -> dict[str, Any]:
     """The relax module at given shapes."""
     file = _opened(path)
-    return pack_module(tidy(convert_graph(_simple(file, shapes), dict(file.weights))), Path.cwd())
+    return pack_module(normalise(convert_graph(_simple(file, shapes), dict(file.weights))), Path.cwd())
 
 
 def golden(path: str, runnable: str, shapes: list[dict[str, list[int]]], seed: int) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from device_agent.contract.limits import LIMITS
 from host.engines import engine_for_format
 from host.errors import ImportFailed
 from host.importers.bounds import check_shape
-from host.importers.draws import InputRange
 from host.importers.golden import GoldenOptions, make_golden
-from host.importers.tidy import tidy
+from host.importers.normalise import normalise
+from host.importers.random_inputs import InputRange
 from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
 from host.places import cache_root
 
@@ -109,7 +109,7 @@ def assemble(
             wait([waiting])
         if not waiting.done() or waiting.exception() is None:
             try:
-                built.set_result(tidy(build()))
+                built.set_result(normalise(build()))
             except ImportFailed as error:
                 built.set_exception(error)
         golden = waiting.result()

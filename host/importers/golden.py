@@ -11,7 +11,7 @@ import numpy as np
 
 from host.engines import run_reference
 from host.errors import EngineError
-from host.importers.draws import STYLES, InputRange, draw
+from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import GoldenCase
 
 # Outputs closer than this, relative to their largest value, would let a constant pass the verification.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from host.importers.draws import InputRange, looks_like_mask
 from host.importers.onnx.evaluate import static_shape, value_types
 from host.importers.onnx.parameters import parameter_value
+from host.importers.random_inputs import InputRange, looks_like_mask
 from host.model import TensorSpec
 
 # Operators that hand the values of their first input on unchanged.

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from host.errors import ImportFailed
-from host.importers.native import quiet
+from host.importers.native_output import quiet
 
 
 class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from host.errors import ShapeError
 from host.importers.assemble import Source, assemble, content_hash
-from host.importers.draws import InputRange, looks_like_mask
 from host.importers.golden import GoldenOptions
 from host.importers.pins import pin
+from host.importers.random_inputs import InputRange, looks_like_mask
 from host.importers.tflite.convert import convert_model
 from host.importers.tflite.model_file import read_tflite
 from host.model import ImportedModel, TensorSpec

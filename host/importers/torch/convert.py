@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from host.errors import ImportFailed
-from host.importers.native import quiet
+from host.importers.native_output import quiet
 from host.importers.torch.fold import CONSTANT, fold_constants
 
 _Convert = Callable[[fx.Node], Any]

@@ -16,9 +16,9 @@ from torch.export.graph_signature import InputKind, TensorArgument
 
 from device_agent.contract.pt2.archive import check_archive, weights_only
 from host.errors import ImportFailed, ModelFileError, ShapeError
-from host.importers.draws import InputRange
 from host.importers.golden import GoldenOptions
 from host.importers.pins import DeclaredInput, pin
+from host.importers.random_inputs import InputRange
 from host.importers.torch.convert import convert_program
 from host.importers.torch.ranges import input_ranges
 from host.model import ImportedModel, TensorSpec

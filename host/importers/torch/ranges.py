@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from host.importers.draws import InputRange, looks_like_mask
+from host.importers.random_inputs import InputRange, looks_like_mask
 from host.model import TensorSpec
 
 _PASSING = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from host.errors import EngineError
-from host.importers.draws import STYLES, InputRange, draw
 from host.importers.golden import GoldenOptions, make_golden
+from host.importers.random_inputs import STYLES, InputRange, draw
 from host.model import TensorSpec
 
 REAL = InputRange(TensorSpec("x", (4, 4), "float32"))

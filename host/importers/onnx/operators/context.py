@@ -122,7 +122,7 @@ def scalar(value: float | bool, dtype: str) -> relax.Expr:
 
 
 @cache
-def stock_converters() -> Mapping[str, Any]:
+def tvm_converters() -> Mapping[str, Any]:
     """TVM's converter classes by operator name."""
     return dict(onnx_frontend._get_convert_map())
 
@@ -133,6 +133,6 @@ def convert_with_tvm(context: Context, inputs: Sequence[Any], attributes: Mappin
     extended = dict(attributes) | {
         "tvm_custom": {"name": context.operator, "num_outputs": len(context.outputs)}
     }
-    function = stock_converters()[context.operator].get_converter(context.opset)
+    function = tvm_converters()[context.operator].get_converter(context.opset)
     with contextlib.redirect_stdout(io.StringIO()):  # TVM prints what it then raises
         return function(context.builder, arguments, extended, [dict(context.values), {}])

@@ -12,7 +12,7 @@ from functools import cache
 
 from host.errors import ImportFailed
 from host.importers.onnx import operators
-from host.importers.onnx.operators.context import Converter, convert_with_tvm, stock_converters
+from host.importers.onnx.operators.context import Converter, convert_with_tvm, tvm_converters
 
 # Their function bodies convert better than what TVM makes of them.
 _INLINED = frozenset({"Attention"})
@@ -28,7 +28,7 @@ def _own() -> Mapping[str, Converter]:
 
 def supported_operators() -> frozenset[str]:
     """Standard operators that have a converter."""
-    return frozenset(_own()) | (frozenset(stock_converters()) - _INLINED)
+    return frozenset(_own()) | (frozenset(tvm_converters()) - _INLINED)
 
 
 def converter_for(operator: str) -> Converter:

@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 
-def tidy(module: tvm.IRModule) -> tvm.IRModule:
+def normalise(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
     Casts, reshapes and broadcasts that change nothing go. `take` keeps an index out of range within the table

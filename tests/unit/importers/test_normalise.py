@@ -4,8 +4,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from host.importers.native import quiet
-from host.importers.tidy import tidy
+from host.importers.native_output import quiet
+from host.importers.normalise import normalise
 from tests.unit.importers.harness import execute
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -34,13 +34,13 @@ def calls(made: tvm.IRModule) -> list[str]:
 
 def test_small_powers_become_products() -> None:
     for exponent, expected in ((2.0, X**2), (3.0, X**3), (1.0, X)):
-        made = tidy(module(lambda b, x, e=exponent: relax.op.power(x, relax.const(e))))
+        made = normalise(module(lambda b, x, e=exponent: relax.op.power(x, relax.const(e))))
         assert "relax.power" not in calls(made)
         np.testing.assert_allclose(execute(made, [X])[0], expected, rtol=1e-5)
 
 
 def test_other_powers_stay() -> None:
-    made = tidy(module(lambda b, x: relax.op.power(relax.op.abs(x), relax.const(2.5))))
+    made = normalise(module(lambda b, x: relax.op.power(relax.op.abs(x), relax.const(2.5))))
     assert "relax.power" in calls(made)
 
 
@@ -50,18 +50,18 @@ def test_moves_that_change_nothing_go() -> None:
         y = builder.emit(relax.op.reshape(y, X.shape))
         return relax.op.nn.relu(builder.emit(relax.op.broadcast_to(y, X.shape)))
 
-    assert calls(tidy(module(build))) == ["relax.nn.relu"]
+    assert calls(normalise(module(build))) == ["relax.nn.relu"]
 
 
 def test_moves_that_change_something_stay() -> None:
-    assert calls(tidy(module(lambda b, x: relax.op.reshape(x, (4, 3))))) == ["relax.reshape"]
+    assert calls(normalise(module(lambda b, x: relax.op.reshape(x, (4, 3))))) == ["relax.reshape"]
 
 
 def test_takes_are_kept_within_bounds() -> None:
     def build(builder, x):
         return relax.op.take(x, relax.const(np.array([2, 7], "int64"), "int64"), 0, mode="fast")
 
-    np.testing.assert_array_equal(execute(tidy(module(build)), [X])[0], X[[2, 2]])
+    np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], X[[2, 2]])
 
 
 def test_native_warnings_are_kept_quiet(capfd) -> None:
