@@ -1,6 +1,7 @@
 """The tables of the documents, by the name that their blocks have."""
 
 from benchmarks.tables import device, models, operators
+from benchmarks.tables.support import support
 from benchmarks.tables.table import Table
 
 TABLES: dict[str, Table] = {
@@ -21,4 +22,5 @@ TABLES: dict[str, Table] = {
     "sampling": Table(("sampling",), device.sampling),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
+    "support": Table((), support),
 }

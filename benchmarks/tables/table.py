@@ -13,7 +13,7 @@ class Table:
     """A table of a document.
 
     Attributes:
-        results: names of the result files, without their ending.
+        results: names of the result files, without their ending; none for a table of other data.
         make: lines of Markdown, from these results in this order.
     """
 
@@ -21,8 +21,9 @@ class Table:
     make: Callable[..., list[str]]
 
     def lines(self, *results: Result) -> list[str]:
-        """The table, under a line that says where its figures come from."""
-        return [*self.make(*results), "", *(_source(result) for result in results)]
+        """The table, and where its figures come from."""
+        lines = self.make(*results)
+        return [*lines, "", *(_source(result) for result in results)] if results else lines
 
 
 def _source(result: Result) -> str:
