@@ -51,8 +51,13 @@ def read_support(path: Path = _FILE) -> tuple[dict[str, str], tuple[Evidence, ..
     promises: dict[str, str] = content["promises"]
     found = []
     for entry in content["evidence"]:
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-        one = Evidence(**values)
+        one = Evidence(
+            promise=entry["promise"],
+            how=entry["how"],
+            targets=tuple(entry["targets"]),
+            tests=tuple(entry.get("tests", ())),
+            each=entry.get("each", ""),
+        )
         unknown = set(one.targets) - set(rows())
         if one.promise not in promises or one.how not in HOW or unknown or not (one.tests or one.each):
             raise UserError(f"{path.name}: {one} names what there is not, or no test")
