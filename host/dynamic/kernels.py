@@ -169,7 +169,7 @@ def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, un
     candidates = Gensor().propose(middle, profile, (), 4, seed)
     for candidate in candidates:
         values = {key: int(value) for key, value in candidate.decisions}  # type: ignore[arg-type]
-        if middle.rule.name == "tiled" or not all(space.legal(values) for space in spaces.values()):
+        if middle.rule.overlapping or not all(space.legal(values) for space in spaces.values()):
             continue
         programs = {}
         for n, space in spaces.items():

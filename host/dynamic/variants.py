@@ -183,7 +183,7 @@ def _pool(name: str, template: Template, profile: DeviceProfile, seed: int) -> I
     first, other = (
         space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in (192, 240)
     )
-    if first.rule.name != "tiled" or other.rule.name != "tiled":
+    if not (first.rule.overlapping and other.rule.overlapping):
         raise ScheduleError(f"{name}: rule {first.rule.name} has no tiles")
     along = along_of(first, other)
     for width in _widths(lanes) if along.vector else (lanes,):
@@ -225,7 +225,7 @@ def _constructed(
     elif along.rows:
         length = lcm(length, rows * 8) if rows * 8 <= 256 else length
     space = space_for(task_at(name, template, length), hardware, profile.threads)
-    if space.rule.name != "tiled":
+    if not space.rule.overlapping:
         return None
     held = _held(space, along, rows, vectors)
     if held is None:
@@ -280,7 +280,7 @@ def _units(
         if length > 1024 and found:
             break
         space = space_for(task_at(name, template, length), hardware, threads)
-        if space.rule.name != "tiled":
+        if not space.rule.overlapping:
             continue
         changed = dict(values)
         if along.rows:

@@ -120,6 +120,8 @@ class Rule(ABC):
         version: of the programs that decisions stand for; records of other versions are kept and not used.
         priority: rules are tried by increasing priority, and the first that matches makes the design space.
         decisions: all that it may leave open, in the order of the design space.
+        overlapping: whether tiles may overlap, so that programs of whole tiles serve any length of a range,
+            the last tile moved back (`host.dynamic`).
     """
 
     name: ClassVar[str]
@@ -127,6 +129,7 @@ class Rule(ABC):
     version: ClassVar[int]
     priority: ClassVar[int]
     decisions: ClassVar[tuple[DecisionKind, ...]]
+    overlapping: ClassVar[bool] = False
 
     @abstractmethod
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:

@@ -152,7 +152,7 @@ def test_elementwise_chains_run_through_memory_in_vectors(shape: tuple[int, ...]
 
 def test_a_processor_without_vectors_computes_elements_wider_than_its_lanes() -> None:
     """A vector of one lane of four bytes holds no element of eight: elements go one by one."""
-    board = fn.board()
+    board = fn.board("avx2")
     hardware = replace(board.hardware, vector_bits=32)
     values = GENERATOR.integers(-9, 9, (5, 12))
     space = space_for(fn.task(fn.doubled_integers(5, 12)), hardware)

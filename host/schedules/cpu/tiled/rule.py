@@ -50,6 +50,7 @@ class Tiled(Rule):
     processor = CPU
     version = 4
     priority = 30
+    overlapping = True
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
