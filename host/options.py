@@ -101,6 +101,14 @@ class CompileOptions:
     train: bool = _set(
         True, "Whether the language model learns from the measurements.", "tuning", commands=_ON_A_DEVICE
     )
+    proposer: object = _set(
+        "",
+        "Proposer of an installed package: it makes the first programs, or proposes beside the others where "
+        "kernels are measured.",
+        "tuning",
+        metavar="NAME",
+        form="text",
+    )
     wait_s: float = _set(
         0.0,
         "Time to wait for a device that another host has.",
@@ -196,6 +204,8 @@ class CompileOptions:
                 f"{asked}: kernels are measured at one length, and --shape gives a range: "
                 f"leave {asked.split()[0]} out, or give one length"
             )
+        if self.ranged and self.proposer != "":
+            raise UserError("--proposer does not go with a range of lengths: leave one of them out")
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from host.options import CompileOptions, Size
+
+if TYPE_CHECKING:
+    from host.schedules.proposer import Proposer
 
 
 class CompileSettings(TypedDict, total=False):
@@ -22,6 +25,7 @@ class CompileSettings(TypedDict, total=False):
     train: bool
     wait_s: float
     reconnect_s: float
+    proposer: str | Proposer
     records: str
     threads: int
     shapes: Mapping[str, tuple[Size, ...]] | None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from host.compile.proposers import GENSOR, TLM
 from host.compile.static_model import Plan, one_line
 from host.errors import EdgeError, TlmError
 from host.model import DeviceProfile, LoweredModel, Task
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from host.tuning.runners.connection import BoardConnection
     from host.tuning.runners.device_runner import DeviceRunner
     from host.tuning.tasks import TuningTask
-
-GENSOR, TLM = "gensor", "tlm"
 
 
 def default_store() -> Path:
@@ -79,17 +78,23 @@ def prefer_winner(
         trials = [trial_of(record) for record in known]
     if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
         return plan
-    note = clock.progress.note
-    model, _ = language_model(profile, note)
-    if model is None:
-        return plan
+    model, _ = language_model(profile, clock.progress.note)
+    return plan if model is None else take_first_programs(model, plan, profile, seed, clock)
+
+
+def take_first_programs(
+    proposer: Proposer, plan: Plan, profile: DeviceProfile, seed: int, clock: StageClock
+) -> Plan:
+    """The plan with a proposer's first program for each task that has no record; it keeps the others."""
     chosen = dict(plan.chosen)
     with clock.stage("propose"):
         for key in sorted(plan.chosen.keys() - plan.from_database):
             try:
-                proposed = model.propose(plan.spaces[key], profile, (), 1, seed)
+                proposed = proposer.propose(plan.spaces[key], profile, (), 1, seed)
             except EdgeError as error:
-                note(f"the language model proposes nothing, gensor's program is taken: {one_line(error)}")
+                clock.progress.note(
+                    f"{proposer.name} proposes nothing, gensor's program is taken: {one_line(error)}"
+                )
                 continue
             chosen[key] = proposed[0] if proposed else chosen[key]
     return replace(plan, chosen=chosen)
@@ -125,6 +130,7 @@ class KernelTuning:
         versions: of the host's packages.
         replaced: told of the connection that takes the place of a lost one.
         others: further boards of the kind that measure beside the device.
+        proposer: the user's own, which proposes beside the others.
     """
 
     options: CompileOptions
@@ -137,6 +143,7 @@ class KernelTuning:
     versions: Mapping[str, str]
     replaced: Callable[[Device], None]
     others: tuple[BoardConnection, ...] = ()
+    proposer: Proposer | None = None
 
     def improve(self, lowered: LoweredModel, constructed: Plan, plan: Plan) -> tuple[Plan, TuneResult]:
         """Spend the budget and take the best program of each task.
@@ -203,15 +210,16 @@ class KernelTuning:
         from host.gensor import Gensor
         from host.tuning.learning.finetuning import FinetuneTrainer
 
+        own = [Gensor(), *([self.proposer] if self.proposer is not None else [])]
         model, digest = language_model(self.profile, self.clock.progress.note)
         if model is None:
-            return [Gensor()], None, {}
+            return own, None, {}
         trainer = None
         if self.options.train:
             concurrent, low_priority = self._beside()
             threads = 1 if concurrent and low_priority else host_cores()
             trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
-        return [Gensor(), model], trainer, {TLM: digest}
+        return [*own, model], trainer, {TLM: digest}
 
     def _options(self, model: str, bases: Mapping[str, str]) -> Any:
         from host.tuning.budget import Budget

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.compile import static_model
-from host.compile.kernel_tuning import KernelTuning, prefer_winner, recall, records_of
+from host.compile.kernel_tuning import (
+    KernelTuning,
+    prefer_winner,
+    recall,
+    records_of,
+    take_first_programs,
+)
 from host.compile.ranged_model import RangedModel, compile_ranged
 from host.compile.static_model import Compiled, Plan
 from host.errors import ImportFailed, UserError
@@ -18,6 +24,7 @@ from host.progress import StageClock
 from host.versions import versions
 
 if TYPE_CHECKING:
+    from host.schedules.proposer import Proposer
     from host.transport import Device
     from host.tuning.result import TuneResult
     from host.tuning.runners.connection import BoardConnection
@@ -89,15 +96,22 @@ class ModelCompiler:
         """
         if model.module is None:
             raise ImportFailed(model.reason, model.operator)
+        from host.compile.proposers import user_proposer
+
         options, seed = self.options, self.options.seed
+        # Before any work, so that a name which is not there is refused at once.
+        proposer = user_proposer(options.proposer)
         lowered = static_model.lower_model(model, self.profile, self.clock, half=options.dtype == "fp16")
         constructed = static_model.propose(lowered, self.profile, seed, self.clock)
         records = records_of(options)
         plan = recall(constructed, self.profile, records)
         if not options.tuned:
-            plan = prefer_winner(plan, self.profile, records, seed, self.clock)
+            if proposer is not None:
+                plan = take_first_programs(proposer, plan, self.profile, seed, self.clock)
+            else:
+                plan = prefer_winner(plan, self.profile, records, seed, self.clock)
             return PlannedModel(lowered, plan, constructed)
-        plan, tuning = self._tuning(model).improve(lowered, constructed, plan)
+        plan, tuning = self._tuning(model, proposer).improve(lowered, constructed, plan)
         return PlannedModel(lowered, plan, constructed, tuning)
 
     def build(self, planned: PlannedModel) -> Compiled:
@@ -114,7 +128,7 @@ class ModelCompiler:
     def _library(self) -> Path:
         return self.folder / "lib.so"
 
-    def _tuning(self, model: ImportedModel) -> KernelTuning:
+    def _tuning(self, model: ImportedModel, proposer: Proposer | None) -> KernelTuning:
         from host.transport import connect
 
         device = self.device
@@ -131,4 +145,5 @@ class ModelCompiler:
             versions=versions(),
             replaced=self.replaced,
             others=self.others,
+            proposer=proposer,
         )

@@ -19,7 +19,7 @@ from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_sensor, select_backend
 from host.compare.timing_policy import TimingPolicy, timing_policy
 from host.compile.bundle_builder import BundleBuilder, kernels_part
-from host.compile.device_profile import profile_for, profile_of
+from host.compile.device_profile import profile_of, target_profile
 from host.compile.model_compiler import ModelCompiler
 from host.compile.model_file import check_file, read_model, without_source
 from host.compile.processor import profile_for_processor
@@ -37,11 +37,10 @@ from host.engines import engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
 from host.manifest import Manifest
-from host.model import DeviceProfile, GoldenCase, ImportedModel
+from host.model import GoldenCase, ImportedModel
 from host.options import BACKENDS, CompileOptions, DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.versions import versions
-from targets import declared
 
 if TYPE_CHECKING:
     from host.compare.selection import VariantSelection
@@ -124,7 +123,7 @@ def compile_bundle(
     check_file(options.model)
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
-        profile = _target_profile(target, options.threads, clock.progress.note)
+        profile = target_profile(target, options.threads, clock.progress.note)
         profile = profile_for_processor(profile, options.processor, options.cuda)
         builder = BundleBuilder(ModelCompiler(options, profile, staging.folder, clock))
         model = read_model(options, clock, reader)
@@ -161,18 +160,6 @@ def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[
         reason = one_line(error)
         compiler.clock.progress.note(f"tvm cannot compile it, so its own runtime is tried: {reason}")
         return None, reason
-
-
-def _target_profile(target: str, threads: int, note: Callable[[str], None]) -> DeviceProfile:
-    from host.transport import connect
-
-    if target == "local":
-        with connect(target) as device:
-            return profile_of(device, threads, note)
-    machines = declared()
-    if target not in machines:
-        raise UserError(f"no target {target!r}: use local, {', '.join(machines)}")
-    return profile_for(machines[target], target, threads)
 
 
 @dataclass

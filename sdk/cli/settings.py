@@ -36,6 +36,7 @@ _FORMS = {
     "repeated": _Form(
         list[str] | None, lambda texts, flag: tuple(texts) if texts else None, lambda default: None
     ),
+    "text": _Form(str, lambda text, flag: text, lambda default: default),
     "shapes": _Form(list[str] | None, lambda texts, flag: parse_shapes(texts), lambda default: None),
     "peer_files": _Form(list[str] | None, lambda texts, flag: parse_peer_files(texts), lambda default: None),
 }

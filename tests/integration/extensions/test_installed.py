@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from host.records import RecordStore
 from tests.integration import small_models
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "extensions"
@@ -62,3 +63,26 @@ def test_an_installed_transport_reaches_a_device(site: Path, tmp_path: Path) -> 
     missing = sdk(site, "bundles", "--device", f"folder:{tmp_path / 'absent'}", where=tmp_path)
     assert (missing.returncode, len(missing.stderr.strip().splitlines())) == (2, 1)
     assert "there is no folder" in missing.stderr
+
+
+def test_an_installed_proposer_makes_the_first_programs(site: Path, tmp_path: Path) -> None:
+    model = small_models.encoder(tmp_path / "encoder.onnx", hidden=16)
+    text = f"compile {model} -o {tmp_path / 'bundle'} --shape seq=8 --threads 1 --proposer best_of_random"
+    done = sdk(site, *text.split(), where=tmp_path)
+    assert done.returncode == 0, done.stderr
+    kernels = json.loads((tmp_path / "bundle" / "manifest.json").read_text())["kernels"]
+    assert {kernel["source"] for kernel in kernels} <= {"best_of_random", "default"}
+    assert any(kernel["source"] == "best_of_random" for kernel in kernels)
+
+
+def test_an_installed_proposer_takes_part_in_tuning(site: Path, tmp_path: Path) -> None:
+    model = small_models.encoder(tmp_path / "encoder.onnx", hidden=16)
+    figures, records = tmp_path / "tuned.json", tmp_path / "records.sqlite"
+    text = (
+        f"tune {model} --shape seq=8 --threads 1 --trials 12 --no-train --proposer best_of_random"
+        f" --records {records} --json {figures}"
+    )
+    done = sdk(site, *text.split(), where=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with RecordStore(records) as store:
+        assert "best_of_random" in {record.candidate.proposer for record in store}

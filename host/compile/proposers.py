@@ -1,0 +1,97 @@
+"""Proposers that a user brings: an object, or the name of one that an installed package adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from device_agent.contract.manifest import is_name
+from device_agent.contract.text import printable
+from host.errors import ScheduleError, UserError
+from host.extensions import extensions
+from host.model import Candidate, DeviceProfile, Measurement
+
+if TYPE_CHECKING:
+    from host.schedules.design import DesignSpace
+    from host.schedules.proposer import Proposer
+
+GENSOR, TLM = "gensor", "tlm"
+# Names that records and reports have a meaning for.
+_RESERVED = (GENSOR, TLM, "tree", "random", "evolutionary", "default", "user")
+
+
+class CheckedProposer:
+    """A user's proposer whose mistakes are errors of one line, and whose programs are programs of the space.
+
+    Args:
+        proposer: the user's.
+    """
+
+    def __init__(self, proposer: Proposer) -> None:
+        self.name = proposer.name
+        self._proposer = proposer
+
+    def propose(
+        self,
+        space: DesignSpace,
+        profile: DeviceProfile,
+        history: Sequence[tuple[Candidate, Measurement]],
+        k: int,
+        seed: int,
+    ) -> list[Candidate]:
+        """See `Proposer.propose`.
+
+        Raises:
+            ScheduleError: the proposer raised something, or returned what is no program of the space.
+        """
+        try:
+            found = list(self._proposer.propose(space, profile, history, k, seed))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ScheduleError(f"the proposer {self.name} failed on {space.task.name}: {reason}") from error
+        for one in found:
+            if not isinstance(one, Candidate) or not _is_program(space, one):
+                raise ScheduleError(
+                    f"the proposer {self.name} returned what is no program of {space.task.name}:"
+                    f" {printable(one, 200)}; make candidates with space.candidate(decisions, name)"
+                )
+        return found[:k]
+
+
+def _is_program(space: DesignSpace, candidate: Candidate) -> bool:
+    values = {name: value for name, value in candidate.decisions if isinstance(value, int)}
+    same_task = candidate.workload_hash == space.task.workload_hash and candidate.rule == space.rule.name
+    return same_task and values.keys() == {one.name for one in space.decisions} and space.legal(values)
+
+
+def user_proposer(asked: object) -> Proposer | None:
+    """The proposer that a user asks for.
+
+    Args:
+        asked: the name of an installed one, an object of `Proposer`, or "" for none.
+
+    Raises:
+        UserError: there is no such proposer, or it is none.
+    """
+    if asked == "":
+        return None
+    found = _installed(asked) if isinstance(asked, str) else asked
+    name = getattr(found, "name", None)
+    if not isinstance(name, str) or not callable(getattr(found, "propose", None)):
+        raise UserError(f"a {type(found).__name__} is no proposer: it needs a name and a method propose")
+    if not is_name(name) or name in _RESERVED:
+        raise UserError(f"a proposer cannot be called {printable(repr(name), 80)}; give it another name")
+    return CheckedProposer(found)  # type: ignore[arg-type]
+
+
+def _installed(name: str) -> object:
+    known = extensions("proposers", _RESERVED)
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise UserError(f"--proposer {printable(name, 80)}: no package adds it; installed are: {names}")
+    try:
+        return known[name].load(callable, "class or function that makes a proposer")()
+    except TypeError as error:
+        raise UserError(
+            f"{known[name].title} cannot be made: {error}; mend or remove that package"
+        ) from error
