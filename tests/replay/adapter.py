@@ -390,7 +390,9 @@ def surfaces() -> dict[str, str]:
     found = {f"command {name}": text for name, text in _commands()}
     found["command device-agent"] = _argparse_text(agent._parser())
     for name in sdk.__all__:
-        found[f"function sdk.{name}"] = f"{inspect.signature(getattr(sdk, name))}\n"
+        if inspect.isfunction(getattr(sdk, name)):
+            found[f"function sdk.{name}"] = f"{inspect.signature(getattr(sdk, name))}\n"
+    found["names of sdk"] = "".join(f"{name}\n" for name in sdk.__all__)
     found["fields of a manifest"] = json.dumps(Manifest.model_json_schema(), indent=1, sort_keys=True) + "\n"
     for name, kind in (("a record", Record), ("a record's origin", RecordOrigin)):
         found[f"fields of {name}"] = "".join(f"{field.name}: {field.type}\n" for field in fields(kind))
