@@ -6,19 +6,16 @@ import importlib
 import pkgutil
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from host.errors import ScheduleError, UserError
+from host.extensions import extensions
 from host.model import Task
 from host.schedules import cpu, cuda
 from host.schedules.analysis import analyse
 from host.schedules.api import CPU, GPU, PARALLEL, Decision, Rule
 from host.schedules.design import DesignSpace
 from targets import HardwareModel
-
-# Entry points by which an installed package adds rules; each names an object of a `Rule`.
-ENTRY_POINTS = "edgetlm.rules"
 
 
 @cache
@@ -29,10 +26,10 @@ def installed_rules() -> tuple[Rule, ...]:
         UserError: an installed package's rule cannot be used.
     """
     found = [*_listed(cpu), *_listed(cuda)]
-    for entry in entry_points(group=ENTRY_POINTS):
-        rule = _loaded(entry)
+    for extension in extensions("rules").values():
+        rule = extension.load(lambda one: isinstance(one, Rule), "object of host.schedules.api.Rule")
         if any(rule.name == other.name for other in found):
-            raise UserError(f"{_called(entry)}: there is a rule {rule.name!r} already; give it another name")
+            raise UserError(f"{extension.title}: there is a rule {rule.name!r} already; give it another name")
         found.append(rule)
     return tuple(sorted(found, key=lambda rule: rule.priority))
 
@@ -52,24 +49,6 @@ def _listed(package: ModuleType) -> Iterator[Rule]:
         if folder.ispkg:
             rule: Rule = importlib.import_module(f"{package.__name__}.{folder.name}.rule").RULE
             yield rule
-
-
-def _loaded(entry: EntryPoint) -> Rule:
-    try:
-        rule = entry.load()
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise UserError(f"{_called(entry)} does not load ({what}); mend or remove that package") from error
-    if not isinstance(rule, Rule):
-        raise UserError(
-            f"{_called(entry)} is no object of host.schedules.api.Rule; mend or remove that package"
-        )
-    return rule
-
-
-def _called(entry: EntryPoint) -> str:
-    package = entry.dist.name if entry.dist is not None else "an installed package"
-    return f"the rule {entry.name} of {package} ({entry.value})"
 
 
 def space_for(

@@ -106,7 +106,7 @@ def test_a_rule_that_cannot_be_used_is_named(rule: str, said: str, tmp_path: Pat
     _install(tmp_path, rule)
     done = _run(tmp_path, "from host.schedules.families import installed_rules; installed_rules()")
     last = done.stderr.strip().splitlines()[-1]
-    assert "UserError: the rule unrolled of unrolled-rule" in last
+    assert "UserError: rule unrolled of unrolled-rule" in last
     assert said in last
 
 
