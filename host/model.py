@@ -15,10 +15,6 @@ from targets import Board, HardwareModel
 if TYPE_CHECKING:
     import tvm
 
-# Version of the rules, all together, whose programs language models are trained on. A candidate or record has
-# the version of its own rule.
-SPACE_VERSION = 4
-
 
 @dataclass(frozen=True)
 class TensorSpec:
