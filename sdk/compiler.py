@@ -33,25 +33,35 @@ from host.lowering import lower
 from host.model import Candidate, DeviceProfile, ImportedModel, Measurement, Task
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
-from host.schedules.api import Rule
+from host.schedules.api import CPU, GPU, DecisionKind, Level, Rule, Sampler, WordClass
 from host.schedules.proposer import Proposer
+from host.schedules.workload import Workload
 from host.transport import connect
+from targets import HardwareModel
 
 if TYPE_CHECKING:
     from tvm import tirx
 
 __all__ = [
+    "CPU",
+    "GPU",
     "Bench",
     "Candidate",
     "Decision",
+    "DecisionKind",
     "DesignSpace",
     "DeviceProfile",
+    "HardwareModel",
     "ImportedModel",
+    "Level",
     "Measurement",
     "Proposer",
     "Record",
     "Rule",
+    "Sampler",
     "Task",
+    "WordClass",
+    "Workload",
     "design_space",
     "program",
     "propose",

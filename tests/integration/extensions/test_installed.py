@@ -75,6 +75,16 @@ def test_an_installed_proposer_makes_the_first_programs(site: Path, tmp_path: Pa
     assert any(kernel["source"] == "best_of_random" for kernel in kernels)
 
 
+def test_an_installed_rule_schedules_what_it_matches(site: Path, tmp_path: Path) -> None:
+    model = small_models.encoder(tmp_path / "encoder.onnx", hidden=16)
+    text = f"compile {model} -o {tmp_path / 'bundle'} --shape seq=8 --threads 1"
+    done = sdk(site, *text.split(), where=tmp_path)
+    assert done.returncode == 0, done.stderr
+    kernels = json.loads((tmp_path / "bundle" / "manifest.json").read_text())["kernels"]
+    rules = {kernel["rule"] for kernel in kernels}
+    assert "unrolled" in rules and "injective" not in rules
+
+
 def test_an_installed_proposer_takes_part_in_tuning(site: Path, tmp_path: Path) -> None:
     model = small_models.encoder(tmp_path / "encoder.onnx", hidden=16)
     figures, records = tmp_path / "tuned.json", tmp_path / "records.sqlite"

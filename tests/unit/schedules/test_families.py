@@ -12,44 +12,7 @@ from host.schedules.api import CPU, GPU
 from host.schedules.families import installed_rules
 
 # The whole of a family: elementwise tasks in one loop, whose innermost part is written out.
-RULE = '''
-from host.schedules.api import CPU, DecisionKind, Level, Rule, WordClass
-
-
-class Unrolled(Rule):
-    """Elementwise tasks in one loop, some steps of it written out."""
-
-    name = "unrolled"
-    processor = CPU
-    version = 1
-    priority = 5
-    decisions = (DecisionKind("written", Level.REGISTER, WordClass.UNROLL, interleaves=True),)
-
-    def matches(self, workload, hardware):
-        return all(stage.kind == "injective" for stage in workload.stages)
-
-    def choices(self, workload, hardware):
-        points = workload.stages[-1].points
-        return {"written": tuple(size for size in (1, 2, 4, 8) if points % size == 0)}
-
-    def legal(self, workload, hardware, values):
-        return values["written"] <= hardware.vector_registers
-
-    def apply(self, sampler, workload, hardware, threads):
-        schedule = sampler.schedule
-        *inner, last = [stage.name for stage in workload.stages]
-        for name in inner:
-            schedule.compute_inline(schedule.get_sblock(name))
-        loop = schedule.fuse(*schedule.get_loops(schedule.get_sblock(last)))
-        _, steps = schedule.split(loop, [None, sampler.sample("written")])
-        schedule.unroll(steps)
-
-    def estimate_s(self, workload, hardware, threads, values):
-        return workload.stages[-1].points * (1.0 + 1.0 / values["written"]) / hardware.frequency_hz
-
-
-RULE = Unrolled()
-'''
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extensions" / "rule" / "edgetlm_example_rule.py"
 # What a user of the package does, in a process that has it installed.
 USE = """
 import numpy as np
@@ -89,7 +52,7 @@ def _run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_rule_of_an_installed_package_makes_programs(tmp_path: Path) -> None:
-    _install(tmp_path, RULE)
+    _install(tmp_path, EXAMPLE.read_text(encoding="utf-8"))
     done = _run(tmp_path, USE)
     assert done.returncode == 0, done.stderr
 
