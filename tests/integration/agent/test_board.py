@@ -30,7 +30,7 @@ def test_the_meter_ends_with_its_executor(board, bundle, golden, end):
     worker._send({"command": "measure", "plan": plan})
 
     def meters():
-        return [pid for pid, words in board.processes().items() if "power.meter" in words]
+        return [pid for pid, words in board.processes().items() if "measure.meter" in words]
 
     assert wait_for(meters)
     os.kill(session["pid"] if end == "executor" else agent.pid, signal.SIGKILL)

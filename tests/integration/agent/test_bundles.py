@@ -125,7 +125,7 @@ KILLED_DAEMON = """
 import json, os, signal, sys
 from device_agent.serve.daemon import Daemon, Settings
 from device_agent.store.bundles import BundleStore
-from device_agent.serve.tickets import SharedToken
+from device_agent.wire.shared_token import SharedToken
 steps = 0
 def checkpoint(name):
     global steps
