@@ -77,7 +77,7 @@ def gpu_bundle(path: Path, folder: Path, dtype: str = "fp32") -> Path:
     """Compile a model for the emulated GPU; every kernel must come from a rule."""
     options = CompileOptions(model=path, dtype=dtype)
     clock = StageClock(Silence())
-    builder = BundleBuilder(ModelCompiler(options, profile()), folder, clock)
+    builder = BundleBuilder(ModelCompiler(options, profile(), folder, clock))
     made = builder.compile(read_model(options, clock))
     assert {task.source for task in made.tasks} == {"gensor"}, [task.reason for task in made.tasks]
     return builder.directory("tvm")

@@ -154,8 +154,8 @@ def test_fewer_threads_have_programs_of_their_own(tmp_path: Path) -> None:
     known = [Record(one, profile_data(wide), measurement(1.0)) for one in made.plan.chosen.values()]
     with RecordStore(records) as store:
         store.append(known)
-    second = replace(builder, folder=tmp_path / "second")
-    second.folder.mkdir()
+    (tmp_path / "second").mkdir()
+    second = builder.with_profile(wide, tmp_path / "second")
     again = variants_of(second, second.compile(read_model(options, clock)), wider=True)
     assert len({(one.path / "lib.so").read_bytes() for one in again}) == 1
     assert [bundle.load(one.path).threads for one in again] == [4, 2, 1]
