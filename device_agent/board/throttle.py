@@ -60,7 +60,7 @@ class Throttle:
     def __init__(self, root: str = "/") -> None:
         self._root = root
         self._commands = Commands(root)
-        self._mailbox = PiFirmware(root)
+        self._pi_firmware = PiFirmware(root)
         self._files: Optional[List[Tuple[str, sysfs.Attribute]]] = None
         # None until the firmware was asked for the first time.
         self._firmware: Optional[bool] = None
@@ -86,7 +86,7 @@ class Throttle:
         # Who has not answered once will not: each attempt starts a program.
         if self._firmware is False:
             return None
-        direct = self._mailbox.throttled()
+        direct = self._pi_firmware.throttled()
         if direct is not None and (self._firmware or self._commands.path("vcgencmd") is None):
             return direct
         try:
@@ -96,7 +96,7 @@ class Throttle:
             return None
         if direct is not None and self._firmware is None and direct != flags:
             # Once the two are compared: the program is who knows.
-            self._mailbox.refuse()
+            self._pi_firmware.refuse()
         self._firmware = True
         return flags
 

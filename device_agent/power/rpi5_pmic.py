@@ -73,7 +73,7 @@ class Rpi5Pmic:
 
     def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
         self._commands = Commands(root)
-        self._mailbox = PiFirmware(root)
+        self._firmware = PiFirmware(root)
         self._direct = False
         self._rails: List[str] = []
         self._supply_v: Optional[float] = None
@@ -96,19 +96,19 @@ class Rpi5Pmic:
         except ValueError as error:
             return "the power chip cannot be read: %s" % error
         self._rails, self._supply_v = sorted(adc.watts), adc.supply_v
-        self._direct = self._mailbox_agrees()
+        self._direct = self._firmware_agrees()
         return None
 
-    def _mailbox_agrees(self) -> bool:
+    def _firmware_agrees(self) -> bool:
         """Whether the firmware lists the same rails without the program: then it need not be started."""
-        text = self._mailbox.output(_COMMAND[1])
+        text = self._firmware.output(_COMMAND[1])
         try:
             return text is not None and sorted(parse(text).watts) == self._rails
         except ValueError:
             return False
 
     def _listing(self) -> str:
-        text = self._mailbox.output(_COMMAND[1]) if self._direct else None
+        text = self._firmware.output(_COMMAND[1]) if self._direct else None
         return self._commands.output(*_COMMAND) if text is None else text
 
     def read(self) -> float:

@@ -18,6 +18,8 @@ from typing import Any
 
 import tvm
 
+from tests.replay.command_texts import argparse_text, typer_texts
+
 INTERFACE = 1
 
 PACKAGES = ("sdk", "research", "host", "targets", "device_agent", "tests")
@@ -377,18 +379,16 @@ def compile_bundle(
     return {**json.loads(manifest.model_dump_json(by_alias=True)), "content_hash": manifest.content_hash}
 
 
-# -------------------------------------------------------------------------------------------- surfaces
-
-
 def surfaces() -> dict[str, str]:
     """What others call or read, as text: command lines, functions, fields of files."""
     import device_agent.__main__ as agent
     import sdk
     from host.manifest import Manifest
     from host.records import Record, RecordOrigin
+    from sdk.cli.main import build_app
 
-    found = {f"command {name}": text for name, text in _commands()}
-    found["command device-agent"] = _argparse_text(agent._parser())
+    found = {f"command {name}": text for name, text in typer_texts(build_app(), "sdk")}
+    found["command device-agent"] = argparse_text(agent._parser())
     for name in sdk.__all__:
         if inspect.isfunction(getattr(sdk, name)):
             found[f"function sdk.{name}"] = f"{inspect.signature(getattr(sdk, name))}\n"
@@ -397,31 +397,3 @@ def surfaces() -> dict[str, str]:
     for name, kind in (("a record", Record), ("a record's origin", RecordOrigin)):
         found[f"fields of {name}"] = "".join(f"{field.name}: {field.type}\n" for field in fields(kind))
     return found
-
-
-def _commands() -> Iterator[tuple[str, str]]:
-    import typer
-
-    from sdk.cli.main import build_app
-
-    def walk(command: Any, name: str, parent: Any) -> Iterator[tuple[str, str]]:
-        context = command.context_class(command, info_name=name, parent=parent, terminal_width=100)
-        yield context.command_path, context.get_help() + "\n"
-        for key, child in sorted(getattr(command, "commands", {}).items()):
-            yield from walk(child, key, context)
-
-    yield from walk(typer.main.get_command(build_app()), "sdk", None)
-
-
-def _argparse_text(parser: Any) -> str:
-    """Every option with what it takes; the layout of a help page is the terminal's."""
-    lines = [f"{parser.prog}: {parser.description or ''}"]
-    for action in parser._actions:
-        names = ", ".join(action.option_strings) or action.dest
-        takes = f"{action.nargs} {action.choices if isinstance(action.choices, tuple) else ''}"
-        lines.append(f"  {names} [{takes.strip()}] {action.help or ''}")
-    text = "\n".join(lines) + "\n"
-    for action in parser._actions:
-        if isinstance(action.choices, dict):
-            text += "".join(_argparse_text(child) for child in action.choices.values())
-    return text
