@@ -238,8 +238,8 @@ def run(
 ) -> np.ndarray:
     """The output of a compiled function.
 
-    Where this processor has no AVX-512, a program for it is compiled for AVX2: LLVM takes its vectors apart, and
-    the program computes the same.
+    Where this processor has no AVX-512, a program for it is compiled for AVX2: LLVM takes its vectors apart,
+    and the program computes the same.
     """
     if target.get("mcpu") == "x86-64-v4" and not _HAS_AVX512:
         target = {**target, "mcpu": "x86-64-v3"}
