@@ -1,39 +1,14 @@
-"""Power sensors: one file each, with the operations probe, read and describe.
-
-`probe` says whether the sensor can be read here, by reading it; `read` gives one reading: watts, or energy
-counters, whose difference `joules` gives (None where it is not known); `describe` says what the numbers mean;
-`close` lets files and programs go. A sensor that sends readings by itself has `take` beside `read`. A new
-sensor is one file and one entry in `SENSORS`.
-"""
+"""Which power sensor a machine is measured by, and what is known of its board."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
-from device_agent.power.external import External
-from device_agent.power.hwmon import Hwmon
-from device_agent.power.ina238 import Ina238
-from device_agent.power.ina3221 import Ina3221
 from device_agent.power.none import NoSensor
-from device_agent.power.nvml import Nvml
-from device_agent.power.rapl import Rapl
-from device_agent.power.rpi5_pmic import Rpi5Pmic, Rpi5Wall
+from device_agent.power.sensors import known_sensors
 
-# By name, in the order in which they are tried on a board that names none. The estimate is never tried by
-# itself.
-SENSORS: Dict[str, Callable[[str, Optional[Dict[str, Any]]], Any]] = {
-    "ina238": Ina238,
-    "ina3221": Ina3221,
-    "rpi5_pmic": Rpi5Pmic,
-    "rapl": Rapl,
-    "hwmon": Hwmon,
-    "nvml": Nvml,
-    "external": External,
-    "rpi5_wall": Rpi5Wall,
-}
-_BY_ITSELF = ("ina238", "ina3221", "rpi5_pmic", "rapl", "hwmon", "nvml")
 METER_FILE = "meter.json"
 
 
@@ -46,16 +21,19 @@ def choose(root: str = "/", board: Optional[Dict[str, Any]] = None) -> Any:
             external `meter` comes before them.
     """
     facts = board or {}
-    names: List[str] = [str(name) for name in facts.get("sensors", [])] or list(_BY_ITSELF)
+    sensors = known_sensors()
+    # Estimates and meters that somebody has to attach are never tried by themselves.
+    by_themselves = [name for name, sensor in sensors.items() if sensor.order is not None]
+    names: List[str] = [str(name) for name in facts.get("sensors", [])] or by_themselves
     if facts.get("meter"):
         # Whoever attached a meter wants it, and nothing else in its place.
         names = ["external"]
     reasons = []
     for name in names:
-        if name not in SENSORS:
-            reasons.append("no sensor is called %s (there are %s)" % (name, ", ".join(SENSORS)))
+        if name not in sensors:
+            reasons.append("no sensor is called %s (there are %s)" % (name, ", ".join(sensors)))
             continue
-        sensor = SENSORS[name](root, board)
+        sensor = sensors[name](root, board)
         reason = sensor.probe()
         if reason is None:
             return sensor

@@ -9,7 +9,7 @@ import pytest
 from device_agent.board import throttle
 from device_agent.board.pi_firmware import PiFirmware
 from device_agent.board.throttle import Throttle
-from device_agent.power import rpi5_pmic
+from device_agent.power.sensors import rpi5_pmic
 from tests.unit.device_agent.power import trees
 
 

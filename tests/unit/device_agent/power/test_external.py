@@ -15,8 +15,8 @@ import pytest
 from device_agent import power
 from device_agent.board.machine import Machine
 from device_agent.measure.meter import PowerMeter
-from device_agent.power import external
-from device_agent.power.external import External
+from device_agent.power.sensors import external
+from device_agent.power.sensors.external import External
 
 HEADER = '{"edgetlm_meter": 1, "name": "bench", "boundary": "dc-input", "period_s": 0.02, "accuracy": "1 %"}'
 ADAPTER = f"""

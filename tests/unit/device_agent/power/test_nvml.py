@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from device_agent import power
-from device_agent.power.nvml import Nvml
+from device_agent.power.sensors.nvml import Nvml
 from tests.unit.device_agent.power import trees
 
 NOT_SUPPORTED = 3

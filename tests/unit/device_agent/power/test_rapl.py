@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from device_agent import power
-from device_agent.power.rapl import Rapl
+from device_agent.power.sensors.rapl import Rapl
 from tests.unit.device_agent.power import trees
 from tests.unit.device_agent.power.trees import refuse
 

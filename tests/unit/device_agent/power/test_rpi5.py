@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from device_agent import power
-from device_agent.power import rpi5_pmic
-from device_agent.power.rpi5_pmic import Rpi5Wall
+from device_agent.power.sensors import rpi5_pmic
+from device_agent.power.sensors.rpi5_pmic import Rpi5Wall
 from tests.unit.device_agent.power import trees
 from tests.unit.device_agent.power.trees import facts
 

@@ -48,6 +48,8 @@ class External:
             loopback), `serial` (path, with `baud`), and fields of the first line.
     """
 
+    name = "external"
+    order = None
     quantity = "power"
 
     def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
@@ -273,3 +275,6 @@ def _serial(path: str, baud: int) -> int:
         os.close(descriptor)
         raise OSError("%s is no serial device: %s" % (path, error)) from error
     return descriptor
+
+
+SENSORS = (External,)

@@ -42,6 +42,8 @@ class Ina3221:
         board: facts of the board, which may name the rails of the total.
     """
 
+    name = "ina3221"
+    order = 20
     quantity = "power"
 
     def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
@@ -130,7 +132,7 @@ class Ina3221:
         """The rails that are summed, and those that are parts of them."""
         return {
             "kind": "measured",
-            "source": "ina3221",
+            "source": self.name,
             "quantity": self.quantity,
             "rails": [rail.name for rail in self._total],
             "parts": list(self._parts),
@@ -150,3 +152,6 @@ def connected(name: Optional[str]) -> bool:
     """Whether a channel's label names a rail: unconnected ones are called NC."""
     words = str(name or "").upper().replace("-", " ").replace("_", " ").split()
     return bool(words) and "NC" not in words
+
+
+SENSORS = (Ina3221,)

@@ -58,6 +58,9 @@ class Hwmon:
         board: facts of the board: `rails` names those to sum, which is needed where there are several.
     """
 
+    name = "hwmon"
+    order = 50
+
     def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
         self._root = root
         self._board = board
@@ -129,7 +132,7 @@ class Hwmon:
         """The rails that are summed."""
         return {
             "kind": "measured",
-            "source": "hwmon",
+            "source": self.name,
             "quantity": self.quantity,
             "rails": [rail.name for rail in self._rails],
             "parts": list(self._parts),
@@ -196,3 +199,6 @@ def _voltage_and_current(folder: str, names: Any, index: int) -> List[str]:
         return []
     voltage = "in%d_input" % index
     return [voltage, current] if voltage in names else []
+
+
+SENSORS = (Hwmon,)

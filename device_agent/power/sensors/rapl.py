@@ -24,6 +24,8 @@ class Rapl:
         board: facts of the board; the domains need none.
     """
 
+    name = "rapl"
+    order = 40
     quantity = "energy"
     # Far below the wrap time (2^32 microjoules last 4 s at 1 kW at the very least, commonly minutes), and
     # fine enough to see power over time.
@@ -88,7 +90,7 @@ class Rapl:
         """Energy counters of processor packages: the board around them is not seen."""
         return {
             "kind": "measured",
-            "source": "rapl",
+            "source": self.name,
             "quantity": self.quantity,
             "rails": list(self._names),
             "parts": list(self._parts),
@@ -100,3 +102,6 @@ class Rapl:
         """Lets the files go."""
         for counter in self._counters:
             counter.close()
+
+
+SENSORS = (Rapl,)

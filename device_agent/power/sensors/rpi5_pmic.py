@@ -66,6 +66,8 @@ class Rpi5Pmic:
         board: facts of the board; the rails need none.
     """
 
+    name = "rpi5_pmic"
+    order: Optional[int] = 30
     quantity = "power"
     # Each reading asks the firmware, which renews its values slowly, and may start a program for it: faster
     # costs the board what is to be measured.
@@ -131,7 +133,7 @@ class Rpi5Pmic:
         """The rails of the power chip, and the voltage of the supply as it was read last."""
         return {
             "kind": "measured",
-            "source": "rpi5_pmic",
+            "source": self.name,
             "quantity": self.quantity,
             "rails": list(self._rails),
             "boundary": "pmic-rails",
@@ -146,6 +148,9 @@ class Rpi5Pmic:
 class Rpi5Wall(Rpi5Pmic):
     """Power at the wall, estimated from the rails: not measured, and never called so."""
 
+    name = "rpi5_wall"
+    order = None
+
     def read(self) -> float:
         """Watts at the wall.
 
@@ -157,6 +162,7 @@ class Rpi5Wall(Rpi5Pmic):
     def describe(self) -> Dict[str, Any]:
         """The same rails, by a formula with constants of another board."""
         accuracy = "%g x rails + %g W, fitted on one board" % (WALL_SLOPE, WALL_OFFSET_W)
-        return dict(
-            super().describe(), kind="estimated", source="rpi5_wall", boundary="wall", accuracy=accuracy
-        )
+        return dict(super().describe(), kind="estimated", boundary="wall", accuracy=accuracy)
+
+
+SENSORS = (Rpi5Pmic, Rpi5Wall)

@@ -26,6 +26,8 @@ class Ina238:
         board: facts of the board, which may name the rail.
     """
 
+    name = "ina238"
+    order = 10
     quantity = "power"
 
     def __init__(self, root: str = "/", board: Optional[Dict[str, Any]] = None) -> None:
@@ -69,7 +71,7 @@ class Ina238:
         """The input rail."""
         return {
             "kind": "measured",
-            "source": "ina238",
+            "source": self.name,
             "quantity": self.quantity,
             "rails": [name for name, _ in self._total],
             "boundary": self._boundary,
@@ -80,3 +82,6 @@ class Ina238:
         """Lets the files go."""
         for _, attribute in self._total:
             attribute.close()
+
+
+SENSORS = (Ina238,)

@@ -27,6 +27,9 @@ class Nvml:
         load: opens the library.
     """
 
+    name = "nvml"
+    order = 60
+
     def __init__(
         self,
         root: str = "/",
@@ -98,7 +101,7 @@ class Nvml:
         """The GPU: the host's processor and memory are not seen."""
         return {
             "kind": "measured",
-            "source": "nvml",
+            "source": self.name,
             "quantity": self.quantity,
             "rails": [self._name],
             "boundary": "gpu",
@@ -120,3 +123,6 @@ def _visible() -> int:
     """The GPU that programs of this process run on."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     return int(first) if first.isdigit() else 0
+
+
+SENSORS = (Nvml,)
