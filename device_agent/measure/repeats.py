@@ -1,6 +1,6 @@
 """How often something is run: when warm-up ends, how many samples are enough, how many calls a sample has.
 
-The native executor decides the same (`native/executor/repeats.h`); both run the cases of
+The native executor decides the same (`native/executor/measure/repeats.h`); both run the cases of
 `tests/vectors/measuring.json`.
 """
 

@@ -19,9 +19,9 @@ import pytest
 from tests.fuzz import mutate
 from tests.fuzz.case import Case, Outcome, Tree, canaries, complaint
 from tests.fuzz.corpus import bundles, frames, pt2_models
-from tests.fuzz.native import NativeReader, Verdict, disagreement
 from tests.fuzz.runner import Plan, Summary, judged, run
 from tests.fuzz.targets import TARGETS, target_of
+from tests.fuzz.targets.native import NativeReader, Verdict, disagreement
 
 # The first of them may wait for the build of the native executor, or for others that use this machine.
 pytestmark = pytest.mark.timeout(1200)

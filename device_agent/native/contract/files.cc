@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "contract/error.h"
-#include "contract/text.h"
+#include "contract/text/text.h"
 
 namespace edgetlm {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "contract/hash.h"
 #include "contract/limits.h"
-#include "contract/text.h"
+#include "contract/text/text.h"
 
 namespace edgetlm {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "contract/error.h"
-#include "contract/strict_json.h"
+#include "contract/text/strict_json.h"
 
 namespace edgetlm {
 

@@ -15,7 +15,7 @@
 #include "contract/error.h"
 #include "contract/files.h"
 #include "contract/hash.h"
-#include "contract/strict_json.h"
+#include "contract/text/strict_json.h"
 
 namespace edgetlm {
 namespace {

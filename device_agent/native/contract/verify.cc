@@ -15,7 +15,7 @@
 #include "contract/files.h"
 #include "contract/hash.h"
 #include "contract/limits.h"
-#include "contract/text.h"
+#include "contract/text/text.h"
 
 namespace edgetlm {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "contract/manifest.h"
-#include "contract/signing.h"
-#include "contract/trust.h"
+#include "contract/signing/signing.h"
+#include "contract/signing/trust.h"
 #include "contract/verified_files.h"
 
 namespace edgetlm {

@@ -4,10 +4,10 @@
 #include <stdexcept>
 
 #include "executor/errors.h"
-#include "executor/fields.h"
-#include "executor/json.h"
-#include "executor/measure.h"
-#include "executor/wire.h"
+#include "executor/measure/measure.h"
+#include "executor/wire/fields.h"
+#include "executor/wire/json.h"
+#include "executor/wire/wire.h"
 
 namespace edgetlm {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "executor/errors.h"
 #include "executor/reading.h"
-#include "executor/server.h"
+#include "executor/serve/server.h"
 
 namespace {
 

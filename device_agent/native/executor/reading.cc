@@ -9,14 +9,14 @@
 
 #include "contract/hash.h"
 #include "contract/manifest.h"
-#include "contract/signing.h"
-#include "contract/strict_json.h"
-#include "contract/text.h"
-#include "contract/trust.h"
+#include "contract/signing/signing.h"
+#include "contract/signing/trust.h"
+#include "contract/text/strict_json.h"
+#include "contract/text/text.h"
 #include "contract/verify.h"
 #include "executor/frame_reading.h"
-#include "executor/json.h"
-#include "executor/repeats.h"
+#include "executor/measure/repeats.h"
+#include "executor/wire/json.h"
 
 namespace edgetlm {
 namespace {

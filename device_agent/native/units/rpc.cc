@@ -1,4 +1,4 @@
-// The serving half of RPC. The channel is the executor's own: see server/rpc.cc.
+// The serving half of RPC. The channel is the executor's own: see executor/serve/rpc.cc.
 #include <runtime/rpc/rpc_channel.cc>
 #include <runtime/rpc/rpc_device_api.cc>
 #include <runtime/rpc/rpc_endpoint.cc>

@@ -1,0 +1,1 @@
+"""ONNX's own node tests through the importer and the compiler."""

@@ -1,0 +1,114 @@
+"""Worker processes for the node tests: several cases each, killed when one takes too long."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+
+class Worker:
+    """One process that answers a line for each case name it is given."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "TVM_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.onnx_nodes.case", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.names: list[str] = json.loads(self.lines.get(timeout=1200) or "[]")
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def run(self, name: str, time_limit_s: float) -> dict[str, Any]:
+        """The result of one case; the process is dead after a crash or a timeout."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(name + "\n")
+            self.process.stdin.flush()
+            line = self.lines.get(timeout=time_limit_s)
+        except queue.Empty:
+            self.close()
+            return {"name": name, "outcome": "timeout", "detail": f"more than {time_limit_s:.0f} s"}
+        except BrokenPipeError:
+            line = None
+        if line is None:
+            self.close()
+            return {"name": name, "outcome": "crash", "detail": f"exit code {self.process.returncode}"}
+        result: dict[str, Any] = json.loads(line)
+        return result
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take another case."""
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+def run_cases(
+    texts: Sequence[str], every: int, workers: int, time_limit_s: float, options: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Run the node tests whose names contain one of `texts` (all of them if it is empty).
+
+    Args:
+        texts: parts of names.
+        every: take each N-th.
+        workers: processes at a time.
+        time_limit_s: of one case.
+        options: of `benchmarks.onnx_nodes.case`.
+
+    Returns:
+        A result per case, in order.
+    """
+    first = Worker(options)
+    names = [name for name in first.names if not texts or any(text in name for text in texts)][::every]
+    pending: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        pending.put(name)
+    results: dict[str, dict[str, Any]] = {}
+
+    def drain(worker: Worker | None) -> None:
+        while True:
+            try:
+                name = pending.get_nowait()
+            except queue.Empty:
+                break
+            if worker is None or not worker.alive:
+                worker = Worker(options)
+            results[name] = worker.run(name, time_limit_s)
+            if len(results) % 100 == 0:
+                sys.stderr.write(f"{len(results)}/{len(names)}\n")
+        if worker is not None:
+            worker.close()
+
+    threads = [
+        threading.Thread(target=drain, args=(first if index == 0 else None,)) for index in range(workers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [results[name] for name in names]

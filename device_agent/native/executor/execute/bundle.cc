@@ -1,0 +1,165 @@
+#include "executor/execute/bundle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/dtype.h>
+#include <tvm/runtime/device_api.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "cuda/driver.h"
+#include "executor/errors.h"
+
+namespace edgetlm {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr DLDevice kCpu{kDLCPU, 0};
+
+[[noreturn]] void broken(const std::string& message) { throw AgentError("bundle", message); }
+
+// The device that a bundle is for: the GPU where its target says so.
+DLDevice device_of(const CheckedManifest& manifest) {
+  if (manifest.target_kind != "cuda") return kCpu;
+  const DLDevice device{kDLCUDA, 0};
+  ffi::Any there = 0;
+  tvm::runtime::DeviceAPI* api = tvm::runtime::DeviceAPI::Get(device, true);
+  if (api != nullptr) api->GetAttr(device, tvm::runtime::kExist, &there);
+  if (there.cast<int>() == 0) {
+    const std::string reason = CudaDriver::missing();
+    throw AgentError("engine", (reason.empty() ? "the driver finds no CUDA GPU" : reason) +
+                                   "; deploy with --processor cpu");
+  }
+  return device;
+}
+
+// Memory that somebody else owns, as a tensor's.
+struct Borrowed {
+  char* address;
+  void AllocData(DLTensor* tensor) { tensor->data = address; }
+  void FreeData(DLTensor*) {}
+};
+
+}  // namespace
+
+// The weights' file: pages are shared with the page cache and read when first used.
+struct Model::Mapping {
+  Mapping(const std::string& path, int64_t expected) : size(static_cast<size_t>(expected)) {
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status{};
+    if (file.number() < 0 || fstat(file.number(), &status) != 0) {
+      broken(path + " cannot be mapped: " + strerror(errno));
+    }
+    // Its pages are read when they are used, long after it was verified.
+    if (status.st_size != expected) broken(path + " has changed: copy or make the bundle again");
+    void* begin = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.number(), 0);
+    if (begin == MAP_FAILED) broken(path + " cannot be mapped: " + strerror(errno));
+    address = static_cast<char*>(begin);
+  }
+  Mapping(const Mapping&) = delete;
+  ~Mapping() { munmap(address, size); }
+
+  const size_t size;
+  char* address = nullptr;
+};
+
+Model::Model(const VerifiedBundle& bundle, int threads) {
+  const CheckedManifest& manifest = bundle.manifest;
+  if (manifest.backend != "tvm") {
+    throw AgentError("bad_request", bundle.directory + " is a bundle of backend " + manifest.backend + ", not tvm");
+  }
+  signature_ = {manifest.inputs, manifest.outputs, manifest.range};
+  // Read by TVM when its thread pool starts, at the first parallel loop.
+  setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
+  device_ = device_of(manifest);
+  map_parameters(manifest, bundle.directory);
+  for (const TensorInfo& info : signature_.inputs) inputs_.push_back(empty_input(info.shape, info.dtype));
+  library_ = ffi::Module::LoadFromFile(bundle.directory + "/" + manifest.model);
+  machine_ = machine();
+  invoke_ = bound(*machine_);
+}
+
+void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory) {
+  if (manifest.parameters.empty()) return;
+  const int64_t size = manifest.files.at(kParameters).size;
+  // No memory is mapped where all parameters are empty.
+  if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + kParameters, size);
+  for (const Parameter& entry : manifest.parameters) {
+    // It fits the file, whose size is that of the mapping: the manifest was checked.
+    char* address = mapping_ == nullptr ? nullptr : mapping_->address + entry.offset;
+    parameters_.push_back(tvm::runtime::Tensor(ffi::Tensor::FromNDAlloc(
+        Borrowed{address}, ffi::Shape(entry.shape), ffi::StringToDLDataType(entry.dtype), kCpu)));
+    if (device_.device_type != kDLCPU) {
+      const tvm::runtime::Tensor host = parameters_.back();
+      parameters_.back() = tvm::runtime::Tensor::Empty(ffi::Shape(entry.shape), host->dtype, device_);
+      parameters_.back().CopyFrom(host);
+      synchronise();
+    }
+  }
+  // A GPU has its own copies by now.
+  if (device_.device_type != kDLCPU) mapping_.reset();
+}
+
+ffi::Module Model::machine() const {
+  ffi::Optional<ffi::Function> load = (*library_)->GetFunction("vm_load_executable", true);
+  if (!load) throw AgentError("engine", "the library holds no program of the virtual machine");
+  const ffi::Module machine = (*load)().cast<ffi::Module>();
+  // Allocator 2 is the pooled one; the CPU is always the last device.
+  const ffi::Function initialise = machine->GetFunction("vm_initialization").value();
+  if (device_.device_type == kDLCPU) {
+    initialise(static_cast<int>(kDLCPU), 0, 2);
+  } else {
+    initialise(static_cast<int>(device_.device_type), device_.device_id, 2, static_cast<int>(kDLCPU), 0, 2);
+  }
+  return machine;
+}
+
+ffi::Function Model::bound(const ffi::Module& machine) const {
+  // A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
+  std::vector<ffi::AnyView> arguments{"main", "edgetlm_main", 1};
+  for (const tvm::runtime::Tensor& tensor : inputs_) arguments.push_back(tensor);
+  for (const tvm::runtime::Tensor& tensor : parameters_) arguments.push_back(tensor);
+  ffi::Any nothing;
+  machine->GetFunction("save_function").value().CallPacked(arguments.data(), arguments.size(), &nothing);
+  return machine->GetFunction("edgetlm_main").value();
+}
+
+void Model::set_length(int64_t length) {
+  if (length == length_) return;
+  inputs_.clear();
+  for (const TensorInfo& info : signature_.inputs) {
+    inputs_.push_back(empty_input(shape_at(info, length), info.dtype));
+  }
+  invoke_ = bound(*machine_);
+  length_ = length;
+}
+
+tvm::runtime::Tensor Model::empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const {
+  tensor_bytes(shape, dtype);
+  return tvm::runtime::Tensor::Empty(ffi::Shape(shape), ffi::StringToDLDataType(dtype), device_);
+}
+
+void Model::synchronise() const {
+  if (device_.device_type != kDLCPU) tvm::runtime::DeviceAPI::Get(device_)->StreamSync(device_, nullptr);
+}
+
+ffi::Function Model::instrumented(const ffi::Function& callback) const {
+  // A machine of its own: an instrument cannot be taken off again.
+  const ffi::Module other = machine();
+  const ffi::Function invoke = bound(other);
+  other->GetFunction("set_instrument").value()(callback);
+  return invoke;
+}
+
+tvm::runtime::Tensor empty_tensor(const std::vector<int64_t>& shape, const std::string& dtype) {
+  tensor_bytes(shape, dtype);
+  return tvm::runtime::Tensor::Empty(ffi::Shape(shape), ffi::StringToDLDataType(dtype), kCpu);
+}
+
+}  // namespace edgetlm

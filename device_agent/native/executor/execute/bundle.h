@@ -1,0 +1,82 @@
+// A verified bundle of the tvm backend: its weights mapped from the file, and its library on the virtual machine.
+#pragma once
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/runtime/tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "contract/verify.h"
+#include "executor/wire/json.h"
+#include "executor/wire/wire.h"
+
+namespace edgetlm {
+
+// The shape of an input or output where the open dimension has a length.
+std::vector<int64_t> shape_at(const TensorInfo& info, int64_t length);
+
+// What goes into a model and what comes out, in order.
+struct Signature {
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+  LengthRange range;
+
+  // The length of one set of inputs, 0 where every dimension is a number; AgentError where one does not fit.
+  int64_t length_of(const std::vector<TensorView>& given) const;
+  JsonObject json() const;
+
+ private:
+  std::string described(const TensorInfo& info) const;
+};
+
+// A loaded bundle.
+class Model {
+ public:
+  // AgentError where it is of another backend, or there is no such processor.
+  Model(const VerifiedBundle& bundle, int threads);
+
+  const Signature& signature() const { return signature_; }
+  // The tensors that a call reads, of the length set last (at first the greatest).
+  const std::vector<tvm::runtime::Tensor>& inputs() const { return inputs_; }
+  // Makes the inputs of one length; what they held is lost.
+  void set_length(int64_t length);
+  // One inference.
+  tvm::ffi::Any invoke() const {
+    tvm::ffi::Any result = invoke_();
+    synchronise();
+    return result;
+  }
+  // Waits until a GPU has done what it was asked to do; the CPU never has work outstanding.
+  void synchronise() const;
+  // The model as a function that reports each call of the machine to `callback`.
+  tvm::ffi::Function instrumented(const tvm::ffi::Function& callback) const;
+
+ private:
+  struct Mapping;
+
+  void map_parameters(const CheckedManifest& manifest, const std::string& directory);
+  tvm::ffi::Module machine() const;
+  tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
+  tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
+
+  // Where it computes.
+  DLDevice device_{kDLCPU, 0};
+  // In the order in which they may be freed, last first.
+  tvm::ffi::Optional<tvm::ffi::Module> library_;
+  std::shared_ptr<Mapping> mapping_;
+  Signature signature_;
+  std::vector<tvm::runtime::Tensor> parameters_;
+  std::vector<tvm::runtime::Tensor> inputs_;
+  tvm::ffi::Optional<tvm::ffi::Module> machine_;
+  tvm::ffi::Function invoke_;
+  int64_t length_ = 0;
+};
+
+// A tensor of the runtime's allocator, contents undefined; AgentError where the dtype cannot travel.
+tvm::runtime::Tensor empty_tensor(const std::vector<int64_t>& shape, const std::string& dtype);
+
+}  // namespace edgetlm

@@ -1,0 +1,36 @@
+// Runs one loaded bundle: inputs, inferences, outputs, and what its kernels do.
+#pragma once
+
+#include <tvm/ffi/any.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/execute/bundle.h"
+#include "executor/wire/json.h"
+#include "executor/wire/wire.h"
+
+namespace edgetlm {
+
+class Engine {
+ public:
+  // Loads a bundle that was checked; returns its signature.
+  JsonObject load(const VerifiedBundle& bundle, int threads);
+  // Sets the inputs of the following inferences, in the model's order.
+  void bind(const std::vector<TensorView>& inputs);
+  // One inference.
+  void invoke() { result_ = model_->invoke(); }
+  // Outputs of the last inference, in the model's order.
+  Reply outputs() const;
+  // Time of each kernel in place, over `runs` inferences after one that is not counted.
+  JsonArray profile(int64_t runs);
+  // Outputs of kernels from call `start` on, until `max_bytes` are reached.
+  Reply intermediates(int64_t start, int64_t max_bytes);
+
+ private:
+  std::unique_ptr<Model> model_;
+  tvm::ffi::Any result_;
+};
+
+}  // namespace edgetlm

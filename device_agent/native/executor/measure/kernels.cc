@@ -1,0 +1,129 @@
+#include "executor/measure/kernels.h"
+
+#include <builtin_fp16.h>
+#include <string.h>
+#include <tvm/ffi/error.h>
+#include <tvm/runtime/device_api.h>
+#include <tvm/runtime/timer.h>
+
+#include <algorithm>
+#include <random>
+
+#include "executor/clock.h"
+#include "executor/execute/bundle.h"
+#include "executor/measure/repeats.h"
+#include "executor/wire/wire.h"
+
+namespace edgetlm {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr size_t kPatternElements = static_cast<size_t>(measuring::random_elements);
+
+template <typename T>
+void append(std::string* bytes, T value) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Normal numbers for floats: zeros and denormals would change times and power. Integers are indices as often as
+// not, and only 0 is in range of every table.
+std::string pattern(const std::string& dtype, uint64_t seed) {
+  if (dtype != "float16" && dtype != "float32" && dtype != "float64") return std::string(kPatternElements, '\0');
+  std::mt19937_64 generator(seed);
+  std::normal_distribution<double> normal;
+  std::string bytes;
+  for (size_t i = 0; i < kPatternElements; ++i) {
+    const double value = normal(generator);
+    if (dtype == "float16") {
+      append(&bytes, half_of(value));
+    } else if (dtype == "float32") {
+      append(&bytes, static_cast<float>(value));
+    } else {
+      append(&bytes, value);
+    }
+  }
+  return bytes;
+}
+
+// Waits until a device has done what it was asked to do.
+void synchronise(DLDevice device) { tvm::runtime::DeviceAPI::Get(device)->StreamSync(device, nullptr); }
+
+// A tensor of seeded normal numbers (of a repeated pattern); integers and booleans are 0.
+tvm::runtime::Tensor random_tensor(const std::vector<int64_t>& shape, const std::string& dtype, uint64_t seed,
+                                   DLDevice device) {
+  tvm::runtime::Tensor tensor = empty_tensor(shape, dtype);
+  const size_t size = tensor_bytes(shape, dtype);
+  const std::string bytes = pattern(dtype, seed);
+  char* data = static_cast<char*>(tensor->data);
+  for (size_t at = 0; at < size; at += bytes.size()) memcpy(data + at, bytes.data(), std::min(bytes.size(), size - at));
+  if (device.device_type == kDLCPU) return tensor;
+  tvm::runtime::Tensor copy = tvm::runtime::Tensor::Empty(ffi::Shape(shape), tensor->dtype, device);
+  copy.CopyFrom(tensor);
+  synchronise(device);
+  return copy;
+}
+
+double call_once(const ffi::Function& function, const std::vector<ffi::AnyView>& arguments, DLDevice device) {
+  ffi::Any result;
+  const double begin = seconds_now();
+  function.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  synchronise(device);
+  return seconds_now() - begin;
+}
+
+std::vector<double> times_of(const ffi::Function& function, const KernelPlan& plan,
+                             const std::vector<ffi::AnyView>& arguments, DLDevice device) {
+  const double first = call_once(function, arguments, device);
+  if (first >= plan.max_s) return {first};
+  const KernelCounts counts = kernel_counts(plan, first, call_once(function, arguments, device));
+  const ffi::Function evaluator = tvm::runtime::WrapTimeEvaluator(
+      function, device, static_cast<int>(counts.number), static_cast<int>(counts.repeat), 0, 100, 0, 1,
+      static_cast<int>(plan.flush_bytes), ffi::Function(nullptr));
+  ffi::Any result;
+  evaluator.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  const ffi::Bytes raw = result.cast<ffi::Bytes>();
+  std::vector<double> times(raw.size() / sizeof(double));
+  memcpy(times.data(), raw.data(), times.size() * sizeof(double));
+  return times;
+}
+
+}  // namespace
+
+std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& name,
+                           const std::string& specification, std::vector<ffi::AnyView> arguments) {
+  const JsonObject fields = object_of(parse_json(specification));
+  const KernelPlan plan = kernel_plan_of(fields);
+  const Json kind = find(fields, "device");
+  const DLDevice device{kind.as<ffi::String>().value_or("") == "cuda" ? kDLCUDA : kDLCPU, 0};
+  std::vector<tvm::runtime::Tensor> made;
+  if (arguments.empty()) {
+    uint64_t seed = static_cast<uint64_t>(plan.seed);
+    for (const Json& entry : array_of(at(fields, "arguments"))) {
+      const JsonArray argument = array_of(entry);
+      made.push_back(random_tensor(integers_of(argument[0]), text_of(argument[1]), seed++, device));
+    }
+    arguments.assign(made.begin(), made.end());
+  }
+  // Kernels of a whole model lie in a module that its library imports.
+  const ffi::Optional<ffi::Function> function = module->GetFunction(name, true);
+  if (!function) TVM_FFI_THROW(AttributeError) << "Module has no function '" << name << "'";
+  Plan windows;
+  windows.energy = false;
+  windows.retries = plan.retries;
+  windows.cool_s = plan.cool_s;
+  const auto take = [&](double) {
+    Window window;
+    window.start_s = seconds_now();
+    window.times_s = times_of(*function, plan, arguments, device);
+    window.end_s = seconds_now();
+    window.runs = static_cast<int64_t>(window.times_s.size());
+    return window;
+  };
+  JsonObject told = meter->windows(windows, take);
+  told.erase(ffi::String("energy"));
+  told.Set(ffi::String("threads"), static_cast<int64_t>(meter->threads()));
+  return json_text(told);
+}
+
+}  // namespace edgetlm

@@ -1,0 +1,128 @@
+#include "executor/serve/commands.h"
+
+#include <stdio.h>
+#include <tvm/ffi/error.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "executor/errors.h"
+#include "executor/wire/fields.h"
+
+namespace edgetlm {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr int64_t kIntermediateBytes = 64 << 20;
+
+// Errors of the runtime that say that a request's values are wrong, by the names of Python's classes.
+bool blames_request(const std::string& kind) {
+  return kind == "KeyError" || kind == "TypeError" || kind == "ValueError";
+}
+
+// The bundle in a folder, checked with its signer; AgentError where it may not be used.
+OpenedBundle opened_bundle(const std::string& path, const std::string& trust_file, const std::string& trust) {
+  try {
+    return open_bundle(path, trust_file, trust);
+  } catch (const ContractError& error) {
+    throw AgentError("bundle", error.what());
+  }
+}
+
+}  // namespace
+
+Reply Commands::answer(const JsonObject& header, const Buffer& blob) {
+  std::string command = "None";
+  try {
+    command = Fields(header).name("command");
+    Reply reply = dispatch(command, header, blob);
+    reply.fields.Set(ffi::String("ok"), true);
+    return reply;
+  } catch (const AgentError& error) {
+    return error_reply(error.kind(), error.what());
+  } catch (const FieldError& error) {
+    return error_reply("bad_request", command + ": " + error.what());
+  } catch (const std::bad_alloc&) {
+    return error_reply("engine", "out of memory in " + command);
+  } catch (const ffi::Error& error) {
+    const std::string kind(error.kind()), message(error.message());
+    if (blames_request(kind)) return error_reply("bad_request", command + ": " + kind + "('" + message + "')");
+    return error_reply("engine", command + " failed: " + message);
+  } catch (const std::exception& error) {
+    return error_reply("engine", command + " failed: " + error.what());
+  }
+}
+
+Reply Commands::dispatch(const std::string& command, const JsonObject& header, const Buffer& blob) {
+  if (command == "load") return load(header);
+  if (command == "inputs") return inputs(header, blob);
+  if (command == "run") return run(header, blob);
+  if (command == "measure") return measure(header);
+  if (command == "profile") return profile(header);
+  if (command == "intermediates") return intermediates(header);
+  throw AgentError("bad_request", "unknown command " + command + " of a session");
+}
+
+Reply Commands::load(const JsonObject& header) {
+  const Fields asked(header, "load");
+  const std::string path = asked.text("path");
+  if (access(path.c_str(), F_OK) != 0) throw AgentError("bad_request", path + " is not on the device");
+  const std::string trust = asked.text_or("trust", "signed", limits::wire::name_characters);
+  loaded_ = bound_ = false;
+  const OpenedBundle opened = opened_bundle(path, trust_file_, trust);
+  JsonObject fields{{ffi::String("signature"), engine_.load(opened.bundle, threads_)}};
+  loaded_ = true;
+  if (!opened.warning.empty()) {
+    fprintf(stderr, "warning: %s\n", opened.warning.c_str());
+    fields.Set(ffi::String("warning"), ffi::String(opened.warning));
+  }
+  return Reply{fields, {}};
+}
+
+Reply Commands::inputs(const JsonObject& header, const Buffer& blob) {
+  need_model();
+  engine_.bind(split_tensors(header, blob));
+  bound_ = true;
+  return Reply{};
+}
+
+Reply Commands::run(const JsonObject& header, const Buffer& blob) {
+  if (find(header, "tensors") != nullptr) inputs(header, blob);
+  need_inputs();
+  engine_.invoke();
+  return engine_.outputs();
+}
+
+Reply Commands::measure(const JsonObject& header) {
+  need_inputs();
+  const Fields asked(header, "measure");
+  const JsonObject plan = asked.has("plan") ? asked.object("plan") : JsonObject();
+  const auto invoke = [this] { engine_.invoke(); };
+  return Reply{meter_->measure(invoke, plan_of(plan)), {}};
+}
+
+Reply Commands::profile(const JsonObject& header) {
+  need_inputs();
+  const int64_t runs = Fields(header, "profile").whole_or("runs", 1, limits::wire::runs, measuring::profile_runs);
+  return Reply{JsonObject{{ffi::String("kernels"), engine_.profile(runs)}}, {}};
+}
+
+Reply Commands::intermediates(const JsonObject& header) {
+  need_inputs();
+  const Fields asked(header, "intermediates");
+  const int64_t start = asked.whole_or("start", 0, limits::wire::runs, 0);
+  return engine_.intermediates(start, asked.whole_or("max_bytes", 0, limits::wire::blob_bytes, kIntermediateBytes));
+}
+
+void Commands::need_model() const {
+  if (!loaded_) throw AgentError("bad_request", "no model is loaded in this session; load one first");
+}
+
+void Commands::need_inputs() const {
+  need_model();
+  if (!bound_) throw AgentError("bad_request", "no inputs are set in this session; send some first");
+}
+
+}  // namespace edgetlm
