@@ -258,8 +258,8 @@ def test_only_what_changed_is_compiled_again(executable, tmp_path, monkeypatch):
     sources = native._sources()
     copy = tmp_path / "native"
     shutil.copytree(sources.native, copy)
-    (copy / "executor" / "status.h").write_text(
-        (copy / "executor" / "status.h").read_text() + "// another state\n"
+    (copy / "executor" / "serve" / "status.h").write_text(
+        (copy / "executor" / "serve" / "status.h").read_text() + "// another state\n"
     )
     changed = native._Sources(copy, sources.tvm, sources.ffi)
     again = [
