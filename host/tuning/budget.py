@@ -35,7 +35,7 @@ class Budget:
         trials: measurements in all, failed ones included; 0 sets no limit.
         seconds: of measuring, proposing, building and training in all; 0 sets no limit. A budget of time also
             ends when the next batch is expected to save less than 0.5% of the model's time
-            (`host.tuning.scheduler.worth`).
+            (`host.tuning.scheduler.expected_saving`).
         batch: trials between two looks at the results; 0 takes an eighth of the trials, 4 to 32.
     """
 
