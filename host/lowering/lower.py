@@ -10,6 +10,7 @@ from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.ops import known_operators
 from host.lowering.passes.decompose_transposed import decompose_transposed
+from host.lowering.passes.drop_padding_taps import drop_padding_taps
 from host.lowering.passes.fold_affine import fold_affine
 from host.lowering.passes.integers.arrange_dots import arrange_dots
 from host.lowering.passes.integers.fold_scales import fold_scales
@@ -21,6 +22,7 @@ from host.lowering.passes.share_equal import share_equal
 from host.lowering.passes.simplify import simplify
 from host.lowering.passes.sink_reshapes import sink_reshapes
 from host.lowering.passes.sink_transposes import sink_transposes
+from host.lowering.passes.split_by_padding import split_by_padding
 from host.lowering.passes.split_sliced_dense import split_sliced_dense
 from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.passes.widen_halves import widen_halves
@@ -57,9 +59,8 @@ def lower(
     """
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
-    graph = optimise(
-        read(model.module, operators or known_operators()), board.hardware.lanes, board.hardware.dot_product
-    )
+    graph = read(model.module, operators or known_operators())
+    graph = optimise(graph, board.hardware.lanes, board.hardware.dot_product, any_length)
     if winograd and not half:
         graph = use_winograd(graph, board.hardware)
     target = tvm.target.Target(board.tvm_target)
@@ -74,13 +75,15 @@ def lower(
     )
 
 
-def optimise(graph: Graph, lanes: int, dot_product: str = "") -> Graph:
+def optimise(graph: Graph, lanes: int, dot_product: str = "", any_length: bool = False) -> Graph:
     """All rewrites of the graph, in order.
 
     Args:
         graph: as read.
         lanes: fp32 elements of the target's vector.
         dot_product: of its `HardwareModel`.
+        any_length: whether it stands for graphs of other lengths too. What depends on the size of an image
+            is left out then.
     """
     graph = share_equal(use_integers(widen_halves(graph)))
     # Views out of the way first: what belongs together is then written without them.
@@ -88,11 +91,15 @@ def optimise(graph: Graph, lanes: int, dot_product: str = "") -> Graph:
     graph = recognise(simplify(graph))
     graph = sink_transposes(graph)
     graph = simplify(graph)
+    if not any_length:
+        graph = drop_padding_taps(graph)
     graph = sink_reshapes(pointwise_as_dense(graph))
     graph = split_sliced_dense(graph)
     graph = simplify(graph)
     graph = fold_affine(graph)
     graph = decompose_transposed(graph)
+    if not any_length:
+        graph = split_by_padding(graph)
     graph = fold_scales(arrange_dots(graph, lanes, dot_product))
     graph = share_equal(graph)
     return pack_weights(graph, lanes)

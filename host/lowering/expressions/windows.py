@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
@@ -29,13 +30,22 @@ def product(left: Expression, right: Expression, dtype: str) -> Expression:
     return factors[0] * factors[1]
 
 
-def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> te.Tensor:
-    """The input with its padding around it (block "pad_temp"), or as it is if there is none."""
+def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> Callable[..., Expression]:
+    """The input with its padding around it (block "pad_temp"), or as it is if there is none.
+
+    Negative padding leaves out what lies at an edge of the input.
+    """
     value, padding = node.inputs[0], node.attrs["padding"]
     half = len(padding) // 2
     before, after = padding[:half], padding[half:]
-    if not any(padding):
-        return stage.tensor(value, "pad_temp")
+    whole: Callable[..., Expression]
+    if max(padding) <= 0:
+        whole = stage.tensor(value, "pad_temp")
+        if not any(padding):
+            return whole
+        return lambda n, *rest: whole(
+            n, *(i - b if b else i for i, b in zip(rest[:-1], before, strict=True)), rest[-1]
+        )
     spatial = value.shape[1:-1]
     shape = [b + d + a for b, d, a in zip(before, spatial, after, strict=True)]
 
@@ -45,11 +55,12 @@ def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> te.Tensor:
         x = stage.scoped(lambda: stage.element(value, [n, *source, c]))
         tests = []
         for i, b, a, d in zip(position, before, after, spatial, strict=True):
-            tests += [i >= b] if b else []
-            tests += [i < b + d] if a else []
+            tests += [i >= b] if b > 0 else []
+            tests += [i < b + d] if a > 0 else []
         return tirx.if_then_else(tirx.all(*tests), x, tirx.const(fill, value.dtype))
 
-    return stage.compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
+    whole = stage.compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
+    return whole
 
 
 def finish(stage: Stage, value: Value, tensor: te.Tensor) -> None:

@@ -64,6 +64,12 @@ def winograd_shape(node: Node) -> Shape | None:
     blocks, *kernel, channels_in, lanes = node.inputs[1].shape
     batch, height, width, channels_out = node.output.shape
     plain = all(step == 1 for step in (*node.attrs["strides"], *node.attrs["dilation"]))
-    if kernel != [3, 3] or not plain or blocks * lanes != channels_out or 0 in node.output.shape:
+    if (
+        kernel != [3, 3]
+        or "taps" in node.attrs
+        or not plain
+        or blocks * lanes != channels_out
+        or 0 in node.output.shape
+    ):
         return None
     return Shape(batch, height, width, channels_in, channels_out, lanes)

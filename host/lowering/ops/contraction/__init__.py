@@ -13,7 +13,7 @@ def _computes(reader: Node, node: Node) -> bool:
     """
     if reader.inputs[0] is not node.output:
         return False
-    return node.op == "transpose" or (node.spec.is_elementwise and any(reader.attrs["padding"]))
+    return node.op == "transpose" or (node.spec.is_elementwise and max(reader.attrs["padding"]) > 0)
 
 
 PADDED = Fusion(anchor=True, computes=_computes)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tvm import te
 
 from host.lowering.builder import Builder
@@ -64,17 +67,24 @@ def _with_padding(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Va
     return builder.one("conv", [source, inputs[1]], node.output.shape, node.output.dtype, **attrs)
 
 
+def _taps(node: Node, kernel: Sequence[int]) -> tuple[list[Any], list[Any]]:
+    """The axes along the taps that are summed, and where each tap lies in the weight."""
+    first = node.attrs.get("first_tap", (0,) * len(kernel))
+    axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(node.attrs.get("taps", kernel))]
+    return axes, [axis + start if start else axis for axis, start in zip(axes, first, strict=True)]
+
+
 def _packed(stage: Stage, node: Node) -> None:
     """Dense convolution; weight [O' / L, *K, C, L]; block "conv1d", "conv2d" or "conv3d"."""
     blocks, *kernel, channels, lanes = node.inputs[1].shape
     data, weight = padded_input(stage, node, node.attrs.get("fill", 0)), stage.argument(node.inputs[1])
-    axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
+    axes, taps = _taps(node, kernel)
     ic = te.reduce_axis((0, channels), "ic")
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices
         x = data(n, *window(node, spatial, axes), ic)
-        w = weight(oc // lanes, *axes, ic, oc % lanes)
+        w = weight(oc // lanes, *taps, ic, oc % lanes)
         return te.sum(product(x, w, node.output.dtype), axis=[*axes, ic])
 
     shape = (*node.output.shape[:-1], blocks * lanes)
@@ -85,7 +95,7 @@ def _grouped(stage: Stage, node: Node) -> None:
     """Grouped convolution; weight [G, Og' / L, *K, Cg, L]; block "grouped_conv2d"."""
     groups, blocks, *kernel, channels, lanes = node.inputs[1].shape
     data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
-    axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
+    axes, taps = _taps(node, kernel)
     ic = te.reduce_axis((0, channels), "ic")
     made, kept = blocks * lanes, node.output.shape[-1] // groups
 
@@ -93,7 +103,7 @@ def _grouped(stage: Stage, node: Node) -> None:
         n, *spatial, oc = indices
         group, inner = oc // made, oc % made
         x = data(n, *window(node, spatial, axes), group * channels + ic)
-        return te.sum(x * weight(group, inner // lanes, *axes, ic, inner % lanes), axis=[*axes, ic])
+        return te.sum(x * weight(group, inner // lanes, *taps, ic, inner % lanes), axis=[*axes, ic])
 
     shape = (*node.output.shape[:-1], groups * made)
     result = stage.compute(shape, element, f"grouped_conv{len(kernel)}d")
@@ -108,12 +118,12 @@ def _depthwise(stage: Stage, node: Node) -> None:
     *kernel, out_channels = node.inputs[1].shape
     multiplier = out_channels // node.inputs[0].shape[-1]
     data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
-    axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
+    axes, taps = _taps(node, kernel)
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices
         channel = oc if multiplier == 1 else oc // multiplier
-        return te.sum(data(n, *window(node, spatial, axes), channel) * weight(*axes, oc), axis=axes)
+        return te.sum(data(n, *window(node, spatial, axes), channel) * weight(*taps, oc), axis=axes)
 
     result = stage.compute(node.output.shape, element, f"depthwise_conv{len(kernel)}d")
     stage.define_tensor(node.output, result)
