@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from host.errors import LoweringError
 
@@ -34,6 +35,11 @@ class NumericType:
     packing: int = 1
     quantised: bool = False
     shares_memory: bool = True
+
+    @property
+    def bytes(self) -> int:
+        """Size of one element in memory."""
+        return LIMITS.item_bytes[self.name]
 
     @property
     def is_float(self) -> bool:

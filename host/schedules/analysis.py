@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from host.errors import ScheduleError
+from host.errors import LoweringError, ScheduleError
+from host.lowering.types import numeric_type
 from host.schedules.workload import Access, Axis, Move, Stage, Workload
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
@@ -133,47 +135,20 @@ def _access(
     axes: list[Axis],
     arguments: set[str],
 ) -> Access:
-    shape = [int(extent) for extent in buffer.shape]
-    pitch = [1] * len(shape)
-    for dim in range(len(shape) - 2, -1, -1):
-        pitch[dim] = pitch[dim + 1] * shape[dim + 1]
-
-    def offset(steps: dict[int, int]) -> int | None:
-        """Linear element offset with the given axis values and zero elsewhere; None if data-dependent."""
-        total = 0
-        for dim, index in enumerate(indices):
-            value = _evaluate(index, variables, steps)
-            if value is None:
-                return None
-            total += value * pitch[dim]
-        return total
-
-    origin = offset({})
-    strides, blocks = [], []
-    for position, axis in enumerate(axes):
-        step = offset({position: 1}) if axis.extent > 1 else origin
-        strides.append(0 if origin is None or step is None else step - origin)
-        blocks.append(_group(offset, origin, position, axis.extent, strides[-1]))
-    elements = 1
-    for extent in shape:
-        elements *= extent
-    width = max(1, tvm.DataType(buffer.dtype).bits // 8)
-    return Access(
-        buffer.name,
-        elements,
-        width,
-        tuple(strides),
-        tuple(blocks),
-        buffer.name in arguments,
-        tuple(shape),
-        _moves(indices, variables, axes),
-    )
+    try:
+        elements = numeric_type(str(buffer.dtype))
+    except LoweringError as error:
+        raise ScheduleError(f"buffer {buffer.name} holds elements of type {buffer.dtype}") from error
+    shape = tuple(int(extent) for extent in buffer.shape)
+    moves = _moves(indices, variables, axes)
+    unknown = moves is None
+    return Access(buffer.name, elements, shape, moves or ((),) * len(axes), buffer.name in arguments, unknown)
 
 
 def _moves(
     indices: list[tirx.PrimExpr], variables: list[tirx.Var], axes: list[Axis]
-) -> tuple[tuple[Move, ...], ...]:
-    """How each axis moves through the dimensions; empty if an index depends on data."""
+) -> tuple[tuple[Move, ...], ...] | None:
+    """How each axis moves through the dimensions; None if an index depends on data."""
 
     def position(axis: int, iteration: int) -> tuple[int, ...] | None:
         values = [_evaluate(index, variables, {axis: iteration}) for index in indices]
@@ -183,21 +158,24 @@ def _moves(
     for number, axis in enumerate(axes):
         origin = position(number, 0)
         if origin is None:
-            return ()
+            return None
         moves: list[Move] = []
         every = 1
         # Iterations at which another move may begin are divisors of the extent; a linear index, which is
         # the usual one, is known by its last iteration.
         while every < axis.extent:
             there = position(number, every) or origin
-            moves.append(Move(every, tuple(b - a for a, b in zip(origin, there, strict=True))))
+            steps = tuple(b - a for a, b in zip(origin, there, strict=True))
+            moves.append(Move(every, axis.extent // every, steps))
             last = axis.extent - every
             sizes = [n for n in range(2 * every, axis.extent, every) if axis.extent % n == 0]
             if position(number, last) == _predicted(origin, moves, last):
                 break
-            every = next(
+            following = next(
                 (n for n in sizes if position(number, n) != _predicted(origin, moves, n)), axis.extent
             )
+            moves[-1] = replace(moves[-1], count=following // every)
+            every = following
         found.append(tuple(moves))
     return tuple(found)
 
@@ -238,22 +216,3 @@ def _evaluate(index: tvm.ir.Expr, variables: list[tirx.Var], steps: dict[int, in
         return None
     a, b = _evaluate(index.a, variables, steps), _evaluate(index.b, variables, steps)
     return None if a is None or b is None else combine(a, b)
-
-
-def _group(
-    offset: Callable[[dict[int, int]], int | None],
-    origin: int | None,
-    position: int,
-    extent: int,
-    stride: int,
-) -> tuple[int, int]:
-    """Group length and step of an index of the form (j // L, j % L); (0, 0) if it is linear."""
-    if origin is None:
-        return (0, 0)
-    for length in (4, 8, 16, 32, 64):
-        if extent <= length:
-            return (0, 0)
-        there = offset({position: length})
-        if there is not None and there - origin != stride * length:
-            return (length, there - origin)
-    return (0, 0)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+from host.lowering.types import NumericType
+
+# Elements of a vector, or of a few: what weights are packed in groups of.
+_VECTOR_LENGTHS = (4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -28,10 +34,12 @@ class Move:
 
     Attributes:
         every: iterations of the axis that make one step of this move.
+        count: steps until the next move goes on, or the axis ends.
         steps: per dimension of the buffer, what the index grows by in one such step.
     """
 
     every: int
+    count: int
     steps: tuple[int, ...]
 
     @cached_property
@@ -46,25 +54,84 @@ class Access:
 
     Attributes:
         buffer: name of the buffer.
-        elements: size of the whole buffer.
-        element_bytes: size of one element.
-        strides: per axis of the stage, elements moved in memory by one step along it (0: not used). For
-            an axis that is split in the index (j // L, j % L) this is the step inside a group.
-        block_strides: per axis, (group length, elements moved by one group), or (0, 0).
-        argument: whether it is an argument of the function rather than an intermediate.
+        type: of its elements.
         shape: extents of the buffer.
-        moves: per axis, its moves from the innermost: one for a linear index, two for (j // L, j % L). Empty
-            where the index depends on data.
+        moves: per axis of the stage, its moves from the innermost: none for a single iteration, one for a
+            linear index, two for (j // L, j % L). None for any axis where the index depends on data.
+        argument: whether it is an argument of the function rather than an intermediate.
+        data_dependent: whether the index depends on data.
     """
 
     buffer: str
-    elements: int
-    element_bytes: int
-    strides: tuple[int, ...]
-    block_strides: tuple[tuple[int, int], ...]
+    type: NumericType
+    shape: tuple[int, ...]
+    moves: tuple[tuple[Move, ...], ...]
     argument: bool
-    shape: tuple[int, ...] = ()
-    moves: tuple[tuple[Move, ...], ...] = ()
+    data_dependent: bool = False
+
+    @cached_property
+    def elements(self) -> int:
+        """Size of the whole buffer."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """Size of one element."""
+        return self.type.bytes
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Per axis, elements moved in memory by one step along it; 0 where it is not used.
+
+        For an axis that is split in the index (j // L, j % L) this is the step inside a group.
+        """
+        return tuple(self.offset(axis, 1) for axis in range(len(self.moves)))
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, int], ...]:
+        """Per axis, the length of a group and the elements moved by one; (0, 0) where memory is linear.
+
+        The length is the shortest of a vector's that steps inside a group do not explain.
+        """
+        return tuple(self._group(axis) for axis in range(len(self.moves)))
+
+    def _group(self, axis: int) -> tuple[int, int]:
+        moves = self.moves[axis]
+        if len(moves) < 2:
+            return (0, 0)
+        for length in _VECTOR_LENGTHS:
+            if length >= moves[-1].every * moves[-1].count:
+                break
+            if self.offset(axis, length) != self.strides[axis] * length:
+                return (length, self.offset(axis, length))
+        return (0, 0)
+
+    def uses(self, axis: int) -> bool:
+        """Whether another place in memory is used by steps along the axis."""
+        return self.strides[axis] != 0 or self.groups[axis][0] != 0
+
+    def is_linear(self, axis: int) -> bool:
+        """Whether neighbours along all of the axis are neighbours in memory."""
+        return self.strides[axis] == 1 and not self.groups[axis][0]
+
+    def offset(self, axis: int, iteration: int, pitches: Sequence[int] = ()) -> int:
+        """Elements that an axis has moved in memory after some iterations.
+
+        Args:
+            axis: of the stage.
+            iteration: how many.
+            pitches: elements between neighbours along each dimension; left out, those of the buffer.
+        """
+        total = 0
+        for move in reversed(self.moves[axis]):
+            count, iteration = divmod(iteration, move.every)
+            for dim, step in move.moved:
+                total += count * step * (pitches or self._pitches)[dim]
+        return total
+
+    @cached_property
+    def _pitches(self) -> tuple[int, ...]:
+        return tuple(math.prod(self.shape[dim + 1 :]) for dim in range(len(self.shape)))
 
     def region(self, tile: Mapping[int, int]) -> tuple[int, ...]:
         """Extents of the box that a tile touches; all of the buffer if that is not known.
@@ -72,7 +139,7 @@ class Access:
         Args:
             tile: iterations by axis; axes left out count one.
         """
-        if not self.moves:
+        if self.data_dependent:
             return self.shape
         extents = [1] * len(self.shape)
         for axis, iterations in tile.items():
@@ -80,17 +147,10 @@ class Access:
             for position, move in enumerate(moves):
                 steps = -(-iterations // move.every)
                 if position + 1 < len(moves):
-                    steps = min(steps, moves[position + 1].every // move.every)
+                    steps = min(steps, move.count)
                 for dim, step in move.moved:
                     extents[dim] += abs(step) * (steps - 1)
         return tuple(extents)
-
-    def span(self, axis: int, steps: int) -> tuple[int, int]:
-        """Distance in elements covered by `steps` along `axis`, and the number of separate runs."""
-        group, block = self.block_strides[axis]
-        if group and steps > group:
-            return block * (steps // group - 1) + self.strides[axis] * group, -(-steps // group)
-        return self.strides[axis] * steps, 1
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def vector_lanes(stage: Stage, axis: int, hardware: HardwareModel) -> int:
     width = max((a.element_bytes for a in (*stage.reads, stage.write)), default=4)
     widest = lanes_of(hardware, width)
     for access in (*stage.reads, stage.write):
-        group = access.block_strides[axis][0]
+        group = access.groups[axis][0]
         if group:
             widest = min(widest, group)
     lanes = widest

@@ -34,7 +34,7 @@ def footprint_bytes(access: Access, tile: dict[int, int], line_bytes: int = 64) 
     """
     steps: list[tuple[int, int]] = []
     for axis, extent in tile.items():
-        group, block = access.block_strides[axis]
+        group, block = access.groups[axis]
         stride = abs(access.strides[axis])
         if group and extent > group:
             steps.append((stride, group))
@@ -72,9 +72,7 @@ def footprints(accesses: tuple[Access, ...], nest: tuple[Loop, ...]) -> list[lis
         rows.append(
             [
                 # A loop that does not move an access touches nothing more of it.
-                footprint_bytes(access, tile)
-                if access.strides[axis] or access.block_strides[axis][0]
-                else inner
+                footprint_bytes(access, tile) if access.uses(axis) else inner
                 for access, inner in zip(accesses, rows[-1], strict=True)
             ]
         )
@@ -107,8 +105,7 @@ def traffic_bytes(
         moved = sizes[fitting][position]
         resident = True
         for loop in reversed(nest[:fitting]):
-            used = access.strides[loop.axis] != 0 or access.block_strides[loop.axis][0] != 0
-            resident = resident and not used
+            resident = resident and not access.uses(loop.axis)
             if not resident:
                 moved *= loop.trips
         total += max(moved, sizes[0][position]) * (factors[position] if factors and fitting else 1.0)

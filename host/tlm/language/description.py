@@ -168,16 +168,16 @@ def _move(access: Access | None, axis: int) -> str:
     """How an access moves with an axis, as a letter of `vocabulary.MOVES`."""
     if access is None:
         return "-"
-    if access.shape and not access.moves:
+    if access.data_dependent:
         return "?"
-    if access.block_strides[axis][0] or (access.moves and len(access.moves[axis]) > 1):
+    if len(access.moves[axis]) > 1:
         return "g"
     if access.strides[axis] == 0:
         return "-"
     if access.strides[axis] == 1:
         return "c"
-    steps = [abs(step) for move in access.moves[axis][:1] for _, step in move.moved] if access.moves else []
-    return "w" if steps and max(steps) > 1 else "u"
+    [move] = access.moves[axis]
+    return "w" if max(abs(step) for _, step in move.moved) > 1 else "u"
 
 
 def _stage(stage: Stage, anchor: bool) -> StageDescription:

@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
+from host.lowering.types import numeric_type
 from host.schedules import DesignSpace, space_for
 from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, traffic_bytes
-from host.schedules.workload import Access
+from host.schedules.workload import Access, Move
 from tests.unit.schedules import functions as fn
 
 HARDWARE = fn.board().hardware
@@ -19,12 +20,14 @@ def _space(function, threads: int = 1) -> DesignSpace:
     return space_for(fn.task(function), HARDWARE, threads)
 
 
-def _access(elements: int, strides: tuple[int, ...]) -> Access:
-    return Access("A", elements, 4, strides, ((0, 0),) * len(strides), True)
+def _access(shape: tuple[int, ...], *steps: tuple[int, ...]) -> Access:
+    """A linear index: per axis of the stage, the steps along the dimensions of the buffer."""
+    moves = tuple((Move(1, 1 << 20, step),) for step in steps)
+    return Access("A", numeric_type("float32"), shape, moves, True)
 
 
 def test_footprint_counts_lines() -> None:
-    matrix = _access(100 * 100, (100, 1))
+    matrix = _access((100, 100), (1, 0), (0, 1))
     assert footprint_bytes(matrix, {0: 1, 1: 1}) == 64
     assert footprint_bytes(matrix, {0: 1, 1: 32}) == 128
     assert footprint_bytes(matrix, {0: 10, 1: 32}) == 10 * 128
@@ -36,19 +39,22 @@ def test_footprint_counts_lines() -> None:
 
 def test_footprint_unites_windows() -> None:
     """A 3-wide window over 8 positions of 64 channels touches 10 positions, not 24."""
-    image = _access(56 * 64, (64, 64, 1))
+    image = _access((56, 64), (1, 0), (1, 0), (0, 1))
     assert footprint_bytes(image, {0: 8, 1: 3, 2: 64}) == 10 * 64 * 4
 
 
 def test_footprint_of_packed_weights() -> None:
-    packed = Access("W", 4 * 8 * 16, 4, (1, 16), ((16, 128), (0, 0)), True)
+    columns = (Move(1, 16, (0, 0, 1)), Move(16, 4, (1, 0, 0)))
+    packed = Access("W", numeric_type("float32"), (4, 8, 16), (columns, (Move(1, 8, (0, 1, 0)),)), True)
+    assert packed.strides == (1, 16)
+    assert packed.groups == ((16, 128), (0, 0))
     assert footprint_bytes(packed, {0: 16, 1: 8}) == 8 * 64
     assert footprint_bytes(packed, {0: 32, 1: 8}) == 2 * 8 * 64
 
 
 def test_traffic_follows_what_fits() -> None:
     """Rows of A against all of B: with room for B it is read once, without it once per row of A."""
-    a, b = _access(64 * 64, (64, 0, 1)), _access(64 * 64, (0, 64, 1))
+    a, b = _access((64, 64), (1, 0), (0, 0), (0, 1)), _access((64, 64), (0, 0), (1, 0), (0, 1))
     nest = (Loop(0, 64), Loop(1, 64), Loop(2, 64))
     size = 64 * 64 * 4
     sizes = footprints((a, b), nest)

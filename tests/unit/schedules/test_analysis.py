@@ -23,7 +23,8 @@ def test_convolution() -> None:
     assert data.strides == (0, 110, 10, 0, 55, 5, 1)
     # Weights [2, 3, 3, 5, 16]: a step along the columns is one element inside a group of 16.
     assert weights.strides == (0, 0, 0, 1, 240, 80, 16)
-    assert weights.block_strides[3] == (16, 720)
+    assert weights.groups[3] == (16, 720)
+    assert [stage.write.type.name for stage in workload.stages] == ["float32"] * 3
     assert not data.argument
     assert weights.argument
     assert anchor.points * anchor.flops_per_point == 2 * 5 * 5 * 32 * 3 * 3 * 5

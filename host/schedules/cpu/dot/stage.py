@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
-from host.schedules.workload import Access, Stage, Workload
+from host.lowering.types import numeric_type
+from host.schedules.workload import Access, Move, Stage, Workload
 
 # Bytes of one 32-bit lane.
 GROUP = 4
@@ -22,12 +24,12 @@ def is_dot(stage: Stage) -> bool:
 
 
 def _grouped(access: Access, last: int) -> bool:
-    if access.element_bytes != 1 or access.strides[last] != 1 or access.elements % GROUP:
+    if access.element_bytes != 1 or access.strides[last] != 1 or access.shape[-1] % GROUP:
         return False
-    others = [*access.strides[:last], *(step for _, step in access.block_strides[:last])]
-    return all(step % GROUP == 0 for step in others)
+    return all(move.steps[-1] % GROUP == 0 for moves in access.moves[:last] for move in moves)
 
 
+@lru_cache(maxsize=8)
 def in_lanes(workload: Workload) -> Workload:
     """The workload with its anchor in elements of four bytes and without the loop over them.
 
@@ -39,22 +41,18 @@ def in_lanes(workload: Workload) -> Workload:
         anchor,
         axes=anchor.axes[:-1],
         reads=tuple(_in_lanes(access) for access in anchor.reads),
-        write=_without_last(anchor.write),
+        write=replace(anchor.write, moves=anchor.write.moves[:-1]),
     )
     return Workload(tuple(stages), workload.anchor)
 
 
 def _in_lanes(access: Access) -> Access:
-    last = len(access.strides) - 1
+    def in_lanes(move: Move) -> Move:
+        return replace(move, steps=(*move.steps[:-1], move.steps[-1] // GROUP))
+
     return replace(
-        _without_last(access),
-        elements=access.elements // GROUP,
-        element_bytes=GROUP,
-        strides=tuple(step // GROUP for step in access.strides[:last]),
-        block_strides=tuple((length, step // GROUP) for length, step in access.block_strides[:last]),
+        access,
+        type=numeric_type("int32"),
+        shape=(*access.shape[:-1], access.shape[-1] // GROUP),
+        moves=tuple(tuple(in_lanes(move) for move in moves) for moves in access.moves[:-1]),
     )
-
-
-def _without_last(access: Access) -> Access:
-    # Moves are per byte; none means that a region is the whole buffer, which nothing here asks for.
-    return replace(access, strides=access.strides[:-1], block_strides=access.block_strides[:-1], moves=())

@@ -145,7 +145,7 @@ def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors
         size = access.elements * access.element_bytes
         if access.argument and shared and size > hardware.levels[0].size_bytes:
             panel = size * vectors / roles.groups
-            apart = access.block_strides[roles.vector][0] and vectors > _FOLLOWED_STREAMS
+            apart = access.groups[roles.vector][0] and vectors > _FOLLOWED_STREAMS
             share = _MANY_STREAMS if apart else _STREAM
             total += panel / (share * hardware.levels[-1].bandwidth_bytes_per_s) * hardware.frequency_hz
     return total
@@ -176,18 +176,13 @@ def _step_cycles(
         moves_rows = row_axis is not None and access.strides[row_axis] != 0
         moves_second = roles.second is not None and access.strides[roles.second] != 0
         count = (rows if moves_rows else 1) * (values["rows2"] if moves_second else 1)
-        if access.strides[roles.vector] or access.block_strides[roles.vector][0]:
+        if access.uses(roles.vector):
             reuse = (
                 _window_reuse(anchor, roles, access.strides, rows) if values["window"] and moves_rows else 1.0
             )
             loads += count * vectors * per_vector / reuse
         else:
-            groups = (
-                max(1, vectors * roles.lanes // access.block_strides[roles.vector][0])
-                if access.block_strides[roles.vector][0]
-                else 1
-            )
-            broadcasts += count * groups
+            broadcasts += count
     vector_bytes = hardware.vector_bits / 8 * narrow
     load_cycles = loads * vector_bytes * hardware.frequency_hz / hardware.levels[0].bandwidth_bytes_per_s
     load_cycles += broadcasts / hardware.loads_per_cycle
@@ -283,7 +278,7 @@ def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values
 
 def _jump(access: Access, anchor: Stage, roles: Roles, values: Decisions) -> float:
     """Slow-down of a buffer whose rows are far apart, of which each step of the sum reads another one."""
-    if not roles.reduction or access.strides[roles.vector] != 1 or access.block_strides[roles.vector][0]:
+    if not roles.reduction or not access.is_linear(roles.vector):
         return 1.0
     axis = roles.reduction[-1]
     far = abs(access.strides[axis]) * access.element_bytes >= _FAR_BYTES
@@ -310,7 +305,7 @@ def _runs(
     return tuple(
         # Footprints count whole lines already.
         max(float(_LINE_BYTES), float(run * access.element_bytes))
-        if access.strides[roles.vector] == 1 and not access.block_strides[roles.vector][0]
+        if access.is_linear(roles.vector)
         else float("inf")
         for access in accesses
     )

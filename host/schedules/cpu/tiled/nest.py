@@ -156,7 +156,7 @@ class Nest:
         """
         schedule = self._schedule
         [buffer] = [r.source for r in schedule.get(self._block).reads if r.source.name == weights.buffer]
-        panel = weights.block_strides[self._roles.vector][1] * self._panel_vectors
+        panel = weights.groups[self._roles.vector][1] * self._panel_vectors
         lines = -(-panel // LINE_ELEMENTS)
         loops = [schedule.get(loop) for loop in self._between]
         step, steps = linear([(loop.loop_var, int(loop.extent)) for loop in loops])

@@ -186,7 +186,7 @@ def cold_weights(anchor: Stage, roles: Roles, hardware: HardwareModel) -> Access
     """
     depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
     for access in anchor.reads:
-        lanes, step = access.block_strides[roles.vector]
+        lanes, step = access.groups[roles.vector]
         packed = lanes == roles.lanes and step == lanes * depth
         shared = not any(access.strides[axis] for axis in (*roles.rows, *roles.outer))
         cold = access.elements * access.element_bytes > hardware.levels[1].size_bytes

@@ -79,7 +79,7 @@ def _holds_bytes(stage: Stage) -> bool:
 def _straight(stage: Stage) -> bool:
     """Whether neighbours along the last axis are neighbours in every buffer, or the same element."""
     accesses = (*stage.reads, stage.write)
-    return bool(stage.axes) and all(a.strides[-1] in (0, 1) and len(a.moves) > 0 for a in accesses)
+    return bool(stage.axes) and all(a.strides[-1] in (0, 1) and not a.data_dependent for a in accesses)
 
 
 RULE = CudaInjective()

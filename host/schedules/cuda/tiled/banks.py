@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from host.schedules.api import Decisions
 from host.schedules.cuda.tiled.roles import CudaRoles, row_pitch, staged_tile
 from host.schedules.workload import Access, Stage
@@ -38,7 +36,7 @@ def passes(
         here = min(threads, lanes)
         lanes = max(1, lanes // threads)
         if axis is not None and here > 1:
-            moved = {_address(access, pitches, axis, thread * step) for thread in range(here)}
+            moved = {access.offset(axis, thread * step, pitches) for thread in range(here)}
             starts = [start + more for start in starts for more in moved]
     if not values["stage"]:
         line = gpu.level("shared").line_bytes // access.element_bytes
@@ -64,13 +62,3 @@ def _pitches(access: Access, tile: dict[int, int] | None) -> list[int]:
         row = row_pitch(access, region) if copied_row else region[dim + 1]
         pitches[dim] = pitches[dim + 1] * row
     return pitches
-
-
-def _address(access: Access, pitches: Sequence[int], axis: int, iteration: int) -> int:
-    """Elements that an axis has moved within the copy after some iterations."""
-    total, rest = 0, iteration
-    for move in reversed(access.moves[axis]):
-        count, rest = divmod(rest, move.every)
-        for dim, step in move.moved:
-            total += count * step * pitches[dim]
-    return total

@@ -73,7 +73,7 @@ class CudaTiled(Rule):
         if roles is None or not all(access.shape for access in anchor.reads):
             return False
         # Along the columns neighbouring threads read neighbours, or all the same element.
-        return all(access.moves and access.strides[roles.column] in (0, 1) for access in anchor.reads)
+        return all(not a.data_dependent and a.strides[roles.column] in (0, 1) for a in anchor.reads)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
         """Threads, sums of each thread, interleave, staging and unrolling."""
