@@ -68,7 +68,7 @@ def prepare(operator: Operator, profile: DeviceProfile, folder: Path) -> Subject
     onnx.save(make_model(operator, images_last=operator.image), str(path))
     model = load(path, golden_cases=1)
     chosen = lower(model, profile.board)
-    direct = lower(model, profile.board, winograd=False, any_length=True)
+    direct = lower(model, profile.board, approximate=False, any_length=True)
     names = [task.name for lowered in (chosen, direct) for task in lowered.tasks]
     if len(names) != 2:
         raise LoweringError(f"{operator.name} was lowered to {names}; the figures are of one function each")

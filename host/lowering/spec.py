@@ -19,10 +19,11 @@ from host.errors import LoweringError
 if TYPE_CHECKING:
     from host.lowering.builder import Builder
     from host.lowering.expressions.stage import Stage
-    from host.lowering.graph import Node, Value
+    from host.lowering.graph import Graph, Node, Value
     from host.lowering.passes.sink_reshapes import ReshapeWalk
     from host.lowering.passes.sink_transposes import Ordered, TransposeWalk
     from host.lowering.reader.call import OperatorCall
+    from targets import HardwareModel
 
 # Translates one relax call; returns None to leave it to TVM's own legalisation.
 Reader = Callable[["Builder", "OperatorCall"], "Value | tuple[Value, ...] | None"]
@@ -81,6 +82,36 @@ _FUSION = {
 }
 
 
+class Phase(enum.Enum):
+    """A point of lowering at which passes of operations run.
+
+    Attributes:
+        READ: the graph is as the model says, with arithmetic in the types that are computed with.
+        SIMPLIFIED: layouts are chosen, constants are folded, and weights are as the model has them.
+        PACKED: weights are packed; nothing else is rewritten any more.
+    """
+
+    READ = "read"
+    SIMPLIFIED = "simplified"
+    PACKED = "packed"
+
+
+@dataclass(frozen=True)
+class GraphPass:
+    """A rewrite of the whole graph that makes an operation.
+
+    Attributes:
+        phase: when it runs; passes of one phase run in the order of their specifications.
+        run: the rewritten graph, from the graph and the processor that it is for.
+        approximate: whether results are less exact than those of what it replaces. Such passes are left out
+            where tensors lie in half precision, and on demand.
+    """
+
+    phase: Phase
+    run: Callable[[Graph, HardwareModel], Graph]
+    approximate: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class OpSpec:
     """One operation of the graph, or a relax operator that is read as several operations.
@@ -92,7 +123,8 @@ class OpSpec:
         write: its tensor expression; without one only TVM's legalisation can write it.
         fold: its output on constants; without one it is left to the device.
         simplify: a simpler form in any layout.
-        recognise: finds subgraphs that are this operation.
+        recognise: finds subgraphs that are this operation, each from its last node.
+        passes: make this operation in a walk over the whole graph.
         fusion: how it shares functions, where that does not follow from its kind.
         sink_transpose: how a transpose before it becomes one behind it, where that does not follow.
         sink_reshape: the same of a reshape.
@@ -106,6 +138,7 @@ class OpSpec:
     fold: Fold | None = None
     simplify: Simplification | None = None
     recognise: tuple[Recogniser, ...] = ()
+    passes: tuple[GraphPass, ...] = ()
     fusion: Fusion | None = None
     sink_transpose: TransposeRule | None = None
     sink_reshape: ReshapeRule | None = None
@@ -181,3 +214,8 @@ class OperatorTable:
     def recognisers(self) -> tuple[Recogniser, ...]:
         """What finds operations in subgraphs."""
         return tuple(recogniser for spec in self.specs.values() for recogniser in spec.recognise)
+
+    @cached_property
+    def passes(self) -> tuple[GraphPass, ...]:
+        """What makes operations in a walk over the whole graph."""
+        return tuple(one for spec in self.specs.values() for one in spec.passes)

@@ -48,7 +48,7 @@ class Network:
 
 def tasks_of(path: Path, profile: DeviceProfile) -> tuple[Task, ...]:
     """The tasks of a model file: direct convolutions only, so that both sides have the same functions."""
-    return lower(load(path, golden_cases=1), profile.board, winograd=False).tasks
+    return lower(load(path, golden_cases=1), profile.board, approximate=False).tasks
 
 
 def network_of(name: str, tasks: Sequence[Task], bench: Bench, known: Path, coverage: float) -> Network:

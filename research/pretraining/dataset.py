@@ -23,7 +23,6 @@ from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.lower import optimise
-from host.lowering.passes.use_winograd import use_winograd
 from host.lowering.tasks import make_tasks
 from host.model import DeviceProfile, Task
 from host.schedules.design import DesignSpace
@@ -46,8 +45,7 @@ _PROGRAMS = 6
 
 def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
     """The tasks of a graph, lowered as a model is."""
-    graph = optimise(graph, board.hardware.lanes, board.hardware.dot_product)
-    graph = use_winograd(graph, board.hardware)
+    graph = optimise(graph, board.hardware)
     module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
     return make_tasks(module)
 

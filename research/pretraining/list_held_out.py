@@ -45,8 +45,8 @@ def anchors_of(model: ImportedModel, names: Sequence[str] = BOARDS) -> list[str]
     """Anchors of all tasks of a model, for all boards, sorted."""
     found = set()
     for board in boards(names):
-        for winograd in (True, False):
-            for task in lower(model, board, winograd=winograd).tasks:
+        for approximate in (True, False):
+            for task in lower(model, board, approximate=approximate).tasks:
                 try:
                     found.add(anchor_key(analyse(task.function)))
                 except ScheduleError:

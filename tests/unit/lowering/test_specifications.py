@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +17,17 @@ from host.importers import load_here
 from host.lowering import lower, ops
 from host.lowering.builder import Builder
 from host.lowering.expressions import math
-from host.lowering.graph import Node, Value, constant
+from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.ops import known_operators
 from host.lowering.ops.forms import elementwise, of_one, single_or
 from host.lowering.passes.recognise import recognise
-from host.lowering.spec import OpSpec
+from host.lowering.rebuild import rebuild
+from host.lowering.spec import GraphPass, OpSpec, Phase
 from host.lowering.types import numeric_type
+from targets import HardwareModel
 from tests.unit.importers.harness import graph, value
 from tests.unit.lowering.harness import (
+    LANES,
     board,
     functions,
     imported,
@@ -96,6 +100,30 @@ def test_a_fused_operation_from_outside_takes_the_place_of_its_parts() -> None:
     assert functions(made) == ["fused_mish"]
     (found,) = run_lowered(made, [x])
     np.testing.assert_allclose(found, x * np.tanh(np.log1p(np.exp(x))), rtol=1e-4, atol=1e-5)
+
+
+def _relu_as_mish(graph: Graph, hardware: HardwareModel) -> Graph:
+    """Every ReLU as a mish, on the processor that the test is for."""
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.op == "relu" and hardware.lanes == LANES:
+            return builder.unary("mish", inputs[0])
+        return builder.copy(node, inputs)
+
+    return rebuild(graph, rule)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_pass_over_the_whole_graph_belongs_to_the_operation_that_it_makes(phase: Phase) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return op.nn.relu(x)
+
+    mish = dataclasses.replace(_MISH, passes=(GraphPass(phase, _relu_as_mish, approximate=True),))
+    table = known_operators().with_specs(mish)
+    model = imported(relax_module(build, [normal(8, 16)]))
+    assert functions(lower(model, board(), operators=table)) == ["fused_mish"]
+    assert functions(lower(model, board(), operators=table, approximate=False)) == ["fused_relu"]
+    assert functions(lower(model, board(), operators=table, half=True)) == ["fused_relu"]
 
 
 def test_names_and_readers_are_unique() -> None:

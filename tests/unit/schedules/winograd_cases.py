@@ -41,7 +41,8 @@ def convolution(
         biased = builder.emit(relax.op.add(value, weight(channels, seed=3)))
         return builder.emit(relax.op.nn.relu(biased))
 
-    graph = optimise(read(relax_module(build, [normal(*image)]), known_operators()), board.hardware.lanes)
+    graph = read(relax_module(build, [normal(*image)]), known_operators())
+    graph = optimise(graph, board.hardware, approximate=False)
     if outputs is not None:
         graph = use_winograd(graph, board.hardware, outputs)
     module, parameters = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))

@@ -8,7 +8,10 @@ from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.windows import finish, padded_input, product, window
 from host.lowering.graph import Node
 from host.lowering.ops.contraction import PADDED
-from host.lowering.spec import Fusion, OpSpec
+from host.lowering.passes.integers.arrange_dots import arrange_dots
+from host.lowering.passes.integers.fold_scales import fold_scales
+from host.lowering.passes.integers.use_integers import use_integers
+from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase
 
 
 def _dot_dense(stage: Stage, node: Node) -> None:
@@ -44,8 +47,20 @@ def _dot_conv(stage: Stage, node: Node) -> None:
 
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec("integer_dense", fusion=Fusion(anchor=True)),
+    OpSpec(
+        "integer_dense",
+        passes=(GraphPass(Phase.READ, lambda graph, hardware: use_integers(graph)),),
+        fusion=Fusion(anchor=True),
+    ),
     OpSpec("integer_conv", fusion=Fusion(anchor=True)),
-    OpSpec("dot_dense", write=_dot_dense, fusion=Fusion(anchor=True)),
+    OpSpec(
+        "dot_dense",
+        write=_dot_dense,
+        passes=(
+            GraphPass(Phase.SIMPLIFIED, arrange_dots),
+            GraphPass(Phase.SIMPLIFIED, lambda graph, hardware: fold_scales(graph)),
+        ),
+        fusion=Fusion(anchor=True),
+    ),
     OpSpec("dot_conv", write=_dot_conv, fusion=PADDED),
 )

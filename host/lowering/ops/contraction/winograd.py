@@ -12,7 +12,8 @@ from host.lowering.expressions.stage import Expression, Indices, Stage, load
 from host.lowering.expressions.windows import padded_input
 from host.lowering.graph import Node
 from host.lowering.ops.contraction import PADDED
-from host.lowering.spec import OpSpec
+from host.lowering.passes.use_winograd import use_winograd
+from host.lowering.spec import GraphPass, OpSpec, Phase
 from host.lowering.winograd.transforms import TILES
 
 
@@ -102,4 +103,11 @@ def _chosen(index: Any, expressions: list[Expression]) -> Expression:
     return result
 
 
-SPECS: tuple[OpSpec, ...] = (OpSpec("winograd_conv", write=_write, fusion=PADDED),)
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        "winograd_conv",
+        write=_write,
+        passes=(GraphPass(Phase.PACKED, use_winograd, approximate=True),),
+        fusion=PADDED,
+    ),
+)

@@ -14,23 +14,24 @@ from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.passes.pack_weights import blocks, lanes_for
 from host.lowering.rebuild import rebuild
 from host.lowering.types import numeric_type
+from targets import HardwareModel
 
 # Type of the activations by `HardwareModel.dot_product`.
 _ACTIVATIONS = {"u8s8": "uint8", "s8s8": "int8"}
 _PRODUCTS = ("integer_dense", "integer_conv")
 
 
-def arrange_dots(graph: Graph, lanes: int, dot_product: str) -> Graph:
+def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
     """A graph whose integer products have packed weights.
 
     Args:
         graph: with "integer_dense" and "integer_conv" nodes.
-        lanes: 32-bit elements of the target's vector.
-        dot_product: of the target's `HardwareModel`.
+        hardware: whose vectors and dot product they are packed for.
     """
-    if not dot_product:
+    lanes = hardware.lanes
+    if not hardware.dot_product:
         return rebuild(graph, lambda b, node, inputs: _widened(b, node, inputs, lanes))
-    dtype = _ACTIVATIONS[dot_product]
+    dtype = _ACTIVATIONS[hardware.dot_product]
     read = {node.inputs[0] for node in graph.nodes if node.op in _PRODUCTS}
     # By the value of the old graph that had the other sign.
     moved: dict[Value, Value] = {}

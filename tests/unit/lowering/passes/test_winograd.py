@@ -111,7 +111,8 @@ def _conv(
 
 
 def _graph(build: Callable[..., Any], inputs: list[np.ndarray]) -> Graph:
-    return optimise(read(relax_module(build, inputs), known_operators()), 16)
+    graph = read(relax_module(build, inputs), known_operators())
+    return optimise(graph, board().hardware, approximate=False)
 
 
 def _rewritten(build: Callable[..., Any], inputs: list[np.ndarray], outputs: int | None) -> Graph:
