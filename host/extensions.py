@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from host.errors import UserError
 
-Kind = Literal["proposers", "rules", "transports", "engines"]
+Kind = Literal["proposers", "rules", "operators", "transports", "engines"]
 PREFIX = "edgetlm."
 
 

@@ -13,7 +13,8 @@
         record = bench.measure(compiler.design_space(task, bench.profile), candidate)
 
 A proposer is any object with the method of `Proposer`; `sdk.tune(model, proposer=...)` lets it propose beside
-the others. A rule is an object of `Rule`. Installed packages add both by name: see the examples.
+the others. A rule is an object of `Rule`, an operator one of `OpSpec`. Installed packages add all three by
+name: see the examples.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.importers import load
 from host.lowering import lower
+from host.lowering.builder import Builder
+from host.lowering.expressions import math as formulas
+from host.lowering.graph import Graph, Node, Value
+from host.lowering.ops import known_operators
+from host.lowering.ops.forms import elementwise
+from host.lowering.spec import Fusion, GraphPass, Kind, OpSpec, Phase
 from host.model import Candidate, DeviceProfile, ImportedModel, Measurement, Task
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
@@ -46,23 +53,34 @@ __all__ = [
     "CPU",
     "GPU",
     "Bench",
+    "Builder",
     "Candidate",
     "Decision",
     "DecisionKind",
     "DesignSpace",
     "DeviceProfile",
+    "Fusion",
+    "Graph",
+    "GraphPass",
     "HardwareModel",
     "ImportedModel",
+    "Kind",
     "Level",
     "Measurement",
+    "Node",
+    "OpSpec",
+    "Phase",
     "Proposer",
     "Record",
     "Rule",
     "Sampler",
     "Task",
+    "Value",
     "WordClass",
     "Workload",
     "design_space",
+    "elementwise",
+    "formulas",
     "program",
     "propose",
     "read_model",
@@ -88,19 +106,23 @@ def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
     return load(Path(path), shapes)
 
 
-def tasks(model: ImportedModel, profile: DeviceProfile, dtype: str = "fp32") -> tuple[Task, ...]:
+def tasks(
+    model: ImportedModel, profile: DeviceProfile, dtype: str = "fp32", operators: Sequence[OpSpec] = ()
+) -> tuple[Task, ...]:
     """The distinct functions that a model becomes on a device, unscheduled.
 
     Args:
         model: as read.
         profile: of the device; it decides how weights are packed and which algorithms pay.
         dtype: "fp32" or "fp16".
+        operators: more operations than the compiler and installed packages have.
 
     Raises:
         ImportFailed: the compiler cannot express the model.
-        LoweringError: it has no lowering on this target.
+        LoweringError: it has no lowering on this target, or an operation is there already.
     """
-    return lower(model, profile.board, half=dtype == "fp16").tasks
+    known = known_operators().with_specs(*operators)
+    return lower(model, profile.board, half=dtype == "fp16", operators=known).tasks
 
 
 def design_space(task: Task, profile: DeviceProfile, rules: Sequence[Rule] | None = None) -> DesignSpace:

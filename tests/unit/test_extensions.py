@@ -11,7 +11,11 @@ from host.devices import DeviceEntry, Registry
 from host.devices.entry import checked
 from host.engines import engines
 from host.errors import DeviceError, UserError
+from host.lowering.ops import known_operators
+from host.lowering.spec import OpSpec
 from host.transport import connect_entry
+
+RELU = OpSpec("relu")
 
 
 @pytest.fixture
@@ -68,6 +72,15 @@ def test_what_is_no_engine_is_refused_in_one_line(
     assert words in str(caught.value)
     assert str(caught.value).endswith("mend or remove that package")
     assert "\n" not in str(caught.value)
+
+
+def test_an_operator_cannot_take_a_name_of_the_product(installed: list[EntryPoint]) -> None:
+    installed.append(entry("operators", "mine", "host.lowering.ops.contraction.winograd:SPECS"))
+    with pytest.raises(UserError, match=r"operator mine of .* is no object of host\.lowering\.spec\.OpSpec"):
+        known_operators.__wrapped__()
+    installed[:] = [entry("operators", "mine", "tests.unit.test_extensions:RELU")]
+    with pytest.raises(UserError, match=r"operator mine of .* have the name 'relu'"):
+        known_operators.__wrapped__()
 
 
 def test_a_transport_is_named_before_its_address(installed: list[EntryPoint]) -> None:

@@ -1,8 +1,8 @@
 """The operations of the graph: all that the compiler knows of them, a module for each or for a family.
 
-The `SPECS` of modules are found by listing this package. An operator that relax has is one module here: it is
-read as other operations, or has a tensor expression of its own. An operation that a pass makes is a module
-here and the pass.
+The `SPECS` of modules are found by listing this package; an installed package adds more by entry points of
+the group `edgetlm.operators`. An operator that relax has is one module here: it is read as other operations,
+or has a tensor expression of its own. An operation that a pass makes is a module here, which names the pass.
 
 Inputs of elementwise operations broadcast together. Contractions and pooling have channels last:
     "conv"       x [N, *S, C], weight [*K, C/groups, O]; strides, padding (before + after), dilation, groups
@@ -20,13 +20,26 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+from host.errors import LoweringError, UserError
+from host.extensions import extensions
 from host.lowering.spec import OperatorTable, OpSpec
 
 
 @functools.cache
 def known_operators() -> OperatorTable:
-    """All operations of this package."""
-    return OperatorTable.of(_listed())
+    """All operations of this package and of installed ones.
+
+    Raises:
+        UserError: an installed package's operation cannot be used.
+    """
+    table = OperatorTable.of(_listed())
+    for extension in extensions("operators").values():
+        spec = extension.load(lambda one: isinstance(one, OpSpec), "object of host.lowering.spec.OpSpec")
+        try:
+            table = table.with_specs(spec)
+        except LoweringError as error:
+            raise UserError(f"{extension.title}: {error}") from error
+    return table
 
 
 def _listed() -> Iterator[OpSpec]:

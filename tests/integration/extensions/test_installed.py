@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from host.records import RecordStore
@@ -83,6 +84,19 @@ def test_an_installed_rule_schedules_what_it_matches(site: Path, tmp_path: Path)
     kernels = json.loads((tmp_path / "bundle" / "manifest.json").read_text())["kernels"]
     rules = {kernel["rule"] for kernel in kernels}
     assert "unrolled" in rules and "injective" not in rules
+
+
+def test_an_installed_operator_replaces_the_operations_that_it_is_made_of(site: Path, tmp_path: Path) -> None:
+    nodes = [onnx.helper.make_node("Tanh", ["x"], ["t"]), onnx.helper.make_node("Mul", ["x", "t"], ["y"])]
+    shapes = [small_models.floats("x", 64, 48)], [small_models.floats("y", 64, 48)]
+    model = small_models.save(tmp_path / "lisht.onnx", nodes, *shapes, {})
+    figures = tmp_path / "figures.json"
+    text = f"deploy {model} --threads 1 --peer onnxruntime --json {figures}"
+    done = sdk(site, *text.split(), where=tmp_path)
+    # Its outputs have been compared with those of ONNX Runtime.
+    assert done.returncode == 0, done.stderr
+    manifest = Path(json.loads(figures.read_text())["bundle"]) / "manifest.json"
+    assert [kernel["name"] for kernel in json.loads(manifest.read_text())["kernels"]] == ["fused_lisht"]
 
 
 def test_an_installed_proposer_takes_part_in_tuning(site: Path, tmp_path: Path) -> None:
