@@ -161,21 +161,18 @@ def _moves(
             return None
         moves: list[Move] = []
         every = 1
-        # Iterations at which another move may begin are divisors of the extent; a linear index, which is
-        # the usual one, is known by its last iteration.
+        # A linear index, which is the usual one, is known by its last iteration.
         while every < axis.extent:
             there = position(number, every) or origin
             steps = tuple(b - a for a, b in zip(origin, there, strict=True))
-            moves.append(Move(every, axis.extent // every, steps))
+            moves.append(Move(every, -(-axis.extent // every), steps))
             last = axis.extent - every
-            sizes = [n for n in range(2 * every, axis.extent, every) if axis.extent % n == 0]
             if position(number, last) == _predicted(origin, moves, last):
                 break
-            following = next(
-                (n for n in sizes if position(number, n) != _predicted(origin, moves, n)), axis.extent
-            )
-            moves[-1] = replace(moves[-1], count=following // every)
-            every = following
+            starts = range(2 * every, axis.extent, every)
+            broken = (n for n in starts if position(number, n) != _predicted(origin, moves, n))
+            every = next(broken, axis.extent)
+            moves[-1] = replace(moves[-1], count=-(-every // moves[-1].every))
         found.append(tuple(moves))
     return tuple(found)
 

@@ -8,6 +8,7 @@ from tvm import te, tirx
 from host.errors import ScheduleError
 from host.schedules.analysis import analyse
 from host.schedules.cpu.common import step_sizes, vector_lanes
+from host.schedules.workload import Move
 from tests.unit.schedules import functions as fn
 
 
@@ -28,6 +29,27 @@ def test_convolution() -> None:
     assert not data.argument
     assert weights.argument
     assert anchor.points * anchor.flops_per_point == 2 * 5 * 5 * 32 * 3 * 3 * 5
+
+
+def test_groups_that_do_not_divide_an_axis() -> None:
+    a = te.placeholder((4, 8), name="A")
+    grouped = te.compute((14,), lambda j: a[j // 4, j % 4], name="grouped")
+    [access] = analyse(te.create_prim_func([a, grouped])).anchor_stage.reads
+    assert access.moves == ((Move(1, 4, (0, 1)), Move(4, 4, (1, 0))),)
+    assert [access.offset(0, j) for j in range(14)] == [j // 4 * 8 + j % 4 for j in range(14)]
+    assert access.groups == ((4, 8),)
+    assert access.region({0: 3}) == (1, 3)
+    assert access.region({0: 14}) == (4, 4)
+
+
+def test_an_index_that_depends_on_data() -> None:
+    a, i = te.placeholder((9, 8), name="A"), te.placeholder((5,), "int32", name="I")
+    gathered = te.compute((5, 8), lambda j, k: a[i[j], k], name="gathered")
+    places, rows = analyse(te.create_prim_func([a, i, gathered])).anchor_stage.reads
+    assert not places.data_dependent
+    assert rows.data_dependent
+    assert rows.strides == (0, 0)
+    assert rows.region({0: 1, 1: 1}) == (9, 8)
 
 
 def test_softmax() -> None:
