@@ -12,10 +12,10 @@ from tvm import tirx
 from host.build.default_schedule import default_schedule
 from host.dynamic.dispatch import dispatched, runs_of
 from host.dynamic.parallel import CHUNKS, parallelised
+from host.dynamic.range_programs import RangeProgram, fastest_at_each, programs_over, task_at
 from host.dynamic.request import Dimension
 from host.dynamic.template import Template, unify
 from host.dynamic.tiles import Clamped, clamped, to_loops
-from host.dynamic.variants import Variant, applied, best_of, task_at, variants_of
 from host.errors import EdgeError, LoweringError, ScheduleError
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
@@ -98,36 +98,36 @@ def _proposed(space: DesignSpace, profile: DeviceProfile, seed: int) -> Candidat
 
 def _tiled(name: str, template: Template, dimension: Dimension, profile: DeviceProfile, seed: int) -> Kernel:
     length = tirx.Var("length", "int32")
-    variants: list[Variant] = []
+    programs: list[RangeProgram] = []
     functions: list[tirx.PrimFunc] = []
     refused = ""
-    for variant in variants_of(name, template, profile, dimension.low, dimension.high, seed):
+    for program in programs_over(name, template, profile, dimension.low, dimension.high, seed):
         try:
-            made = clamped_variant(name, template, variant, profile, length)
+            made = clamped_program(name, template, program, profile, length)
         except (ScheduleError, LoweringError) as error:
             refused = str(error)
             continue
-        variants.append(replace(variant, least=made.least))
+        programs.append(replace(program, shortest_length=made.shortest_length))
         functions.append(made.function)
-    if not variants:
+    if not programs:
         raise ScheduleError(refused)
-    choices = best_of(variants, dimension.low, dimension.high)
+    choices = fastest_at_each(programs, dimension.low, dimension.high)
     if -1 in choices:
         # Shorter than any tile: too little work to matter, written as it was lowered.
         functions.append(to_loops(template.over(length)))
-        choices = [len(variants) if choice < 0 else choice for choice in choices]
+        choices = [len(programs) if choice < 0 else choice for choice in choices]
     used = sorted(set(choices))
     runs = runs_of([used.index(choice) for choice in choices], dimension.low)
     function = dispatched([functions[i] for i in used], runs, length)
-    most = max((i for i in used if i < len(variants)), key=choices.count, default=0)
-    chosen = variants[most].candidate
+    most = max((i for i in used if i < len(programs)), key=choices.count, default=0)
+    chosen = programs[most].candidate
     return Kernel(name, function, chosen.proposer, chosen.rule, dict(chosen.decisions), len(used))
 
 
-def clamped_variant(
-    name: str, template: Template, variant: Variant, profile: DeviceProfile, length: tirx.Var
+def clamped_program(
+    name: str, template: Template, program: RangeProgram, profile: DeviceProfile, length: tirx.Var
 ) -> Clamped:
-    """The program of a variant for any length that is not shorter than its tile.
+    """A program for any length that is not shorter than its tile.
 
     Raises:
         LoweringError: its programs at several lengths differ in more than numbers.
@@ -135,12 +135,12 @@ def clamped_variant(
     """
     programs = {}
     for multiple in _MULTIPLES:
-        space = applied(variant, name, template, multiple)
+        space = program.space_at(multiple, name, template)
         values = {decision.name: decision.choices[0] for decision in space.decisions}
         programs[multiple] = to_loops(scheduled_function(space.apply(space.candidate(values, "gensor"))))
-    made = clamped(programs, variant.whole, length, name)
-    threads = int(dict(variant.candidate.decisions).get(PARALLEL.name, profile.threads))  # type: ignore[arg-type]
-    return replace(made, function=parallelised(made.function, length, made.least, threads))
+    made = clamped(programs, program.tile.period, length, name)
+    threads = int(dict(program.candidate.decisions).get(PARALLEL.name, profile.threads))  # type: ignore[arg-type]
+    return replace(made, function=parallelised(made.function, length, made.shortest_length, threads))
 
 
 def _ragged_lengths(threads: int) -> tuple[int, ...]:
@@ -153,9 +153,9 @@ def _ragged_lengths(threads: int) -> tuple[int, ...]:
     return tuple(_prime_from(length * scale, length % 8) for length in _RAGGED)
 
 
-def _prime_from(least: int, rest: int) -> int:
-    """The first prime from `least` on that leaves a rest by 8."""
-    number = least
+def _prime_from(start: int, rest: int) -> int:
+    """The first prime from `start` on that leaves a rest by 8."""
+    number = start
     while number % 8 != rest or any(number % factor == 0 for factor in range(3, isqrt(number) + 1, 2)):
         number += 1
     return number
@@ -169,7 +169,7 @@ def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, un
     candidates = Gensor().propose(middle, profile, (), 4, seed)
     for candidate in candidates:
         values = {key: int(value) for key, value in candidate.decisions}  # type: ignore[arg-type]
-        if middle.rule.overlapping or not all(space.legal(values) for space in spaces.values()):
+        if middle.rule.length_tiling is not None or not all(space.legal(values) for space in spaces.values()):
             continue
         programs = {}
         for n, space in spaces.items():

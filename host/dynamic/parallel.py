@@ -21,18 +21,20 @@ from host.structural import mapped
 CHUNKS = 8
 
 
-def parallelised(function: tirx.PrimFunc, length: tirx.Var, least: int, threads: int) -> tirx.PrimFunc:
+def parallelised(
+    function: tirx.PrimFunc, length: tirx.Var, shortest_length: int, threads: int
+) -> tirx.PrimFunc:
     """The function with its outermost loops shared among threads.
 
     Args:
         function: plain loops over tiles, for one thread.
         length: the variable, int32.
-        least: the least length that the function takes: at that length there have to be chunks enough.
+        shortest_length: that the function takes: at that length there have to be chunks enough.
         threads: that share a call; with one, the function is returned as it is.
     """
     if threads <= 1:
         return function
-    body = _statement(function.body, (length, least), CHUNKS * threads)
+    body = _statement(function.body, (length, shortest_length), CHUNKS * threads)
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
@@ -85,9 +87,9 @@ def _product(extents: Sequence[Any]) -> Any:
     return made
 
 
-def _extent(loop: tirx.For, length: tirx.Var, least: int) -> int:
-    """Iterations of a loop at the least length; 1 where they depend on more than the length."""
-    number = tirx.IntImm("int32", least)
+def _extent(loop: tirx.For, length: tirx.Var, shortest_length: int) -> int:
+    """Iterations of a loop at the shortest length; 1 where they depend on more than the length."""
+    number = tirx.IntImm("int32", shortest_length)
     extent = mapped(loop.extent, (tirx.Var, lambda name: number if name.same_as(length) else name))
     value = tvm.sym.Analyzer().simplify(extent)
     return max(1, int(value)) if isinstance(value, tirx.IntImm) else 1

@@ -8,7 +8,7 @@ and outside of it each element is written, never added to. `clamped` refuses eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,20 +50,20 @@ class Clamped:
     """A program over a length.
 
     Attributes:
-        function: takes any length of at least `least`.
-        least: the largest tile along the length.
+        function: over the length.
+        shortest_length: that it takes: the largest tile along the length.
     """
 
     function: tirx.PrimFunc
-    least: int
+    shortest_length: int
 
 
-def clamped(programs: Mapping[int, tirx.PrimFunc], whole: int, length: tirx.Var, what: str) -> Clamped:
+def clamped(programs: Mapping[int, tirx.PrimFunc], period: int, length: tirx.Var, what: str) -> Clamped:
     """The program for any length out of those for some multiples of the tile.
 
     Args:
         programs: plain loops (`to_loops`) by number of multiples.
-        whole: the length of one multiple; every tile along the length divides it.
+        period: the length of one multiple; every tile along the length divides it.
         length: the variable, int32.
         what: name, for messages.
 
@@ -77,14 +77,15 @@ def clamped(programs: Mapping[int, tirx.PrimFunc], whole: int, length: tirx.Var,
     for place, slot in template.slots.items():
         if not isinstance(slot, Formula):
             raise ScheduleError(f"{what}: a float depends on the number of tiles")
-        slots[place] = _Scaled(slot, whole, length)
+        slots[place] = _Scaled(slot, period, length)
     function = template.with_slots(slots).over(count)  # type: ignore[arg-type]
-    writer = _Clamping(count, whole, length, what)
+    writer = _Clamping(count, period, length, what)
     body, own = apart(function.body)
     body = joined(writer.statement(body), own)
     if uses(body, count) or any(uses(p.ty, count) for p in function.params):
         raise ScheduleError(f"{what}: a size depends on the number of tiles")
-    return Clamped(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs), writer.least)
+    over_length = tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+    return Clamped(over_length, writer.shortest_length)
 
 
 @dataclass(frozen=True)
@@ -93,22 +94,22 @@ class _Scaled:
 
     Attributes:
         formula: in the number of multiples.
-        whole: length of one multiple.
+        period: length of one multiple.
         length: the variable.
     """
 
     formula: Formula
-    whole: int
+    period: int
     length: tirx.Var
     is_constant = False
 
     def expression(self, count: Any) -> Any:
         """In the length if it divides, else in the number of multiples."""
-        formula, whole = self.formula, self.whole
+        formula, period = self.formula, self.period
         if formula.units or formula.unit_rows:
             return formula.expression(count)
-        linear, rest = divmod(formula.linear, whole)
-        square, left = divmod(formula.square, whole * whole)
+        linear, rest = divmod(formula.linear, period)
+        square, left = divmod(formula.square, period * period)
         if rest or left:
             return formula.expression(count)
         scaled = Formula(linear=linear, constant=formula.constant, square=square)
@@ -120,10 +121,10 @@ class _Clamping:
     """Rewrites the loops over tiles."""
 
     count: tirx.Var
-    whole: int
+    period: int
     length: tirx.Var
     what: str
-    least: int = 1
+    shortest_length: int = 1
 
     def statement(self, statement: Any) -> Any:
         """The statement with its loops over tiles rewritten."""
@@ -133,9 +134,9 @@ class _Clamping:
         if not uses(loop.extent, self.count):
             return loop
         tiles = self._tiles_in_multiple(loop.extent)
-        if tiles is None or self.whole % tiles or int(loop.min) != 0:
+        if tiles is None or self.period % tiles or int(loop.min) != 0:
             raise ScheduleError(f"{self.what}: loop {loop.loop_var.name} is no loop over tiles")
-        step = self.whole // tiles
+        step = self.period // tiles
         shared = dependent_buffer(loop)
         if shared is not None:
             raise ScheduleError(f"{self.what}: tiles of {shared} depend on one another")
@@ -152,7 +153,7 @@ class _Clamping:
 
     def _single(self, loop: tirx.For, step: int) -> tirx.For:
         """One loop: tile i starts at min(i * step, length - step)."""
-        self.least = max(self.least, step)
+        self.shortest_length = max(self.shortest_length, step)
         start = tirx.Var(f"{loop.loop_var.name}_start", "int32")
         body = _moved(loop.body, loop.loop_var, step, start, self.what)
         place = tirx.min(loop.loop_var * step, self.length - step)
@@ -163,7 +164,7 @@ class _Clamping:
         """Two loops, blocks of tiles: as few blocks as before, all of about the same number of tiles."""
         block = int(inner.extent)
         tile = step // block
-        self.least = max(self.least, tile)
+        self.shortest_length = max(self.shortest_length, tile)
         tiles = (self.length + (tile - 1)) // tile
         blocks = (tiles + (block - 1)) // block
         number = tirx.Var(f"{loop.loop_var.name}_tiles", "int32")
@@ -278,6 +279,3 @@ def _dropped(body: Any, variable: tirx.Var) -> Any:
 
     body = mapped(body, (tirx.Add, sum_of))
     return mapped(body, (tirx.Var, lambda v: zero if v.same_as(variable) else v))
-
-
-__all__: Sequence[str] = ["Clamped", "clamped", "to_loops"]

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from tvm import s_tir
 
+from host.schedules.length_tiling import LengthTiling
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -120,8 +121,8 @@ class Rule(ABC):
         version: of the programs that decisions stand for; records of other versions are kept and not used.
         priority: rules are tried by increasing priority, and the first that matches makes the design space.
         decisions: all that it may leave open, in the order of the design space.
-        overlapping: whether tiles may overlap, so that programs of whole tiles serve any length of a range,
-            the last tile moved back (`host.dynamic`).
+        length_tiling: where tiles of its programs may overlap, so that programs of whole tiles serve any
+            length of a range, how; None where they may not.
     """
 
     name: ClassVar[str]
@@ -129,7 +130,7 @@ class Rule(ABC):
     version: ClassVar[int]
     priority: ClassVar[int]
     decisions: ClassVar[tuple[DecisionKind, ...]]
-    overlapping: ClassVar[bool] = False
+    length_tiling: ClassVar[type[LengthTiling] | None] = None
 
     @abstractmethod
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:

@@ -40,6 +40,17 @@ class DesignSpace:
         kept = (decision for decision in self.decisions if decision.name in values)
         return replace(self, decisions=tuple(replace(d, choices=(values[d.name],)) for d in kept))
 
+    def fixed(self, values: Decisions) -> DesignSpace | None:
+        """The space with what `values` names decided, the rest open; None where a value is no choice."""
+        decisions = []
+        for decision in self.decisions:
+            if decision.name in values:
+                if values[decision.name] not in decision.choices:
+                    return None
+                decision = replace(decision, choices=(values[decision.name],))
+            decisions.append(decision)
+        return replace(self, decisions=tuple(decisions))
+
     def threads_of(self, values: Decisions) -> int:
         """Threads that the program with these values uses."""
         return values.get(PARALLEL.name, self.threads)

@@ -11,10 +11,10 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
-from host.dynamic.kernels import Kernel, clamped_variant, kernel_over
+from host.dynamic.kernels import Kernel, clamped_program, kernel_over
+from host.dynamic.range_programs import programs_over
 from host.dynamic.request import Dimension
 from host.dynamic.template import unify
-from host.dynamic.variants import variants_of
 from host.model import DeviceProfile
 from tests.unit.schedules import functions
 
@@ -122,13 +122,14 @@ def test_tiles_overlap_and_not_blocks_of_tiles_where_weights_are_fetched_ahead()
     board = functions.board("avx2")
     profile = DeviceProfile("test", board, board.hardware, 1)
     template = unify({n: large(n) for n in WITNESSES}, "large")
-    variants = variants_of("large", template, profile, 1, 512, 0)
-    blocked = [v for v in variants if dict(v.candidate.decisions)["block"] != 1 and v.rows >= 4]
+    programs = programs_over("large", template, profile, 1, 512, 0)
+    blocked = [p for p in programs if p.tile.period > p.tile.step >= 4]
     assert blocked
-    made = clamped_variant("large", template, blocked[0], profile, tirx.Var("length", "int32"))
+    rows = blocked[0].tile.step
+    made = clamped_program("large", template, blocked[0], profile, tirx.Var("length", "int32"))
     assert "llvm.prefetch" in made.function.script()
-    assert made.least == blocked[0].rows
-    n = 2 * blocked[0].rows + 1
+    assert made.shortest_length == rows
+    n = 2 * rows + 1
     a = np.random.default_rng(0).standard_normal((n, 640), dtype="float32")
     w = np.random.default_rng(1).standard_normal((768 // 8, 640, 8), dtype="float32")
     target = tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})

@@ -23,6 +23,7 @@ from host.schedules.cpu.common import (
     step_sizes,
 )
 from host.schedules.cpu.tiled.cost import tiled_parts, tiled_seconds
+from host.schedules.cpu.tiled.lengths import TiledLengths
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import (
     PAD_COPY,
@@ -50,7 +51,7 @@ class Tiled(Rule):
     processor = CPU
     version = 4
     priority = 30
-    overlapping = True
+    length_tiling = TiledLengths
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
