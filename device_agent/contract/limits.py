@@ -53,6 +53,8 @@ class WireLimits(NamedTuple):
         status_line_bytes: of what an executor tells the daemon in one line.
         status_bytes_per_s: of all that it tells.
         meter_line_bytes: of what the process that reads sensors says in one line.
+        rpc_key_bytes: of what a client of TVM's RPC says first.
+        intermediate_bytes: of intermediate results in one reply, where a request does not say.
     """
 
     header_bytes: int
@@ -77,6 +79,8 @@ class WireLimits(NamedTuple):
     status_line_bytes: int
     status_bytes_per_s: int
     meter_line_bytes: int
+    rpc_key_bytes: int
+    intermediate_bytes: int
 
 
 class BundleLimits(NamedTuple):
@@ -98,6 +102,9 @@ class BundleLimits(NamedTuple):
         alignment: of each parameter in `params.bin`, in bytes.
         trust_bytes: of the file of trusted keys.
         trust_entries: keys in it, and revocations.
+        signer_characters: of the name of a signer or a key.
+        verified_bytes: of a file of the memory of verified files.
+        verified_files: bundles in that memory.
         unpacked_bytes: that a zip may always unpack to.
         unpacked_ratio: bytes that a zip may unpack to beyond that, by byte of the zip.
     """
@@ -117,6 +124,9 @@ class BundleLimits(NamedTuple):
     alignment: int
     trust_bytes: int
     trust_entries: int
+    signer_characters: int
+    verified_bytes: int
+    verified_files: int
     unpacked_bytes: int
     unpacked_ratio: int
 

@@ -27,13 +27,14 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.contract import strict_json
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import printable
 
-SCHEMA = "edgetlm.bundle/2"
+SCHEMA = PROTOCOL.bundle.schema
 BACKENDS = ("tvm", "onnxruntime", "litert")
-MANIFEST = "manifest.json"
-SIGNATURE = "manifest.sig"
-PARAMETERS = "params.bin"
+MANIFEST = PROTOCOL.bundle.manifest
+SIGNATURE = PROTOCOL.bundle.signature
+PARAMETERS = PROTOCOL.bundle.parameters
 # What a bundle carries for people and checks; it decides nothing of what runs.
 BESIDE = ("golden.npz", "tasks.json")
 _CONTENT = ("backend", "model", "threads", "signature", "parameters", "target")

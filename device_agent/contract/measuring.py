@@ -93,6 +93,7 @@ class Measuring(NamedTuple):
         longest_warmup: where the times still fall, warm-up goes on up to so many times `warmup_s`.
         profile_runs: inferences that a profile averages over.
         random_elements: length of the pattern of random numbers that a tensor is filled with.
+        least_s: that a run counts as at least: what a clock cannot tell from nothing.
     """
 
     stable_runs: int
@@ -100,6 +101,7 @@ class Measuring(NamedTuple):
     longest_warmup: float
     profile_runs: int
     random_elements: int
+    least_s: float
 
 
 MEASURING = Measuring(**_DATA["constants"])

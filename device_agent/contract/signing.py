@@ -16,10 +16,11 @@ from typing import NamedTuple
 from device_agent.contract import ed25519, strict_json
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import SIGNATURE, ContractError
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import is_printable
 
-SCHEMA = "edgetlm.signature/1"
-NAME_CHARACTERS = 100
+SCHEMA = PROTOCOL.bundle.signature_schema
+NAME_CHARACTERS = LIMITS.bundle.signer_characters
 _KEY = re.compile(r"[0-9a-f]{64}")
 _SIGNATURE = re.compile(r"[0-9a-f]{128}")
 _SHORT = 16

@@ -22,11 +22,12 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 from device_agent.contract import strict_json
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import ContractError
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.signing import NAME_CHARACTERS, BundleSignature, is_key, is_signer, short
 from device_agent.contract.text import printable
 
-SCHEMA = "edgetlm.trust/1"
-FILE = "trust.json"
+SCHEMA = PROTOCOL.bundle.trust_schema
+FILE = PROTOCOL.bundle.trust
 _DATE = "%Y-%m-%d"
 _LEAST_DIGITS = 8
 

@@ -27,6 +27,7 @@ from device_agent.contract.manifest import (
     FileEntry,
     check_manifest,
 )
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.signing import BundleSignature, check_signature, parse_signature
 from device_agent.contract.text import printable
 from device_agent.contract.trust import TrustedKeys
@@ -34,11 +35,8 @@ from device_agent.contract.trust import TrustedKeys
 TRUST_LEVELS = ("signed", "unsigned")
 _CHUNK_BYTES = 1 << 20
 _BOOT = "/proc/sys/kernel/random/boot_id"
-_MEMORY_BYTES = 1 << 16
-_MEMORY_SCHEMA = "edgetlm.verified/1"
-_REMEMBERED = 64
-# Coarser than any file system's clock.
-_SETTLED_S = 2.0
+_BOUNDS = LIMITS.bundle
+_MEMORY_SCHEMA, _SETTLED_S = PROTOCOL.bundle.verified_schema, PROTOCOL.bundle.settled_s
 
 
 class VerifiedBundle(NamedTuple):
@@ -180,8 +178,8 @@ class VerifiedFiles:
             with _regular(os.path.join(self._folder, version)) as descriptor:
                 if os.fstat(descriptor).st_uid != os.geteuid():
                     return False
-                data = os.read(descriptor, _MEMORY_BYTES)
-            known = strict_json.parse(data, _MEMORY_BYTES)
+                data = os.read(descriptor, _BOUNDS.verified_bytes)
+            known = strict_json.parse(data, _BOUNDS.verified_bytes)
         except (OSError, ValueError, ContractError):
             return False
         boot = self._boot()
@@ -203,7 +201,7 @@ class VerifiedFiles:
 
     def _forget_old(self) -> None:
         entries = sorted(os.scandir(self._folder), key=lambda entry: entry.stat().st_mtime_ns)
-        for entry in entries[:-_REMEMBERED]:
+        for entry in entries[: -_BOUNDS.verified_files]:
             os.unlink(entry.path)
 
 

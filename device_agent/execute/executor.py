@@ -23,6 +23,7 @@ from device_agent.board.machine import Machine
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import MANIFEST
 from device_agent.contract.measuring import MEASURING, Plan
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError, ClosedError
 from device_agent.execute import engines
@@ -35,11 +36,8 @@ from device_agent.wire.listener import Listener, configure_connection, refuse, w
 from device_agent.wire.shared_token import SharedToken
 
 _PR_SET_PDEATHSIG = 1
-# A client that has just left may not be noticed yet when the next one comes.
-_LEAVING_S = 3.0
-# See device_agent.execute.rpc_server, which is imported by sessions of TVM only.
-_RPC_MAGIC = b"\x71\xf2\x0f\x00"
-_INTERMEDIATE_BYTES = 64 << 20
+# Of device_agent.execute.rpc_server, which is imported by sessions of TVM only.
+_RPC_MAGIC = PROTOCOL.rpc.magic.to_bytes(4, "little")
 _LIMITS = LIMITS.wire
 Reply = Tuple[Header, List[frames.Buffer]]
 
@@ -165,7 +163,7 @@ class Commands:
         self._only_tvm("intermediates")
         fields = frames.fields_of(header, "intermediates")
         start = fields.whole("start", 0, _LIMITS.runs, 0)
-        limit = fields.whole("max_bytes", 0, _LIMITS.blob_bytes, _INTERMEDIATE_BYTES)
+        limit = fields.whole("max_bytes", 0, _LIMITS.blob_bytes, _LIMITS.intermediate_bytes)
         calls, tensors, complete = self._engine.intermediates(start, limit)
         return _tensor_reply({"calls": calls, "complete": complete}, tensors)
 
@@ -270,7 +268,7 @@ class Executor:
         threading.Thread(target=target, args=(connection,), daemon=True).start()
 
     def _greet_frames(self, connection: socket.socket) -> None:
-        if not self._frames_taken.acquire(timeout=_LEAVING_S):
+        if not self._frames_taken.acquire(timeout=PROTOCOL.wire.leaving_s):
             error = AgentError("busy", "another client is connected to this session")
             refuse(connection, [frames.frame(frames.error_reply(error))])
             return
@@ -286,7 +284,7 @@ class Executor:
         from device_agent.execute import rpc_server
 
         with connection:
-            if not self._rpc_taken.acquire(timeout=_LEAVING_S):
+            if not self._rpc_taken.acquire(timeout=PROTOCOL.wire.leaving_s):
                 refuse(connection, [rpc_server.DUPLICATE])
                 return
             try:

@@ -13,20 +13,21 @@ import socket
 import struct
 from typing import Any, Callable
 
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.kernels import KernelMeter
 from device_agent.store.uploads import full_disk
 
-MAGIC = 0xFF271
-_MAX_KEY_BYTES = 4096
-_NAME = b"server:edgetlm"
+_MAGIC = PROTOCOL.rpc.magic
+_NAME = PROTOCOL.rpc.server.encode()
 # How a library says that it holds cubins: the length of a text, and the text.
 _CUBINS = struct.pack("<Q", 5) + b"cubin"
 # The three answers to a handshake.
-WELCOME = struct.pack("<ii", MAGIC, len(_NAME)) + _NAME
-DUPLICATE = struct.pack("<i", MAGIC + 1)
-MISMATCH = struct.pack("<i", MAGIC + 2)
+WELCOME = struct.pack("<ii", _MAGIC, len(_NAME)) + _NAME
+DUPLICATE = struct.pack("<i", _MAGIC + 1)
+MISMATCH = struct.pack("<i", _MAGIC + 2)
 
 
 def missing(data: bytes) -> int:
@@ -34,7 +35,7 @@ def missing(data: bytes) -> int:
     if len(data) < 8:
         return 8 - len(data)
     (length,) = struct.unpack("<i", data[4:8])
-    return 8 + int(length) - len(data) if 0 < length <= _MAX_KEY_BYTES else 0
+    return 8 + int(length) - len(data) if 0 < length <= LIMITS.wire.rpc_key_bytes else 0
 
 
 def knows(data: bytes, key: str) -> bool:

@@ -12,9 +12,6 @@ from typing import Deque, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
 
-# What a clock cannot tell from nothing.
-_LEAST_S = 1e-9
-
 
 class WarmUp:
     """The runs before the first that counts.
@@ -50,7 +47,7 @@ class WarmUp:
     @property
     def runs_per_sample(self) -> int:
         """Runs that a sample needs to last for `min_sample_s`, by the shortest of the warm-up."""
-        return max(1, math.ceil(self._plan.min_sample_s / max(self._shortest_s, _LEAST_S)))
+        return max(1, math.ceil(self._plan.min_sample_s / max(self._shortest_s, MEASURING.least_s)))
 
 
 def medians(recent_s: Sequence[float]) -> Optional[Tuple[float, float]]:
@@ -104,7 +101,7 @@ def kernel_counts(plan: KernelPlan, first_s: float, once_s: float) -> KernelCoun
         first_s: seconds of its first call, less than `plan.max_s`.
         once_s: seconds of the second.
     """
-    call_s = max(once_s, _LEAST_S)
+    call_s = max(once_s, MEASURING.least_s)
     shortest_s = 0.0 if plan.flush_bytes else plan.min_repeat_ms * 1e-3
     number = max(plan.number, math.ceil(shortest_s / call_s))
     affordable = math.floor((plan.max_s - first_s) / (number * call_s))

@@ -288,9 +288,7 @@ class BundleStore:
                 os.unlink(os.path.join(self._folder(name), "active.next"))
             history, active = self._history(name), self._active(name)
             usable = [
-                v
-                for v in history
-                if os.path.isfile(os.path.join(self._version_path(name, v), "manifest.json"))
+                v for v in history if os.path.isfile(os.path.join(self._version_path(name, v), MANIFEST))
             ]
             if active is None and usable:
                 continue  # installed before, never activated, or activation was interrupted

@@ -18,12 +18,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.strict_json import parse
 from device_agent.contract.tensors import tensor_sizes
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError, ClosedError
 
-SCHEMA = "edgetlm/1"
+SCHEMA = PROTOCOL.wire.schema
 CHUNK_BYTES = 1 << 20
 # Memory for a large blob is taken in steps of this size at most.
 _STEP_BYTES = 16 << 20

@@ -17,13 +17,16 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import printable
 
 _LIMITS = LIMITS.wire
-# Out of file descriptors, or of memory for one more connection.
-_EXHAUSTED_S = 0.1
-# A peer that is gone without a word is found out after about two minutes.
-_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+_WIRE = PROTOCOL.wire
+_KEEP_ALIVE = (
+    ("TCP_KEEPIDLE", _WIRE.keep_alive_idle_s),
+    ("TCP_KEEPINTVL", _WIRE.keep_alive_interval_s),
+    ("TCP_KEEPCNT", _WIRE.keep_alive_probes),
+)
 
 
 class PendingConnection(NamedTuple):
@@ -121,7 +124,7 @@ class Listener:
         except (BlockingIOError, ConnectionError):
             return  # the client is gone already
         except OSError:
-            time.sleep(_EXHAUSTED_S)
+            time.sleep(_WIRE.exhausted_s)
             return
         if len(self._pending) >= _LIMITS.pending_connections:
             self._drop(next(iter(self._pending.values())))

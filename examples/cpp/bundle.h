@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "contract/files.h"
+#include "contract/protocol.h"
 #include "contract/verify.h"
 #include "value.h"
 
@@ -76,7 +77,7 @@ class Bundle {
       refuse_what_is_not_ours(manifest);
       // TVM reads it when its thread pool starts, at the first parallel loop.
       setenv("TVM_NUM_THREADS", std::to_string(threads == 0 ? manifest.threads : threads).c_str(), 0);
-      map_parameters(manifest, folder + "/" + kParameters);
+      map_parameters(manifest, folder + "/" + protocol::bundle::parameters);
       for (const TensorInfo& info : inputs) inputs_.push_back(make_tensor(info.shape, info.dtype));
       load(folder + "/" + manifest.model);
     } catch (const std::runtime_error& error) {
@@ -106,7 +107,7 @@ class Bundle {
 
   void map_parameters(const CheckedManifest& manifest, const std::string& path) {
     if (manifest.parameters.empty()) return;
-    weights_.open(path, manifest.files.at(kParameters).size);
+    weights_.open(path, manifest.files.at(protocol::bundle::parameters).size);
     for (const Parameter& entry : manifest.parameters) {
       // It fits: the manifest was checked against the size of the file.
       parameters_.push_back(make_tensor(entry.shape, entry.dtype, weights_.begin + entry.offset));

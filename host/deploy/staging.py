@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
+from device_agent.contract.manifest import MANIFEST
 from host import bundle
 from host.deploy.folders import make_folders, remove_empty
 from host.errors import UserError
@@ -75,7 +76,7 @@ class Staging:
         if self.is_archive and place.is_file():
             return
         if not self.is_archive and place.is_dir():
-            if (place / "manifest.json").is_file() or not any(place.iterdir()):
+            if (place / MANIFEST).is_file() or not any(place.iterdir()):
                 return
             raise UserError(f"{place} holds something else than a bundle: choose another directory")
         raise UserError(f"{place} exists and is no bundle: choose another place")

@@ -12,9 +12,8 @@ from host.payload.archive import compressed, content_hash, files_below
 
 _PACKAGE = "device_agent"
 # Sources that are compiled on the host, and boards that are none.
+_SUFFIXES = (".py", ".json")
 _LEFT_OUT = ("native/", "simulation/", "tests/", "__pycache__/")
-# What the agent reads and does not run.
-_DATA = ("contract/limits.json", "contract/measuring.json")
 
 
 @dataclass(frozen=True)
@@ -56,5 +55,5 @@ def agent_files() -> dict[str, Path]:
     return {
         f"{_PACKAGE}/{name}": path
         for name, path in files_below(folder).items()
-        if (path.suffix == ".py" or name in _DATA) and not any(part in f"{name}/" for part in _LEFT_OUT)
+        if path.suffix in _SUFFIXES and not any(part in f"{name}/" for part in _LEFT_OUT)
     }

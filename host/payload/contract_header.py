@@ -1,17 +1,19 @@
 """What device_agent/contract has as data, as headers for C++.
 
 `contract/limits.h` has bounds, sizes of elements and hidden characters, `contract/measuring.h` how
-measurements are made.
+measurements are made, `contract/protocol.h` names, numbers and times of the protocols.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import is_hidden
 
 # Of the protocols that C++ speaks.
@@ -24,7 +26,11 @@ _MADE = ("// Made of device_agent/contract by host/payload/contract_header.py.",
 
 def contract_headers() -> dict[str, str]:
     """The headers' contents by name."""
-    return {"contract/limits.h": _limits_header(), "contract/measuring.h": _measuring_header()}
+    return {
+        "contract/limits.h": _limits_header(),
+        "contract/measuring.h": _measuring_header(),
+        "contract/protocol.h": _protocol_header(),
+    }
 
 
 def write_headers(folder: Path) -> None:
@@ -114,6 +120,16 @@ def _measuring_header() -> str:
     return "\n".join(lines)
 
 
+def _protocol_header() -> str:
+    """The content of `contract/protocol.h`."""
+    lines = [*_MADE, "#include <cstdint>", "", "namespace edgetlm {", "namespace protocol {"]
+    for section, values in PROTOCOL._asdict().items():
+        lines += [f"namespace {section} {{"]
+        lines += [f"inline constexpr {_declared(*one)}" for one in values._asdict().items()]
+        lines += [f"}}  // namespace {section}"]
+    return "\n".join([*lines, "}  // namespace protocol", "}  // namespace edgetlm", ""])
+
+
 def _structure(name: str, defaults: Mapping[str, float | int | bool]) -> Iterator[str]:
     yield f"struct {name} {{"
     yield from (f"  {_declared(field, value)}" for field, value in defaults.items())
@@ -124,7 +140,9 @@ def _structure(name: str, defaults: Mapping[str, float | int | bool]) -> Iterato
     yield ""
 
 
-def _declared(name: str, value: float | int | bool) -> str:
+def _declared(name: str, value: float | int | bool | str) -> str:
+    if isinstance(value, str):
+        return f"char {name}[] = {json.dumps(value)};"
     if isinstance(value, bool):
         return f"bool {name} = {str(value).lower()};"
     if isinstance(value, int):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from device_agent.contract.fields import Fields
-from device_agent.contract.manifest import ContractError
+from device_agent.contract.manifest import MANIFEST, ContractError
 from device_agent.contract.text import printable
 from device_agent.contract.trust import TrustedKeys, trusted_keys
 from host.errors import BundleError, DeviceBusy, DeviceError
@@ -197,7 +197,7 @@ class Device:
             BundleError: it is incomplete or damaged.
             DeviceFull: no space on the device.
         """
-        if not (bundle / "manifest.json").is_file():
+        if not (bundle / MANIFEST).is_file():
             raise BundleError(f"{bundle} holds no manifest.json: it is not a bundle")
         hashes = {file.name: self.upload(file) for file in sorted(bundle.iterdir()) if file.is_file()}
         version = self._ask("bundle.install", name=name, files=hashes).name("version")

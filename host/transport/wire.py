@@ -20,6 +20,7 @@ import numpy as np
 
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.strict_json import parse
 from device_agent.contract.tensors import tensor_sizes
 from device_agent.contract.text import printable
@@ -35,7 +36,7 @@ from host.errors import (
 )
 from host.transport.replies import fields_of
 
-SCHEMA = "edgetlm/1"
+SCHEMA = PROTOCOL.wire.schema
 _CONNECT_S = 10.0
 _LAST_ANSWER_S = 5.0
 _CHUNK_BYTES = 1 << 20

@@ -6,6 +6,7 @@
 
 #include "contract/hash.h"
 #include "contract/limits.h"
+#include "contract/protocol.h"
 #include "contract/text/text.h"
 
 namespace edgetlm {
@@ -71,7 +72,7 @@ std::map<std::string, FileEntry> check_files(const JsonValue* value) {
   int64_t total = 0;
   for (const auto& [name, fields] : entries.entries) {
     const JsonValue quoted{std::string(name)};
-    need(is_name(name) && name != kManifest && name != kSignature,
+    need(is_name(name) && name != protocol::bundle::manifest && name != protocol::bundle::signature,
          "it names the file " + shown(&quoted) + " outside of the bundle");
     object(&fields, "the entry of " + name);
     const int64_t size = whole(fields.find("size"), "the size of " + name, 0, bounds::file_bytes);
@@ -151,9 +152,9 @@ std::vector<Parameter> check_parameters(const JsonValue* value, const CheckedMan
   if (value == nullptr) return parameters;
   const JsonList& entries = list(value, "the list of parameters", bounds::parameters);
   if (entries.empty()) return parameters;
-  const auto file = manifest.files.find(kParameters);
+  const auto file = manifest.files.find(protocol::bundle::parameters);
   need(file != manifest.files.end() && manifest.backend == "tvm",
-       std::string("it has parameters and no ") + kParameters + " of the backend tvm");
+       std::string("it has parameters and no ") + protocol::bundle::parameters + " of the backend tvm");
   const int64_t available = file->second.size;
   for (const JsonValue& entry : entries) {
     const std::string what = "parameter " + std::to_string(parameters.size());
@@ -164,7 +165,7 @@ std::vector<Parameter> check_parameters(const JsonValue* value, const CheckedMan
     need(parameter.offset % bounds::alignment == 0, what + " is not aligned");
     parameter.nbytes = whole(entry.find("nbytes"), "the size of " + what, 0, available);
     need(parameter.nbytes == size, what + " has not the size of its shape");
-    need(size <= available - parameter.offset, what + " does not fit " + kParameters);
+    need(size <= available - parameter.offset, what + " does not fit " + protocol::bundle::parameters);
     parameters.push_back(std::move(parameter));
   }
   return parameters;
@@ -180,7 +181,7 @@ std::string check_target(const JsonValue* target) {
 
 JsonValue parse_fields(std::string_view data) {
   try {
-    return parse_strict(data, bounds::manifest_bytes, kManifest);
+    return parse_strict(data, bounds::manifest_bytes, protocol::bundle::manifest);
   } catch (const std::invalid_argument& error) {
     throw ContractError(error.what());
   }
@@ -195,9 +196,9 @@ bool is_digits(const std::string* text, size_t count) {
 CheckedManifest check_manifest(std::string_view data) {
   const JsonValue fields = parse_fields(data);
   const JsonValue* schema = fields.find("schema");
-  if (text(schema) == nullptr || *text(schema) != kBundleSchema) {
+  if (text(schema) == nullptr || *text(schema) != protocol::bundle::schema) {
     const std::string found = text(schema) ? printable(*text(schema), kSchemaCharacters) : shown(schema, kSchemaCharacters);
-    throw ContractError("it has the schema " + found + ", this version reads " + kBundleSchema);
+    throw ContractError("it has the schema " + found + ", this version reads " + protocol::bundle::schema);
   }
   CheckedManifest manifest;
   const std::string* name = text(fields.find("name"));

@@ -13,11 +13,6 @@
 
 namespace edgetlm {
 
-inline constexpr char kBundleSchema[] = "edgetlm.bundle/2";
-inline constexpr char kManifest[] = "manifest.json";
-inline constexpr char kSignature[] = "manifest.sig";
-inline constexpr char kParameters[] = "params.bin";
-
 struct FileEntry {
   int64_t size = 0;
   // In hexadecimal.

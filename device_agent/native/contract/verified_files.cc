@@ -15,6 +15,8 @@
 #include "contract/error.h"
 #include "contract/files.h"
 #include "contract/hash.h"
+#include "contract/limits.h"
+#include "contract/protocol.h"
 #include "contract/text/strict_json.h"
 
 namespace edgetlm {
@@ -22,10 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kMemorySchema[] = "edgetlm.verified/1";
 constexpr char kBoot[] = "/proc/sys/kernel/random/boot_id";
-constexpr size_t kMemoryBytes = 1 << 16;
-constexpr size_t kRemembered = 64;
+constexpr size_t kMemoryBytes = limits::bundle::verified_bytes;
+constexpr size_t kRemembered = limits::bundle::verified_files;
 constexpr size_t kFields = 3;
 
 // Names the boot; nothing is remembered where it has no name.
@@ -67,7 +68,7 @@ std::string json_of(const std::string& boot, const Stamps& stamps) {
     for (const int64_t part : stamp) numbers += (numbers.empty() ? "" : ", ") + std::to_string(part);
     files += (files.empty() ? "\"" : ", \"") + name + "\": [" + numbers + "]";
   }
-  return std::string("{\"schema\": \"") + kMemorySchema + "\", \"boot\": \"" + boot + "\", \"files\": {" + files +
+  return std::string("{\"schema\": \"") + protocol::bundle::verified_schema + "\", \"boot\": \"" + boot + "\", \"files\": {" + files +
          "}}";
 }
 
@@ -104,7 +105,7 @@ bool VerifiedFiles::knows(const std::string& version, const Stamps& stamps) cons
     const JsonValue known = parse_strict(data, kMemoryBytes);
     const std::string boot = boot_id();
     return !boot.empty() && known.fields() != nullptr && known.fields()->entries.size() == kFields &&
-           holds(known.find("schema"), kMemorySchema) && holds(known.find("boot"), boot) &&
+           holds(known.find("schema"), protocol::bundle::verified_schema) && holds(known.find("boot"), boot) &&
            same(known.find("files"), stamps);
   } catch (const FileFailure&) {
     return false;

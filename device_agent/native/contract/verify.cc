@@ -15,6 +15,7 @@
 #include "contract/files.h"
 #include "contract/hash.h"
 #include "contract/limits.h"
+#include "contract/protocol.h"
 #include "contract/text/text.h"
 
 namespace edgetlm {
@@ -22,8 +23,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr int64_t kNanoseconds = 1000000000;
-// Coarser than any file system's clock.
-constexpr int64_t kSettledNanoseconds = 2 * kNanoseconds;
+constexpr int64_t kSettledNanoseconds = static_cast<int64_t>(protocol::bundle::settled_s * kNanoseconds);
 constexpr char kAgain[] = ": copy or make the bundle again";
 constexpr char kMismatch[] = " does not match the hash in the manifest";
 
@@ -47,9 +47,9 @@ std::set<std::string> names_in(const std::string& directory) {
 }
 
 void check_names(const std::string& directory, const CheckedManifest& manifest, bool is_signed) {
-  std::set<std::string> expected{kManifest};
+  std::set<std::string> expected{protocol::bundle::manifest};
   for (const auto& [name, entry] : manifest.files) expected.insert(name);
-  if (is_signed) expected.insert(kSignature);
+  if (is_signed) expected.insert(protocol::bundle::signature);
   const std::set<std::string> found = names_in(directory);
   for (const std::string& name : expected) {
     if (found.count(name) == 0) throw ContractError("it lacks " + name + kAgain);
@@ -135,11 +135,11 @@ std::string verified_folder(const std::string& trust_file) {
 
 VerifiedBundle verify_directory(const std::string& directory, const VerifiedFiles& memory) {
   std::string data, signature;
-  if (!read_bounded(directory + "/" + kManifest, limits::bundle::manifest_bytes, &data)) {
-    throw NoManifest(directory + " is not a bundle: it has no " + kManifest);
+  if (!read_bounded(directory + "/" + protocol::bundle::manifest, limits::bundle::manifest_bytes, &data)) {
+    throw NoManifest(directory + " is not a bundle: it has no " + protocol::bundle::manifest);
   }
   VerifiedBundle bundle{directory, to_hexadecimal(sha256(data)), check_manifest(data), {}};
-  if (read_bounded(directory + "/" + kSignature, limits::bundle::signature_bytes, &signature)) {
+  if (read_bounded(directory + "/" + protocol::bundle::signature, limits::bundle::signature_bytes, &signature)) {
     bundle.signature = parse_signature(signature);
     check_signature(data, *bundle.signature);
   }

@@ -5,14 +5,12 @@
 #include "contract/error.h"
 #include "contract/hash.h"
 #include "contract/limits.h"
-#include "contract/manifest.h"
+#include "contract/protocol.h"
 #include "contract/text/text.h"
 
 namespace edgetlm {
 namespace {
 
-constexpr char kSignatureSchema[] = "edgetlm.signature/1";
-constexpr size_t kSignerCharacters = 100;
 constexpr size_t kShort = 16;
 
 const std::string* text_in(const JsonValue& fields, const char* name) {
@@ -22,7 +20,7 @@ const std::string* text_in(const JsonValue& fields, const char* name) {
 
 JsonValue parse_fields_of_signature(std::string_view data) {
   try {
-    return parse_strict(data, limits::bundle::signature_bytes, kSignature);
+    return parse_strict(data, limits::bundle::signature_bytes, protocol::bundle::signature);
   } catch (const std::invalid_argument& error) {
     throw ContractError(error.what());
   }
@@ -34,17 +32,18 @@ bool is_key(const JsonValue* value) { return value != nullptr && is_digits(value
 
 bool is_signer(const JsonValue* value) {
   const std::string* name = value == nullptr ? nullptr : value->text();
-  return name != nullptr && !name->empty() && characters_of(*name).size() <= kSignerCharacters && is_printable(*name);
+  return name != nullptr && !name->empty() && is_printable(*name) &&
+         characters_of(*name).size() <= limits::bundle::signer_characters;
 }
 
 std::string short_of(const std::string& key) { return key.substr(0, kShort); }
 
 BundleSignature parse_signature(std::string_view data) {
   const JsonValue fields = parse_fields_of_signature(data);
-  const std::string name = kSignature;
+  const std::string name = protocol::bundle::signature;
   const std::string* schema = text_in(fields, "schema");
-  if (schema == nullptr || *schema != kSignatureSchema) {
-    throw ContractError(name + " is not of the schema " + kSignatureSchema);
+  if (schema == nullptr || *schema != protocol::bundle::signature_schema) {
+    throw ContractError(name + " is not of the schema " + protocol::bundle::signature_schema);
   }
   if (!is_signer(fields.find("signer")) || !is_key(fields.find("key"))) {
     throw ContractError(name + " names no signer with a key");
@@ -55,7 +54,7 @@ BundleSignature parse_signature(std::string_view data) {
 }
 
 void check_signature(std::string_view manifest, const BundleSignature& signature) {
-  std::string message = kSignatureSchema;
+  std::string message = protocol::bundle::signature_schema;
   message += '\0';
   message += sha256(manifest) + signature.signer;
   if (!ed25519_verify(from_hexadecimal(signature.key), message, from_hexadecimal(signature.signature))) {

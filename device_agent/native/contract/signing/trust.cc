@@ -12,13 +12,12 @@
 #include "contract/error.h"
 #include "contract/files.h"
 #include "contract/limits.h"
+#include "contract/protocol.h"
 #include "contract/text/text.h"
 
 namespace edgetlm {
 namespace {
 
-constexpr char kTrustSchema[] = "edgetlm.trust/1";
-constexpr char kTrustFile[] = "trust.json";
 constexpr mode_t kWritableByOthers = 022;
 constexpr size_t kReasonCharacters = 100;
 
@@ -71,10 +70,10 @@ void TrustedKeys::check_not_revoked(const std::string& version,
 }
 
 TrustedKeys parse_trusted_keys(std::string_view data) {
-  const JsonValue fields = parse_strict(data, limits::bundle::trust_bytes, kTrustFile);
+  const JsonValue fields = parse_strict(data, limits::bundle::trust_bytes, protocol::bundle::trust);
   const JsonValue* schema = fields.find("schema");
-  if (schema == nullptr || schema->text() == nullptr || *schema->text() != kTrustSchema) {
-    throw std::invalid_argument(std::string("not of the schema ") + kTrustSchema);
+  if (schema == nullptr || schema->text() == nullptr || *schema->text() != protocol::bundle::trust_schema) {
+    throw std::invalid_argument(std::string("not of the schema ") + protocol::bundle::trust_schema);
   }
   return {entries_of(fields.find("keys"), "key"), entries_of(fields.find("revoked"), "identity")};
 }

@@ -12,6 +12,7 @@
 
 #include <utility>
 
+#include "contract/protocol.h"
 #include "cuda/driver.h"
 #include "executor/errors.h"
 
@@ -87,9 +88,9 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
 
 void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory) {
   if (manifest.parameters.empty()) return;
-  const int64_t size = manifest.files.at(kParameters).size;
+  const int64_t size = manifest.files.at(protocol::bundle::parameters).size;
   // No memory is mapped where all parameters are empty.
-  if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + kParameters, size);
+  if (size > 0) mapping_ = std::make_shared<Mapping>(directory + "/" + protocol::bundle::parameters, size);
   for (const Parameter& entry : manifest.parameters) {
     // It fits the file, whose size is that of the mapping: the manifest was checked.
     char* address = mapping_ == nullptr ? nullptr : mapping_->address + entry.offset;

@@ -10,8 +10,6 @@
 namespace edgetlm {
 namespace {
 
-// What a clock cannot tell from nothing.
-constexpr double kLeastSeconds = 1e-9;
 constexpr size_t kHalf = static_cast<size_t>(measuring::stable_runs);
 
 double median_of(std::deque<double>::const_iterator from) {
@@ -80,7 +78,7 @@ bool WarmUp::add(double run_s, double spent_s) {
 }
 
 int64_t WarmUp::runs_per_sample() const {
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(plan_.min_sample_s / std::max(shortest_s_, kLeastSeconds))));
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(plan_.min_sample_s / std::max(shortest_s_, measuring::least_s))));
 }
 
 std::optional<std::pair<double, double>> medians(const std::deque<double>& recent_s) {
@@ -103,7 +101,7 @@ bool enough_samples(const Plan& plan, int64_t samples, double spent_s, double wi
 }
 
 KernelCounts kernel_counts(const KernelPlan& plan, double first_s, double once_s) {
-  const double call_s = std::max(once_s, kLeastSeconds);
+  const double call_s = std::max(once_s, measuring::least_s);
   const double shortest_s = plan.flush_bytes ? 0.0 : plan.min_repeat_ms * 1e-3;
   const double number = std::max(static_cast<double>(plan.number), std::ceil(shortest_s / call_s));
   const double affordable = std::floor((plan.max_s - first_s) / (number * call_s));

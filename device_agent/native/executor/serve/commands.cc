@@ -15,8 +15,6 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-constexpr int64_t kIntermediateBytes = 64 << 20;
-
 // Errors of the runtime that say that a request's values are wrong, by the names of Python's classes.
 bool blames_request(const std::string& kind) {
   return kind == "KeyError" || kind == "TypeError" || kind == "ValueError";
@@ -113,7 +111,7 @@ Reply Commands::intermediates(const JsonObject& header) {
   need_inputs();
   const Fields asked(header, "intermediates");
   const int64_t start = asked.whole_or("start", 0, limits::wire::runs, 0);
-  return engine_.intermediates(start, asked.whole_or("max_bytes", 0, limits::wire::blob_bytes, kIntermediateBytes));
+  return engine_.intermediates(start, asked.whole_or("max_bytes", 0, limits::wire::blob_bytes, limits::wire::intermediate_bytes));
 }
 
 void Commands::need_model() const {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "contract/limits.h"
+#include "contract/protocol.h"
 #include "contract/text/text.h"
 #include "executor/clock.h"
 #include "executor/errors.h"
@@ -25,10 +26,10 @@ namespace edgetlm {
 namespace {
 
 constexpr int kBacklog = 64;
-// Out of file descriptors, or of memory for one more connection.
-constexpr useconds_t kExhaustedMicroseconds = 100000;
-// A peer that is gone without a word is found out after about two minutes.
-constexpr std::pair<int, int> kKeepAlive[] = {{TCP_KEEPIDLE, 60}, {TCP_KEEPINTVL, 15}, {TCP_KEEPCNT, 4}};
+constexpr useconds_t kExhaustedMicroseconds = static_cast<useconds_t>(protocol::wire::exhausted_s * 1e6);
+constexpr std::pair<int, int> kKeepAlive[] = {{TCP_KEEPIDLE, protocol::wire::keep_alive_idle_s},
+                                              {TCP_KEEPINTVL, protocol::wire::keep_alive_interval_s},
+                                              {TCP_KEEPCNT, protocol::wire::keep_alive_probes}};
 
 Descriptor listen_on_loopback() {
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

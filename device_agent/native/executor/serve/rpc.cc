@@ -16,6 +16,8 @@
 #include <memory>
 #include <vector>
 
+#include "contract/limits.h"
+#include "contract/protocol.h"
 #include "executor/errors.h"
 #include "executor/measure/kernels.h"
 #include "executor/wire/wire.h"
@@ -25,10 +27,8 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// Wire format of the handshake: tvm/src/runtime/rpc/rpc_socket_impl.cc.
-constexpr int32_t kMagic = 0xff271;
+constexpr int32_t kMagic = int32_t{protocol::rpc::magic};
 constexpr size_t kStartBytes = 2 * sizeof(int32_t);
-constexpr int32_t kMaxKeyBytes = 4096;
 constexpr size_t kPieceBytes = 1 << 20;
 
 int32_t number_at(const std::string& data, size_t offset) {
@@ -126,7 +126,7 @@ bool is_rpc(const std::string& data) {
 int64_t rpc_missing(const std::string& data) {
   if (data.size() < kStartBytes) return static_cast<int64_t>(kStartBytes - data.size());
   const int32_t length = number_at(data, sizeof(kMagic));
-  if (length <= 0 || length > kMaxKeyBytes) return 0;
+  if (length <= 0 || length > limits::wire::rpc_key_bytes) return 0;
   return static_cast<int64_t>(kStartBytes) + length - static_cast<int64_t>(data.size());
 }
 
@@ -137,7 +137,7 @@ bool knows_key(const std::string& data, const std::string& key) {
 }
 
 std::string rpc_welcome() {
-  const std::string name = "server:edgetlm";
+  const std::string name = protocol::rpc::server;
   return bytes_of(kMagic) + bytes_of(static_cast<int32_t>(name.size())) + name;
 }
 

@@ -6,19 +6,13 @@
 #include <thread>
 #include <utility>
 
+#include "contract/protocol.h"
 #include "executor/errors.h"
 #include "executor/serve/rpc.h"
 #include "executor/wire/fields.h"
 
 namespace edgetlm {
-namespace {
-
 namespace ffi = tvm::ffi;
-
-// A client that has just left may not be noticed yet when the next one comes.
-constexpr double kLeavingSeconds = 3.0;
-
-}  // namespace
 
 bool Seat::take(double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -122,12 +116,12 @@ void Server::admit(Descriptor connection, const std::string& data) {
 }
 
 void Server::greet_frames(Descriptor connection) {
-  if (!frame_seat_.take(kLeavingSeconds)) {
+  if (!frame_seat_.take(protocol::wire::leaving_s)) {
     refuse(std::move(connection), frame(error_reply("busy", "another client is connected to this session")));
     return;
   }
   try {
-    const JsonObject fields{{ffi::String("ok"), true}, {ffi::String("schema"), ffi::String(kSchema)}};
+    const JsonObject fields{{ffi::String("ok"), true}, {ffi::String("schema"), ffi::String(protocol::wire::schema)}};
     send_frame(connection.number(), Reply{fields, {}});
   } catch (const ClosedError&) {
     frame_seat_.give();  // whoever knocked did not stay
@@ -139,7 +133,7 @@ void Server::greet_frames(Descriptor connection) {
 }
 
 void Server::greet_rpc(Descriptor connection) {
-  if (!rpc_seat_.take(kLeavingSeconds)) {
+  if (!rpc_seat_.take(protocol::wire::leaving_s)) {
     refuse(std::move(connection), rpc_duplicate());
     return;
   }

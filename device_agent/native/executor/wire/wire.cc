@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "contract/protocol.h"
 #include "contract/text/text.h"
 #include "executor/errors.h"
 #include "executor/wire/fields.h"
@@ -18,7 +19,7 @@ namespace {
 
 [[noreturn]] void no_frame(uint32_t length) {
   throw AgentError("bad_request",
-                   "frame header of " + std::to_string(length) + " bytes is not of protocol " + kSchema);
+                   "frame header of " + std::to_string(length) + " bytes is not of protocol " + protocol::wire::schema);
 }
 
 // The length that begins a frame.
@@ -41,7 +42,7 @@ JsonObject parse_header(const std::string& text) {
     const Json size = (*bytes).second;
     if (size.type_index() == tvm::ffi::TypeIndex::kTVMFFIInt && size.cast<int64_t>() >= 0) return *object;
   }
-  throw AgentError("bad_request", std::string("frame header is not an object of protocol ") + kSchema);
+  throw AgentError("bad_request", std::string("frame header is not an object of protocol ") + protocol::wire::schema);
 }
 
 // What is larger than any blob counts as that.
@@ -173,10 +174,10 @@ JsonObject parse_hello(const std::string& data) {
   const JsonObject header = parse_header(data.substr(sizeof(length)));
   const Json command = find(header, "command"), schema = find(header, "schema");
   if (command.as<tvm::ffi::String>().value_or("") != "hello" ||
-      schema.as<tvm::ffi::String>().value_or("") != kSchema) {
+      schema.as<tvm::ffi::String>().value_or("") != protocol::wire::schema) {
     const auto text = schema.as<tvm::ffi::String>();
     const std::string found = text ? std::string(*text) : schema == nullptr ? "None" : json_text(schema);
-    throw AgentError("bad_request", std::string("protocol ") + kSchema + " expected, got " +
+    throw AgentError("bad_request", std::string("protocol ") + protocol::wire::schema + " expected, got " +
                                         printable(found, limits::wire::name_characters));
   }
   blob_bytes(header, 0);

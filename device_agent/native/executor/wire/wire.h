@@ -11,8 +11,6 @@
 
 namespace edgetlm {
 
-inline constexpr char kSchema[] = "edgetlm/1";
-
 // A file descriptor that is closed with it.
 class Descriptor {
  public:

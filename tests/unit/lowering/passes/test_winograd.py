@@ -142,7 +142,7 @@ def _check(build: Callable[..., Any], inputs: list[np.ndarray], outputs: int) ->
 @pytest.mark.parametrize(
     ("shape", "channels", "padding"),
     [
-        ((1, 1, 1, 3), 16, (1, 1, 1, 1)),
+        ((1, 2, 2, 3), 16, (1, 1, 1, 1)),
         ((1, 3, 3, 17), 16, (0, 0, 0, 0)),
         ((1, 5, 15, 3), 48, (1, 1, 1, 1)),
         ((2, 7, 4, 17), 32, (0, 1, 2, 3)),
