@@ -29,6 +29,8 @@ Size = int | tuple[int, int]
 GROUPS = ("device", "program", "peers", "objective", "tuning", "model")
 _EVERYWHERE = ("compile", "tune", "deploy")
 _ON_A_DEVICE = ("tune", "deploy")
+# Of `sdk records`, what decides which functions a model has.
+_OF_FUNCTIONS = (*_EVERYWHERE, "records")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,14 @@ class CompileOptions:
         "cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it; the CPU where one is "
         "tuned or compiled for.",
         "program",
+        commands=_OF_FUNCTIONS,
     )
-    dtype: str = _set("fp32", "fp32, or fp16: half the memory, checked with a tolerance of 1e-2.", "program")
+    dtype: str = _set(
+        "fp32",
+        "fp32, or fp16: half the memory, checked with a tolerance of 1e-2.",
+        "program",
+        commands=_OF_FUNCTIONS,
+    )
     cuda: str = _set(
         "",
         "CUDA version of the board; the usual JetPack's if not given.",
@@ -131,15 +139,16 @@ class CompileOptions:
         "",
         "Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
         "tuning",
-        commands=_ON_A_DEVICE,
+        commands=(*_ON_A_DEVICE, "records"),
         metavar="URL",
         environment="EDGETLM_RECORDS",
     )
-    threads: int = _set(0, "Threads for the model; 0 takes all cores of the device.")
+    threads: int = _set(0, "Threads for the model; 0 takes all cores of the device.", commands=_OF_FUNCTIONS)
     shapes: Mapping[str, tuple[Size, ...]] = _set(
         dict,
         "Shape of an input with open dimensions, or the size of a dimension by its name; "
         "LOW..HIGH serves a range (seq=1..512). May repeat.",
+        commands=_OF_FUNCTIONS,
         flag="shape",
         metavar="NAME=1,128",
         form="shapes",

@@ -82,6 +82,17 @@ class ModelCompiler:
             return compile_ranged(model, self.profile, self.options.seed, self._library, self.clock)
         return self.build(self.plan(model))
 
+    def lower(self, model: ImportedModel) -> LoweredModel:
+        """The functions of a model of one length, and what calls them.
+
+        Raises:
+            ImportFailed: the compiler cannot express the model.
+            LoweringError: it has no lowering on this target.
+        """
+        if model.module is None:
+            raise ImportFailed(model.reason, model.operator)
+        return static_model.lower_model(model, self.profile, self.clock, half=self.options.dtype == "fp16")
+
     def plan(self, model: ImportedModel) -> PlannedModel:
         """Lower a model of one length and choose a program for each of its tasks.
 
@@ -94,14 +105,12 @@ class ModelCompiler:
             UserError: measuring was asked for, and there is no device.
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
-        if model.module is None:
-            raise ImportFailed(model.reason, model.operator)
         from host.compile.proposers import user_proposer
 
         options, seed = self.options, self.options.seed
         # Before any work, so that a name which is not there is refused at once.
         proposer = user_proposer(options.proposer)
-        lowered = static_model.lower_model(model, self.profile, self.clock, half=options.dtype == "fp16")
+        lowered = self.lower(model)
         constructed = static_model.propose(lowered, self.profile, seed, self.clock)
         records = records_of(options)
         plan = recall(constructed, self.profile, records)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.errors import EdgeError, ImportFailed, ScheduleError, UserError
+from host.errors import EdgeError, ScheduleError, UserError
 
 if TYPE_CHECKING:
     from host.options import CompileOptions
@@ -107,24 +107,24 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
         DeviceError: the device does not answer.
     """
     from host.compile.device_profile import profile_of
+    from host.compile.model_compiler import ModelCompiler
     from host.compile.model_file import check_file, read_model
-    from host.compile.static_model import lower_model
+    from host.compile.processor import profile_for_processor
     from host.progress import StageClock
     from host.records import profile_data
     from host.schedules import space_for
     from host.transport import connect
 
+    options.check()
     check_file(options.model)
     if options.ranged:
         raise UserError("records are of one length: give one with --shape, not a range")
     with connect(device) as found:
-        profile = profile_of(found, options.threads)
+        profile = profile_for_processor(profile_of(found, options.threads), options.processor)
     clock = StageClock(progress)
-    model = read_model(options, clock)
-    if model.module is None:
-        raise ImportFailed(model.reason, model.operator)
+    compiler = ModelCompiler(options, profile, Path(), clock)
     spaces = {}
-    for task in lower_model(model, profile, clock).tasks:
+    for task in compiler.lower(read_model(options, clock)).tasks:
         try:
             spaces[task.workload_hash] = space_for(task, profile.hardware, profile.threads)
         except ScheduleError as error:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sdk.cli.options import DeviceName, Records, Shapes, Threads, Verbose, parse_shapes
+from host.options import CompileOptions
+from sdk.cli.options import DeviceName, Records, Verbose
+from sdk.cli.settings import takes_settings
 
 if TYPE_CHECKING:
     from host.records import ForeignSummary, Summary
@@ -56,15 +58,15 @@ def list_records(
     _print_table(summaries, foreign)
 
 
+@takes_settings("records", CompileOptions)
 def export_records(
     path: Annotated[Path, typer.Argument(help="File to write; a folder for MetaSchedule.")],
     form: Annotated[str, typer.Option("--format", help="jsonl or metaschedule.")] = "jsonl",
     model: OptionalModel = None,
     device: DeviceName = "local",
-    threads: Threads = 0,
-    shape: Shapes = None,
-    records: Records = "",
+    *,
     verbose: Verbose = False,
+    **settings: Any,
 ) -> None:
     """Write the records: every one as a line of JSON, or those of a model for MetaSchedule."""
     from host.errors import UserError
@@ -73,7 +75,8 @@ def export_records(
 
     if form not in _FORMATS:
         raise UserError(f"--format {form}: use {' or '.join(_FORMATS)}")
-    with open_store(records, must_exist=True) as store:
+    options = CompileOptions(model or Path(), **settings)
+    with open_store(options.records, must_exist=True) as store:
         if form == "jsonl":
             print_line(f"{store.export(path)} records written to {path}")
             count = sum(one.measured + one.failed for one in store.foreign_summaries())
@@ -86,7 +89,7 @@ def export_records(
             raise UserError(
                 "MetaSchedule's format holds the functions themselves: name their model with --model MODEL"
             )
-        tasks = ModelTasks({}, {}) if model is None else _tasks(model, device, threads, shape)
+        tasks = ModelTasks({}, {}) if model is None else _tasks(options, device)
         done = export_metaschedule(store, tasks, path)
     if model is not None:
         print_line(f"{done.written} records of {model} on {device} written to {path}")
@@ -95,14 +98,14 @@ def export_records(
     _print_left_out(done.left_out)
 
 
+@takes_settings("records", CompileOptions)
 def import_records(
     path: Annotated[Path, typer.Argument(help="File of JSON lines, or folder of a MetaSchedule database.")],
     model: OptionalModel = None,
     device: DeviceName = "local",
-    threads: Threads = 0,
-    shape: Shapes = None,
-    records: Records = "",
+    *,
     verbose: Verbose = False,
+    **settings: Any,
 ) -> None:
     """Add records that are not there yet; nothing is added where a line is damaged."""
     from host.errors import UserError
@@ -111,9 +114,10 @@ def import_records(
 
     if not path.exists():
         raise UserError(f"{path}: no such file or folder")
-    with open_store(records) as store:
+    options = CompileOptions(model or Path(), **settings)
+    with open_store(options.records) as store:
         if path.is_dir():
-            tasks = None if model is None else _tasks(model, device, threads, shape)
+            tasks = None if model is None else _tasks(options, device)
             taken = import_metaschedule(store, tasks, path)
         else:
             taken = import_lines(store, path)
@@ -133,13 +137,10 @@ def import_records(
         _print_left_out(taken.left_out)
 
 
-def _tasks(model: Path, device: str, threads: int, shape: list[str] | None) -> ModelTasks:
-    from host.deploy import CompileOptions
+def _tasks(options: CompileOptions, device: str) -> ModelTasks:
     from sdk.cli.console import ConsoleProgress
     from sdk.management.records import tasks_of
 
-    options = CompileOptions(model=model, shapes=parse_shapes(shape), threads=threads)
-    options.check()
     with ConsoleProgress() as progress:
         return tasks_of(options, device, progress)
 

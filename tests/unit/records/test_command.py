@@ -76,9 +76,12 @@ def test_lines_go_out_and_come_in(
     assert "records.jsonl, line 5 is no record" in capsys.readouterr().err
 
 
-def test_a_model_goes_to_metaschedule_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("dtype", "other"), [("fp32", "fp16"), ("fp16", "fp32")])
+def test_a_model_goes_to_metaschedule_and_back(
+    dtype: str, other: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, store = convnet(tmp_path / "net.onnx"), tmp_path / "records.sqlite"
-    tasks = tasks_of(CompileOptions(model, threads=1), "local", Silence())
+    tasks = tasks_of(CompileOptions(model, threads=1, dtype=dtype), "local", Silence())
     nothing = Energy("unavailable", None, None, "")
     with RecordStore(store) as made:
         for seed, space in enumerate(tasks.spaces.values()):
@@ -86,10 +89,13 @@ def test_a_model_goes_to_metaschedule_and_back(tmp_path: Path, capsys: pytest.Ca
             made.append([Record(candidate, dict(tasks.profile), Measurement((1e-6,), nothing, {}, {}, 1))])
         made.append([record(1.0)])
     count = len(tasks.spaces)
-    folder, named = str(tmp_path / "database"), ["--model", str(model), "--threads", "1"]
+    folder, named = str(tmp_path / "database"), ["--model", str(model), "--threads", "1", "--dtype", dtype]
     stored = ["--records", str(store)]
     assert main(["records", "export", folder, "--format", "metaschedule", *stored]) == 2
     assert "--model MODEL" in capsys.readouterr().err
+    elsewhere = [str(tmp_path / other), "--format", "metaschedule", *named[:-1], other]
+    assert main(["records", "export", *elsewhere, *stored]) == 0
+    assert f"{count} records of {model}" not in capsys.readouterr().out
     assert main(["records", "export", folder, "--format", "metaschedule", *named, *stored]) == 0
     assert f"{count} records of {model} on local written to {folder}" in capsys.readouterr().out
     assert main(["records", "import", folder, *named, *stored]) == 0
