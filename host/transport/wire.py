@@ -295,10 +295,11 @@ def _blob_bytes(fields: Fields, done: bool) -> int:
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
-    """NumPy's type for a name of the wire; bfloat16 is that of ml_dtypes."""
-    if name == "bfloat16":
+    """NumPy's type for a name of the wire; those that NumPy lacks are of ml_dtypes."""
+    try:
+        return np.dtype(name)
+    except TypeError:
         import ml_dtypes
 
-        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        kind: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return kind
-    return np.dtype(name)

@@ -16,8 +16,13 @@ def to_array(tensor: TensorData) -> Any:
     Raises:
         AgentError: NumPy has no such element type.
     """
-    if tensor.dtype == "bfloat16":
-        raise AgentError("engine", "this engine takes no inputs of type bfloat16")
+    try:
+        # Engines do not know the types that another library has added, either.
+        known = numpy.dtype(tensor.dtype).isbuiltin == 1
+    except TypeError:
+        known = False
+    if not known:
+        raise AgentError("engine", "this engine takes no inputs of type %s" % tensor.dtype)
     return numpy.frombuffer(bytearray(tensor.data), dtype=tensor.dtype).reshape(tensor.shape)
 
 

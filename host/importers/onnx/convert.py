@@ -11,6 +11,7 @@ import tvm
 from onnx import NodeProto, helper, numpy_helper
 from tvm import relax
 
+from device_agent.contract.limits import LIMITS
 from host.errors import ImportFailed
 from host.importers.onnx.evaluate import evaluate, static_shape, value_types
 from host.importers.onnx.names import Names
@@ -159,7 +160,7 @@ def _constant(array: np.ndarray, name: str) -> tvm.ir.GenericConst:
 
 
 def _dtype(dtype: np.dtype, name: str) -> str:
-    if dtype.kind not in "fiub" and dtype.name != "bfloat16":
+    if dtype.name not in LIMITS.item_bytes:
         kind = "str" if dtype.kind in "OSU" else dtype.name
         raise ImportFailed(f"{name!r} has values of type {kind}, which the compiler does not have")
     return dtype.name
