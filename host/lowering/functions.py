@@ -54,6 +54,11 @@ class FunctionTable:
             NotOneExpressionError: the group is an operator without a tensor expression.
         """
         key, values = _key(group, self.halves)
+        whole = group.nodes[0].spec.function
+        if key not in self._by_key and whole is not None:
+            name = self._fresh_name(group)
+            self.functions[name] = whole(group.nodes[0]).with_attr("global_symbol", name)
+            self._by_key[key] = (name, tuple(values.index(value) for value in group.nodes[0].inputs))
         if key not in self._by_key:
             stage = _written(group, self.halves, self.any_length)
             name = self._fresh_name(group)

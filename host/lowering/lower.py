@@ -11,6 +11,7 @@ from host.lowering.graph import Graph
 from host.lowering.ops import known_operators
 from host.lowering.passes.decompose_transposed import decompose_transposed
 from host.lowering.passes.drop_padding_taps import drop_padding_taps
+from host.lowering.passes.expand_recurrent import expand_recurrent
 from host.lowering.passes.fold_affine import fold_affine
 from host.lowering.passes.pack_weights import pack_weights
 from host.lowering.passes.pointwise_as_dense import pointwise_as_dense
@@ -57,6 +58,9 @@ def lower(
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
     graph = read(model.module, operators or known_operators())
+    if half:
+        # A loop over steps is written for single precision.
+        graph = expand_recurrent(graph, board.hardware.lanes, loops=False)
     graph = optimise(graph, board.hardware, approximate and not half, any_length)
     target = tvm.target.Target(board.tvm_target)
     module, parameters = emit(graph, fuse(graph), target, half, any_length)
@@ -89,6 +93,8 @@ def optimise(
                 graph = one.run(graph, hardware)
         return graph
 
+    loops = hardware.gpu is None and not any_length
+    graph = expand_recurrent(graph, hardware.lanes, loops)
     graph = share_equal(at(Phase.READ, widen_halves(graph)))
     # Views out of the way first: what belongs together is then written without them.
     graph = sink_reshapes(simplify(graph))

@@ -17,6 +17,8 @@ import numpy as np
 from host.errors import LoweringError
 
 if TYPE_CHECKING:
+    from tvm import tirx
+
     from host.lowering.builder import Builder
     from host.lowering.expressions.stage import Stage
     from host.lowering.graph import Graph, Node, Value
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 Reader = Callable[["Builder", "OperatorCall"], "Value | tuple[Value, ...] | None"]
 # Defines a node's outputs on the stage of its function.
 Writer = Callable[["Stage", "Node"], None]
+# A node's function, which takes its inputs and then its outputs.
+FunctionWriter = Callable[["Node"], "tirx.PrimFunc"]
 # The output on numpy arrays: inputs, attributes, shape and type of the output. None leaves it to the device.
 Fold = Callable[[Sequence[np.ndarray], Mapping[str, Any], tuple[int, ...], str], Any]
 # A simpler form of a node with these inputs, or None.
@@ -129,6 +133,8 @@ class OpSpec:
         sink_transpose: how a transpose before it becomes one behind it, where that does not follow.
         sink_reshape: the same of a reshape.
         output_type: of the elements, where it is not that of the inputs.
+        function: in place of `write`, the whole unscheduled function, for what is no tensor expression; the
+            operation shares it with no other. Tensors stay in single precision.
     """
 
     name: str
@@ -143,6 +149,7 @@ class OpSpec:
     sink_transpose: TransposeRule | None = None
     sink_reshape: ReshapeRule | None = None
     output_type: str | None = None
+    function: FunctionWriter | None = None
 
     @property
     def sharing(self) -> Fusion:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -16,7 +18,7 @@ from host.schedules.workload import Access, Axis, Move, Stage, Workload
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Intrinsics that lower to data movement or selection; every other call is arithmetic.
 _FREE_CALLS = {"prim.if_then_else", "prim.likely", "prim.reinterpret", "prim.bitwise_and", "prim.shift_right"}
-_REDUCE = 2  # tirx.IterVar.CommReduce
+_REDUCE, _OPAQUE = 2, 4  # tirx.IterVar.CommReduce, tirx.IterVar.Opaque
 
 
 def analyse(function: tirx.PrimFunc) -> Workload:
@@ -32,10 +34,34 @@ def analyse(function: tirx.PrimFunc) -> Workload:
         blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     except s_tir.ScheduleError as error:
         raise ScheduleError(f"{_only_block(function)} is not a loop nest") from error
-    stages = [_stage(schedule, block, arguments) for block in blocks]
+    inner, steps = _inside_of_steps(schedule, blocks)
+    stages = [_stage(schedule, block, arguments) for block in inner]
     if not stages:
         raise ScheduleError("the function has no blocks; it is left as it is")
-    return Workload(tuple(stages), _anchor(stages))
+    return Workload(tuple(stages), _anchor(stages), steps)
+
+
+def _inside_of_steps(schedule: s_tir.Schedule, blocks: Sequence[Any]) -> tuple[list[Any], int]:
+    """The blocks, with those in a loop over steps in its place, and the number of steps, 0 without a loop."""
+    found: list[Any] = []
+    steps = 0
+    for block in blocks:
+        variables = schedule.get(block).iter_vars
+        if any(variable.iter_type != _OPAQUE for variable in variables):
+            found.append(block)
+            continue
+        try:
+            children, within = _inside_of_steps(schedule, schedule.get_child_blocks(block))
+        except s_tir.ScheduleError:
+            children, within = [], 0
+        count = math.prod(_extent(variable) for variable in variables)
+        steps = max(steps, within, count if children and variables else 0)
+        found += children or [block]
+    return found, steps
+
+
+def _extent(variable: tirx.IterVar) -> int:
+    return int(variable.dom.extent) if isinstance(variable.dom.extent, tirx.IntImm) else 0
 
 
 def _only_block(function: tirx.PrimFunc) -> str:

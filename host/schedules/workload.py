@@ -198,10 +198,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Workload:
-    """A task as stages in order of execution; `anchor` is the one that decides its structure."""
+    """A task as stages in order of execution.
+
+    Attributes:
+        stages: in order.
+        anchor: number of the one that decides the structure.
+        steps: iterations of a loop around the stages, each of which depends on the one before; 0 without one.
+    """
 
     stages: tuple[Stage, ...]
     anchor: int
+    steps: int = 0
 
     @property
     def anchor_stage(self) -> Stage:
@@ -211,4 +218,4 @@ class Workload:
     @property
     def flops(self) -> float:
         """Floating-point operations of one call."""
-        return sum(stage.points * stage.flops_per_point for stage in self.stages)
+        return max(1, self.steps) * sum(stage.points * stage.flops_per_point for stage in self.stages)

@@ -9,6 +9,7 @@ from math import prod
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from research.pretraining import quantised_operators as quantised
+from research.pretraining import recurrent_operators as recurrent
 from research.pretraining import streaming_operators as streaming
 from research.pretraining.operator_sampler import CLASSES, HEADS, Draw
 
@@ -213,7 +214,7 @@ def _batched(draw: Draw) -> Value:
 
 # Kinds with their shares: most of a network's time is in contractions, most of its tasks are not.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
-    (_convolution, 0.21),
+    (_convolution, 0.20),
     (_dense, 0.12),
     (_depthwise, 0.08),
     (_batched, 0.08),
@@ -235,6 +236,7 @@ KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (streaming.slices, 0.01),
     (streaming.take, 0.005),
     (streaming.gates, 0.005),
+    (recurrent.layer, 0.01),
 )
 
 

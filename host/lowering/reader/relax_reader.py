@@ -17,6 +17,9 @@ from host.lowering.reader.call import OperatorCall
 from host.lowering.spec import OperatorTable
 from host.lowering.types import numeric_type
 
+# Operators that relax has no name for are calls of functions with names that start so.
+OWN_OPERATORS = "edgetlm."
+
 
 def read(module: tvm.IRModule, operators: OperatorTable) -> Graph:
     """The graph of `module["main"]`.
@@ -102,6 +105,9 @@ class _Reading:
             return relax.ShapeExpr(call.ty.values)
         outputs = _output_specs(call.ty, name)
         arguments = tuple(self.argument(argument) for argument in call.args)
+        if name == "call_dps_packed" and arguments[0].global_symbol.startswith(OWN_OPERATORS):
+            # An operator that relax has no name for, from an importer of ours.
+            name, arguments = arguments[0].global_symbol, arguments[1]
         view = OperatorCall(name, arguments, call.attrs, outputs, call)
         reader = self.builder.operators.readers.get(name)
         result = reader(self.builder, view) if reader else None

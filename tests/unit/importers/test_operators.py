@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from host.errors import ImportFailed
 from host.importers import load_here as load
 from host.importers.onnx.operators import converter_for
-from tests.unit.importers.harness import check, execute, graph, run_node, value
+from tests.unit.importers.harness import execute, graph, run_node, value
 
 RNG = np.random.default_rng(7)
 
@@ -103,34 +103,6 @@ def test_resize(tmp_path: Path, mode: str, scale: float, coordinates: str, compu
 def test_resize_with_antialiasing(tmp_path: Path, mode: str) -> None:
     node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode=mode, antialias=1)
     run_node(tmp_path / "m.onnx", node, {"x": real(1, 1, 9, 8)}, {"s": whole(1, 1, 4, 3)}, opset=19)
-
-
-@pytest.mark.parametrize("lengths", [None, [4, 2]])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize(("operator", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
-def test_recurrent(
-    tmp_path: Path, operator: str, gates: int, direction: str, lengths: list[int] | None
-) -> None:
-    """Beside ONNX Runtime; the reference evaluator runs forwards only."""
-    if direction != "forward" and lengths is not None:
-        lengths = [4, 4]  # where reversed padding lies is the runtime's own affair
-    steps, batch, size, hidden, count = 4, 2, 3, 5, 2 if direction == "bidirectional" else 1
-    constants = {
-        "w": real(count, gates * hidden, size),
-        "r": real(count, gates * hidden, hidden),
-        "b": real(count, 2 * gates * hidden),
-    }
-    names = ["x", "w", "r", "b"]
-    if lengths is not None:
-        constants["lengths"] = np.array(lengths, np.int32)
-        names.append("lengths")
-    extra = {"linear_before_reset": 1} if operator == "GRU" and count == 2 else {}
-    node = helper.make_node(operator, names, ["y", "h"], hidden_size=hidden, direction=direction, **extra)
-    x = real(steps, batch, size)
-    outputs = [value("y", real(steps, count, batch, hidden)), value("h", real(count, batch, hidden))]
-    path = tmp_path / "m.onnx"
-    path.write_bytes(graph([node], {"x": x}, outputs, constants).SerializeToString())
-    check(load(path, golden_cases=1))
 
 
 def test_layer_normalisation_with_its_statistics(tmp_path: Path) -> None:

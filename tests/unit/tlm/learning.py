@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from host.model import Candidate, Energy, Measurement
@@ -62,11 +63,12 @@ def measured(count: int, right: bool = True) -> list[Example]:
     return [example_of(9, number, 1, right) for number in range(count)]
 
 
-def record_of(values: dict[str, int], seconds: float, sentence: object, **changes: object) -> Record:
-    """A measured program of a task that its sentence says."""
+def record_of(
+    values: dict[str, int], seconds: float, sentence: Sequence[str] | None, **changes: object
+) -> Record:
+    """A measured program of a task that its sentence says, or of which nothing says anything."""
     candidate = Candidate("task", "tiled", tuple(values.items()), "tlm", math.nan, 4)
     measurement = Measurement((seconds,), Energy("unavailable", None, None, ""), {}, {}, 1)
-    record = Record(
-        candidate, {"board": "b", "threads": 1}, measurement, origin=RecordOrigin(sentence=tuple(sentence))
-    )
+    origin = RecordOrigin(sentence=None if sentence is None else tuple(sentence))
+    record = Record(candidate, {"board": "b", "threads": 1}, measurement, origin=origin)
     return replace(record, **changes)  # type: ignore[arg-type]

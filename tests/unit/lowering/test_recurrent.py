@@ -1,0 +1,156 @@
+"""Recurrent layers beside ONNX Runtime, as a loop over steps and unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+from host.lowering import lower
+from host.model import LoweredModel
+from targets import board_for, declared
+from tests.unit.importers.harness import load
+from tests.unit.lowering.harness import board, functions, normal, run_lowered
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+STEPS, BATCH, WIDTH, HIDDEN = 4, 2, 3, 6
+
+
+def _constants(
+    operator: str, count: int, given: Sequence[str], hidden: int = HIDDEN
+) -> dict[str, np.ndarray]:
+    rows = GATES[operator] * hidden
+    known = {
+        "w": normal(count, rows, WIDTH),
+        "r": normal(count, rows, hidden) / 2,
+        "b": normal(count, 2 * rows),
+        "lengths": np.array([STEPS, STEPS - 2], np.int32),
+        "h0": normal(count, BATCH, hidden, seed=1),
+        "c0": normal(count, BATCH, hidden, seed=2),
+        "p": normal(count, 3 * hidden, seed=3),
+    }
+    return {name: known[name] for name in ("w", "r", *given)}
+
+
+def _model(
+    path: Path,
+    operator: str,
+    given: Sequence[str] = ("b",),
+    direction: str = "forward",
+    computed: Sequence[str] = (),
+    hidden: int = HIDDEN,
+    steps: int = STEPS,
+    **attributes: Any,
+) -> dict[str, np.ndarray]:
+    """Write a model of one layer and return its inputs; `computed` names weights that are inputs."""
+    count = 2 if direction == "bidirectional" else 1
+    constants = _constants(operator, count, given, hidden)
+    inputs = {"x": normal(steps, BATCH, WIDTH), **{name: constants.pop(name) for name in computed}}
+    names = ["x", "w", "r", "b", "lengths", "h0", "c0", "p"]
+    present = [name if name in given or name in "xwr" else "" for name in names]
+    while not present[-1]:
+        present.pop()
+    outputs = ["y", "h", "c"] if operator == "LSTM" else ["y", "h"]
+    node = helper.make_node(operator, present, outputs, hidden_size=hidden, direction=direction, **attributes)
+
+    def declared(name: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    state = [declared(name, (count, BATCH, hidden)) for name in outputs[1:]]
+    graph = helper.make_graph(
+        [node],
+        "layer",
+        [declared(name, array.shape) for name, array in inputs.items()],
+        [declared("y", (steps, count, BATCH, hidden)), *state],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    onnx.save(model, path)
+    return inputs
+
+
+def _check(path: Path, inputs: dict[str, np.ndarray], loops: bool, lanes: int = 4) -> LoweredModel:
+    """Assert that the lowered model gives what ONNX Runtime gives, and return it."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, inputs)
+    # A range of lengths is what has no loops on a processor.
+    model = lower(load(path, golden_cases=1), board(lanes), any_length=not loops)
+    found = run_lowered(model, list(inputs.values()))
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    return model
+
+
+@pytest.mark.parametrize("loops", [True, False], ids=["loop", "unrolled"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("operator", "attributes"),
+    [("RNN", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {})],
+)
+def test_a_layer_gives_what_onnx_runtime_gives(
+    tmp_path: Path, operator: str, attributes: dict[str, Any], direction: str, loops: bool
+) -> None:
+    path = tmp_path / "m.onnx"
+    inputs = _model(path, operator, direction=direction, **attributes)
+    names = functions(_check(path, inputs, loops))
+    assert any("recurrent_loop" in name for name in names) == loops
+
+
+@pytest.mark.parametrize("loops", [True, False], ids=["loop", "unrolled"])
+@pytest.mark.parametrize(
+    ("operator", "given", "attributes"),
+    [
+        ("LSTM", ("b", "h0", "c0", "p"), {}),
+        ("LSTM", ("p",), {"input_forget": 1, "clip": 0.3}),
+        ("GRU", ("h0",), {"linear_before_reset": 1, "clip": 0.5}),
+        ("RNN", ("h0",), {"activations": ["Relu"]}),
+        ("GRU", ("b",), {"activations": ["Tanh", "Sigmoid"]}),
+    ],
+)
+def test_options_of_a_layer(
+    tmp_path: Path, operator: str, given: Sequence[str], attributes: dict[str, Any], loops: bool
+) -> None:
+    path = tmp_path / "m.onnx"
+    _check(path, _model(path, operator, given, **attributes), loops)
+
+
+@pytest.mark.parametrize("operator", sorted(GATES))
+def test_sequences_of_different_lengths_are_unrolled(tmp_path: Path, operator: str) -> None:
+    path = tmp_path / "m.onnx"
+    names = functions(_check(path, _model(path, operator, ("b", "lengths")), loops=True))
+    assert not any("recurrent_loop" in name for name in names)
+
+
+def test_weights_that_are_computed_are_unrolled(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    names = functions(_check(path, _model(path, "GRU", computed=("r",)), loops=True))
+    assert not any("recurrent_loop" in name for name in names)
+
+
+@pytest.mark.parametrize("hidden", [1, 3, 16, 17, 40])
+def test_hidden_units_fill_vectors_or_not(tmp_path: Path, hidden: int) -> None:
+    path = tmp_path / "m.onnx"
+    _check(path, _model(path, "LSTM", ("b", "h0"), hidden=hidden), loops=True, lanes=16)
+
+
+def test_a_loop_has_one_function_however_long_the_sequence_is(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    short = _check(path, _model(path, "GRU", steps=3), loops=True)
+    long = _check(path, _model(path, "GRU", steps=600), loops=True)
+    assert functions(short) == functions(long)
+
+
+def test_a_gpu_has_no_loops(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    _model(path, "RNN")
+    jetson = board_for(declared()["jetson_orin_nano"])
+    assert jetson is not None
+    names = functions(lower(load(path, golden_cases=1), jetson.on_gpu()))
+    assert not any("recurrent_loop" in name for name in names)

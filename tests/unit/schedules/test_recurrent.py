@@ -1,0 +1,103 @@
+"""Loops over the steps of recurrent layers: whatever the decisions, a program computes its task."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir
+
+from host.errors import ScheduleError
+from host.lowering.builder import Builder
+from host.lowering.graph import Value
+from host.lowering.ops import known_operators
+from host.lowering.recurrent.cells import Cell
+from host.lowering.recurrent.loop import LoopShape, recurrent_function
+from host.schedules import DesignSpace, scheduled_function, space_for
+from host.schedules.analysis import analyse
+from tests.unit.schedules import functions as fn
+
+SHAPE = LoopShape(steps=3, batch=4, blocks=4, lanes=8)
+CELLS = {
+    "rnn": Cell("rnn", ("tanh",)),
+    "gru": Cell("gru", ("sigmoid", "tanh")),
+    "gru reset after": Cell("gru", ("sigmoid", "tanh"), reset_after=True),
+    "lstm": Cell("lstm", ("sigmoid", "tanh", "tanh"), peepholes=True),
+}
+
+
+def _function(cell: Cell) -> tvm.tirx.PrimFunc:
+    builder = Builder(known_operators())
+    attrs = {"cell": cell, "shape": SHAPE, "reverse": False}
+    states = (SHAPE.batch, SHAPE.hidden)
+    outputs = [((SHAPE.steps, *states), "float32"), *((states, "float32") for _ in cell.states[1:])]
+    value = builder.emit("recurrent_loop", [Value((1,), "float32")], attrs, outputs)[0]
+    assert value.producer is not None
+    return recurrent_function(value.producer)
+
+
+def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> list[np.ndarray]:
+    """All results of a function on numbers that depend on its arguments' shapes only."""
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    compiled = tvm.compile(module, target=tvm.target.Target(target)).jit()
+    generator = np.random.default_rng(0)
+    arguments = []
+    for parameter in function.params:
+        shape = [int(extent) for extent in parameter.shape]
+        given = not parameter.name.startswith(("sequence", "last_"))
+        array = generator.standard_normal(shape) / 4 if given else np.full(shape, np.nan)
+        arguments.append((given, tvm.runtime.tensor(array.astype("float32"))))
+    compiled["main"](*[tensor for _, tensor in arguments])
+    return [tensor.numpy() for given, tensor in arguments if not given]
+
+
+def _space(name: str, threads: int = 1) -> tuple[DesignSpace, dict[str, object]]:
+    board = fn.board("avx2", threads)
+    return space_for(fn.task(_function(CELLS[name]), "layer"), board.hardware, threads), board.tvm_target
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CELLS)
+def test_random_programs_compute_the_task(name: str, threads: int) -> None:
+    space, target = _space(name, threads)
+    assert space.rule.name == "recurrent"
+    wanted = _run(_function(CELLS[name]), target)
+    generator = random.Random(threads)
+    for _ in range(5):
+        candidate = space.candidate(space.sample(generator), "random")
+        found = _run(scheduled_function(space.apply(candidate)), target)
+        for ours, plain in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6, err_msg=str(candidate.decisions))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_trace_carries_every_factor(name: str) -> None:
+    space, _ = _space(name)
+    schedule = space.apply(space.candidate(space.sample(random.Random(7)), "random"))
+    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
+    schedule.trace.apply_to_schedule(again, remove_postproc=False)
+    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+
+
+def test_a_workload_counts_all_steps() -> None:
+    cell = CELLS["gru reset after"]
+    workload = analyse(_function(cell))
+    assert workload.steps == SHAPE.steps
+    product = 2 * 3 * SHAPE.batch * SHAPE.hidden**2
+    assert workload.flops > SHAPE.steps * product
+
+
+def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_tile_that_hides_latency() -> None:
+    space, _ = _space("gru reset after")
+    least = {"vectors": 1, "rows": 1, "unroll": 1}
+    assert space.estimate_s({**least, "rows": 4}) < space.estimate_s(least)
+
+
+def test_a_tile_that_does_not_fit_the_registers_is_not_legal() -> None:
+    space, _ = _space("lstm")
+    assert not space.legal({"vectors": 4, "rows": 4, "unroll": 1})
+    with pytest.raises(ScheduleError, match="not legal"):
+        space.apply(space.candidate({"vectors": 4, "rows": 4, "unroll": 1}, "test"))
