@@ -23,9 +23,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from host.closing import Closing
 from host.compile.device_profile import profile_of, target_profile
 from host.errors import ScheduleError
 from host.gensor import Gensor
@@ -181,7 +181,7 @@ def _candidate(space: DesignSpace, decisions: Mapping[str, int]) -> Candidate:
     return space.candidate(decisions, "user")
 
 
-class Bench:
+class Bench(Closing):
     """A device on which single programs are measured; a context manager.
 
     Args:
@@ -251,11 +251,3 @@ class Bench:
     def close(self) -> None:
         """End the connection and remove what was built."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

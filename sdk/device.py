@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from host.closing import Closing
 from host.errors import DeviceError, ModelFileError
 from sdk.model import LoadedBundle
 
@@ -26,7 +26,7 @@ _KEPT = 2
 _Stamp = tuple[tuple[str, int, int], ...]
 
 
-class Device:
+class Device(Closing):
     """What `sdk.connect` returns; a context manager.
 
     Args:
@@ -148,14 +148,6 @@ class Device:
         while self._loaded:
             self._loaded.popitem()[1].close()
         self._transport.close()
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _stamp(path: Path) -> _Stamp:

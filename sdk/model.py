@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from host.closing import Closing
 from host.errors import BundleError, ShapeError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class LoadedBundle:
         return value
 
 
-class Model(LoadedBundle):
+class Model(LoadedBundle, Closing):
     """A bundle loaded on a device that is connected for it alone; a context manager.
 
     Args:
@@ -151,11 +151,3 @@ class Model(LoadedBundle):
             # The session ends before the connection.
             stack.push(self._stack)
             self._stack = stack.pop_all()
-
-    def __enter__(self) -> Model:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -79,11 +79,6 @@ class GpuModel:
         """fp32 FLOP/s of the whole GPU, matrix units left out."""
         return 2.0 * self.fp32_per_cycle * self.multiprocessors * self.frequency_hz
 
-    @property
-    def peak_flops_fp16(self) -> float:
-        """fp16 FLOP/s of the whole GPU, matrix units left out."""
-        return 2.0 * self.fp16_per_cycle * self.multiprocessors * self.frequency_hz
-
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`.
 

@@ -97,15 +97,6 @@ def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Es
     return mean_of([math.exp(one) for one in differences])
 
 
-def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """The ratio of figures that were taken at different times; see `ratio_of`.
-
-    Raises:
-        ValueError: no values, or one that is not positive.
-    """
-    return ratio_of(spread_of(numerator), spread_of(denominator))
-
-
 def _logs(values: Sequence[float]) -> list[float]:
     if not values or min(values) <= 0.0 or not all(math.isfinite(value) for value in values):
         raise ValueError("a ratio needs positive figures")

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from host.calibration import board_of, calibrated
+from host.closing import Closing
 from host.errors import DeviceError, UserError
 from host.model import DeviceProfile
 from targets import Board, HardwareModel, MachineDescription
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _CLOSE = 0.25
 
 
-class Boards:
+class Boards(Closing):
     """Connected devices; a context manager that closes them.
 
     Args:
@@ -111,12 +112,6 @@ class Boards:
                 device.close()
             except DeviceError as error:
                 self._note(f"{device.name}: at the end: {error}")
-
-    def __enter__(self) -> Boards:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def device_names(text: str) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ _STACK_BYTES = 1 << 20
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 _TENSOR_POINTER, _CPU = 7, 1
 _ALIGNMENT = 64
-_MOST_INSTRUCTIONS = 1 << 40
 _HOOK = """#include <stdint.h>
 void count_block(void *engine, uint64_t address, uint32_t bytes, uint64_t *total) { *total += bytes / 4; }
 """

@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.strict_json import parse
+from host.closing import Closing
 from host.errors import MeasureError, SessionLost
 from host.model import Measurement
 from host.transport.replies import measurement_of
@@ -25,7 +25,7 @@ _REMOTE_ERROR = "Error caught from RPC call"
 ArgumentSpec = tuple[Sequence[int], str]
 
 
-class KernelRunner:
+class KernelRunner(Closing):
     """Measures kernels in one session, over one RPC connection; a context manager.
 
     A kernel that crashes, hangs or eats memory costs its own measurement (SessionLost): the next one finds a
@@ -149,14 +149,6 @@ class KernelRunner:
         remote, self._remote, self._measure = self._remote, None, None
         if remote is not None:
             remote.get_function("CloseRPCConnection")()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def measure_kernel(

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
 from device_agent.contract.limits import LIMITS
+from host.closing import Closing
 from host.errors import EdgeError
 from host.records.checks import Implausible, check
 from host.records.database import (
@@ -74,7 +74,7 @@ class ForeignSummary:
     best_s: float | None
 
 
-class RecordStore:
+class RecordStore(Closing):
     """Records in a database.
 
     Args:
@@ -87,14 +87,6 @@ class RecordStore:
 
     def __init__(self, url: str | Path) -> None:
         self._database = Database(url)
-
-    def __enter__(self) -> RecordStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let the database go."""

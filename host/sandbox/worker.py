@@ -21,12 +21,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import host.errors
 from device_agent.contract import quiet, strict_json
 from device_agent.contract.text import printable
+from host.closing import Closing
 from host.errors import EdgeError, ImportFailed
 from host.sandbox import places
 from host.sandbox.child import answer, apply
@@ -100,7 +100,7 @@ class Outcome:
     seconds: float
 
 
-class Worker:
+class Worker(Closing):
     """A confined process that answers requests; a context."""
 
     def __init__(self, read: Sequence[Path], limits: Limits, prepare: Sequence[str] = ()) -> None:
@@ -124,14 +124,6 @@ class Worker:
         self._buffer = b""
         # Also where nobody closes it, or this process ends by an exception.
         self._end = weakref.finalize(self, _end, self._process, self.scratch)
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the process and remove its scratch folder."""

@@ -6,12 +6,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import paramiko
 
 from device_agent.contract.text import printable
 from host.address import parse_address
+from host.closing import Closing
 from host.errors import DeviceError
 from host.ssh.bounded import BoundedTransport
 from host.ssh.channel import ChannelStream
@@ -21,9 +22,6 @@ from host.ssh.login import log_in
 from host.ssh.output import Completed, TooMuchOutput, collect
 from host.ssh.relay import Relay
 from host.ssh.ways import CONNECT_S, direct, proxied
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _CHANNEL_S = 20.0
 # How often the board is asked whether it is there, and how long its answer may take.
@@ -37,7 +35,7 @@ _NOTICE_S = 1.0
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
 
 
-class Link:
+class Link(Closing):
     """An authenticated SSH connection; a context manager. Several threads may use it.
 
     Attributes:
@@ -299,14 +297,6 @@ class Link:
         while self._ways:
             with contextlib.suppress(*_BROKEN):
                 self._ways.pop()()
-
-    def __enter__(self) -> Link:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _hop(text: str) -> Endpoint:

@@ -6,21 +6,19 @@ import hashlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from device_agent.contract.fields import Fields
 from device_agent.contract.manifest import MANIFEST, ContractError
 from device_agent.contract.text import printable
 from device_agent.contract.trust import TrustedKeys, trusted_keys
+from host.closing import Closing
 from host.errors import BundleError, DeviceBusy, DeviceError
 from host.keys import HostKey, host_key
 from host.transport.replies import fields_of, installed_of, machine_of, sensor_of, state_of
 from host.transport.session import Session
 from host.transport.wire import Connection, DisconnectedError, Stream, dial_loopback
 from targets import MachineDescription
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 __all__ = ["Device", "Session"]
 
@@ -63,7 +61,7 @@ class OnThisMachine:
         """Nothing: the agent's interpreter is this machine's, with the engines that are installed here."""
 
 
-class Device:
+class Device(Closing):
     """A connected device; a context manager. Several threads may use it.
 
     Args:
@@ -364,14 +362,6 @@ class Device:
             session.close()
         self._connection.close()
         self.agent.stop()
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def enrolled(device: Device) -> Device:

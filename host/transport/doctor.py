@@ -23,7 +23,6 @@ from targets import MachineDescription, board_for
 # A clock that is further off than this has records and certificates go wrong.
 _LARGEST_SKEW_S = 5.0
 _LEAST_FREE_BYTES = 300_000_000
-_HOT_C = 80.0
 _PEERS = ("onnxruntime", "litert", "tensorrt", "ncnn")
 # Bits of the Raspberry Pi's get_throttled (documentation of vcgencmd).
 _PI_FLAGS = {

@@ -15,14 +15,13 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.measuring import MEASURING, Plan
 from device_agent.contract.text import printable
 from device_agent.contract.verify import TRUST_LEVELS
+from host.closing import Closing
 from host.errors import DeviceError, EngineError, SessionLost, UserError
 from host.model import Measurement
 from host.transport.replies import fields_of, measurement_of, shown, signature_of
 from host.transport.wire import Connection, DisconnectedError, pack, unpack
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from host.transport.device import Device
 
 _CHUNK_BYTES = 64 << 20
@@ -62,7 +61,7 @@ class KernelTime:
     seconds: float
 
 
-class Session:
+class Session(Closing):
     """Made by `Device.open_session`; a context manager.
 
     When the executor crashes, hangs past its time limit or exceeds its memory limit, the command under way
@@ -324,14 +323,6 @@ class Session:
         self._closed = True
         self._disconnect()
         self._device.release(self, self._name)
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)

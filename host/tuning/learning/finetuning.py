@@ -20,8 +20,8 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
+from host.closing import Closing
 from host.errors import EdgeError, TlmError
 from host.model import DeviceProfile
 from host.records import Record
@@ -36,7 +36,7 @@ _LEARNED = "learned"
 _KEEP = 4
 
 
-class FinetuneTrainer:
+class FinetuneTrainer(Closing):
     """Fine-tunes the shipped model on everything that was measured on a board; a context manager.
 
     A new checkpoint is used, here and by later deployments, only if it beats the one in use on withheld
@@ -126,14 +126,6 @@ class FinetuneTrainer:
         """End the training process; more than once is no error."""
         if self._process is not None:
             self._process.end()
-
-    def __enter__(self) -> FinetuneTrainer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class FinetuneJob:

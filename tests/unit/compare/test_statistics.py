@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.compare.statistics import mean_of, paired_ratio, t975, unpaired_ratio
+from host.compare.statistics import Estimate, mean_of, paired_ratio, ratio_of, spread_of, t975
+
+
+def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate:
+    return ratio_of(spread_of(numerator), spread_of(denominator))
 
 
 def test_bounds_of_three_repetitions() -> None:

@@ -1,0 +1,23 @@
+"""Things that are closed at the end of a `with` block."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """Something that has to be closed: `with` does so, however the block ends."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
