@@ -32,7 +32,7 @@ from host.errors import UserError
 HEADING = "edgetlm.benchmark/1"
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 _HEADING_FIELDS = ("benchmark", "schema", "command", "date", "commit", "machine", "remark")
 _COMMIT = re.compile(r"[0-9a-f]{40}\+?")
 _SCHEMA = re.compile(r"edgetlm\.[a-z_0-9]+/[0-9]+")
@@ -122,7 +122,7 @@ def read_result(path: Path) -> Result:
         UserError: the file cannot be read, or a field of its heading is missing or wrong.
     """
     try:
-        content = parse(path.read_bytes(), _MOST_BYTES, str(path))
+        content = parse(path.read_bytes(), _MAX_BYTES, str(path))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is no result of a benchmark: {error}") from error
     if not isinstance(content, dict):

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.emulation.verify import Verdict, verify
+from benchmarks.operators.comparison import TOLERANCE
 from benchmarks.operators.configurations import Operator, select
-from benchmarks.operators.contest import TOLERANCE
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.static_model import defects_as
 from host.errors import EdgeError, ScheduleError

@@ -13,8 +13,8 @@ import tvm
 from tvm import relax
 from tvm.runtime.vm import VMInstrumentReturnKind
 
+from benchmarks.operators.comparison import relative_error
 from benchmarks.operators.configurations import Operator
-from benchmarks.operators.contest import relative_error
 from benchmarks.operators.subject import Subject, prepare
 from host.build import build_model
 from host.errors import ScheduleError

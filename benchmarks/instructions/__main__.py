@@ -22,7 +22,7 @@ from benchmarks.instructions.counted import GENSOR, count, programs_of
 from benchmarks.instructions.counting import build_counter
 from benchmarks.instructions.figures import SCHEMA, entry_of, least_cycles, summary
 from benchmarks.instructions.listing import tool
-from benchmarks.instructions.shapes import MOST_FLOP, SMALL
+from benchmarks.instructions.shapes import MAX_FLOP, SMALL
 from benchmarks.operators.configurations import Operator
 from benchmarks.operators.subject import prepare
 from benchmarks.result_file import add_json_option, heading, write_result
@@ -66,7 +66,7 @@ class Bench:
 
     def _measured(self, operator: Operator) -> dict[str, Any]:
         task = prepare(operator, self.profile, self.folder).task
-        assert task.flops <= MOST_FLOP, f"{operator.name} has {task.flops / 1e6:.0f} MFLOP"
+        assert task.flops <= MAX_FLOP, f"{operator.name} has {task.flops / 1e6:.0f} MFLOP"
         programs = programs_of(task, self.profile, self.samples, self.seed, self.compiler, self.folder)
         folder = self.folder / operator.name
         found = count(programs.functions, task, self.profile.board, folder, self.counter, self.compiler.cache)

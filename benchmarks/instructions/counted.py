@@ -22,7 +22,7 @@ from benchmarks.instructions.listing import (
     hot_loop,
     runs_of,
 )
-from benchmarks.operators.contest import TOLERANCE, relative_error
+from benchmarks.operators.comparison import TOLERANCE, relative_error
 from benchmarks.operators.methods import random_programs
 from host.build import KernelCache, target_for
 from host.errors import BuildError, ScheduleError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.operators.configurations import OPERATORS, Operator
 
-MOST_FLOP = 20e6
+MAX_FLOP = 20e6
 _BY_NAME = (
     "gemv_768x3072",
     "maxpool_3x3_s2_64_112",

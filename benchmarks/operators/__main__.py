@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.operators.bench import Bench, Options, open_bench
+from benchmarks.operators.comparison import compare_finalists
 from benchmarks.operators.configurations import OPERATORS, Operator, select
-from benchmarks.operators.contest import hold
 from benchmarks.operators.figures import SCHEMA, entry_of, summary
 from benchmarks.operators.methods import LIBRARY, METHODS, NoProgramError, Proposal
 from benchmarks.operators.others import OTHERS
@@ -42,8 +42,8 @@ def run_operator(bench: Bench, subject: Subject, methods: Sequence[str]) -> dict
         except (EdgeError, NoProgramError) as error:
             failed[name] = str(error)
     finalists = {name: proposal.program for name, proposal in proposals.items()}
-    contest = hold(bench, subject, finalists, LIBRARY in methods)
-    return entry_of(subject, proposals, failed, contest)
+    comparison = compare_finalists(bench, subject, finalists, LIBRARY in methods)
+    return entry_of(subject, proposals, failed, comparison)
 
 
 def benchmark(

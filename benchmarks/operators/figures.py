@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.operators.contest import Contest
+from benchmarks.operators.comparison import FinalistComparison
 from benchmarks.operators.methods import LIBRARY, Proposal
 from benchmarks.operators.subject import Subject
 
@@ -18,7 +18,10 @@ _OURS = ("gensor", "gensor10")
 
 
 def entry_of(
-    subject: Subject, proposals: Mapping[str, Proposal], failed: Mapping[str, str], contest: Contest
+    subject: Subject,
+    proposals: Mapping[str, Proposal],
+    failed: Mapping[str, str],
+    comparison: FinalistComparison,
 ) -> dict[str, Any]:
     """The results of one operator."""
     entry: dict[str, Any] = {
@@ -29,12 +32,12 @@ def entry_of(
         "workload": subject.task.workload_hash,
     }
     for name in (*proposals, *failed, LIBRARY):
-        reason = failed.get(name) or contest.failed.get(name)
+        reason = failed.get(name) or comparison.failed.get(name)
         if reason is not None:
             entry[name] = {"error": reason}
-        elif name in contest.rounds_s:
-            entry[name] = _times(contest.rounds_s[name], subject.task.flops)
-            entry[name]["max_rel_err"] = contest.errors[name]
+        elif name in comparison.rounds_s:
+            entry[name] = _times(comparison.rounds_s[name], subject.task.flops)
+            entry[name]["max_rel_err"] = comparison.errors[name]
     for name, proposal in proposals.items():
         entry[name] |= {
             "construct_s": proposal.watch.wall_s,
@@ -47,13 +50,13 @@ def entry_of(
             ),
             **proposal.details,
         }
-    if LIBRARY in contest.rounds_s:
+    if LIBRARY in comparison.rounds_s:
         entry[LIBRARY] |= {
             "construct_s": 0.0,
-            "session_us": contest.session_s * 1e6,
-            "layout_share": contest.layout_share,
+            "session_us": comparison.session_s * 1e6,
+            "layout_share": comparison.layout_share,
         }
-    entry["ratios"] = ratios(contest.rounds_s)
+    entry["ratios"] = ratios(comparison.rounds_s)
     return entry
 
 

@@ -235,7 +235,7 @@ class PowerMeter:
         self._sensor.close()
 
 
-class _Gone(Exception):
+class _ParentEnded(Exception):
     """Whoever asked has ended."""
 
 
@@ -260,7 +260,7 @@ class _Lines:
         """Waits.
 
         Raises:
-            _Gone: the other side closed its end meanwhile.
+            _ParentEnded: the other side closed its end meanwhile.
         """
         until = time.monotonic() + seconds
         while True:
@@ -269,7 +269,7 @@ class _Lines:
                 return
             data = os.read(self._descriptor, 65536)
             if not data:
-                raise _Gone
+                raise _ParentEnded
             self._pending += data
 
 
@@ -326,7 +326,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
     try:
         serve(meter, lines, answer)
-    except (_Gone, BrokenPipeError):
+    except (_ParentEnded, BrokenPipeError):
         pass  # the executor ended: so does this
     finally:
         meter.close()

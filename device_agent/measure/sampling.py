@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 from device_agent.measure.energy import Idle, Readings, counter_joules, counter_spans, trapezoid_joules
 
 _POLL_S = 1.0
-_LEAST_PARTS = 5
+_MIN_PARTS = 5
 
 
 class Sampler:
@@ -112,7 +112,7 @@ def idle_power(sensor: Any, seconds: float, sleep: Callable[[float], None] = tim
     whole = readings.trial(start_s, end_s, 1)
     spans = readings.samples if readings.counter is None else None
     # Two parts alone may agree by chance, and everything would be above idle then.
-    parts = max(2, min(max(_LEAST_PARTS, int(seconds)), whole.n_samples // 3))
+    parts = max(2, min(max(_MIN_PARTS, int(seconds)), whole.n_samples // 3))
     edges = [start_s + (end_s - start_s) * index / parts for index in range(parts + 1)]
     watts = []
     for begin, end in zip(edges, edges[1:]):

@@ -13,10 +13,10 @@ from device_agent.contract.limits import LIMITS
 _FILES = 4096
 _OWN_FILES = 64
 _FILES_A_CLIENT = 4
-_LEAST = 2
+_MIN_CLIENTS = 2
 
 
-def most_clients() -> int:
+def max_clients() -> int:
     """How many clients fit in the files that this process may open, which are made as many as is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
@@ -27,7 +27,7 @@ def most_clients() -> int:
     if soft == resource.RLIM_INFINITY:
         return LIMITS.wire.clients
     spare = soft - _OWN_FILES - LIMITS.wire.pending_connections
-    return max(_LEAST, min(LIMITS.wire.clients, spare // _FILES_A_CLIENT))
+    return max(_MIN_CLIENTS, min(LIMITS.wire.clients, spare // _FILES_A_CLIENT))
 
 
 def hung_up(connection: socket.socket) -> bool:

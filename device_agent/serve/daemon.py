@@ -22,7 +22,7 @@ from device_agent.power.modes import PowerModes
 from device_agent.serve import clients
 from device_agent.serve.client_modes import ClientPowerModes
 from device_agent.serve.control import CODE, RETIRED
-from device_agent.serve.executor_process import SessionOptions, end_strays
+from device_agent.serve.executor_process import SessionOptions, kill_leftovers
 from device_agent.serve.key_commands import KeyCommand, KeyCommands
 from device_agent.serve.log import Log
 from device_agent.serve.payloads import Payloads
@@ -41,16 +41,16 @@ from device_agent.wire.shared_token import SharedToken
 
 # How often a parent that may end without a word is looked after.
 _PARENT_S = 0.25
-_CLAIM_S = 2.0
+_LOCK_S = 2.0
 # Ending executors and restoring power modes.
 _CLEARING_S = 30.0
 # No machine has as much; what is larger is an error.
-_MOST_MEMORY_BYTES = 1 << 50
+_MAX_MEMORY_BYTES = 1 << 50
 _LIMITS = LIMITS.wire
 Command = Callable[[Fields, Client], Optional[Header]]
 
 
-def _for_anyone(command: KeyCommand) -> Command:
+def _without_client(command: KeyCommand) -> Command:
     return lambda fields, client: command(fields)
 
 
@@ -96,10 +96,10 @@ class Daemon:
         folder = settings.store_dir
         self._settings = settings
         private_folder(folder)
-        self._held = contextlib.ExitStack()
+        self._locks = contextlib.ExitStack()
         if settings.home is not None:
             settings.home.make()
-            _claim(settings.home, self._held)
+            _lock_folder(settings.home, self._locks)
         self._machine = Machine(settings.system_root)
         self._payloads = Payloads(settings.home, settings.python, settings.system_root)
         self._uploads = Uploads(os.path.join(folder, "uploads"))
@@ -114,7 +114,7 @@ class Daemon:
         self._modes = ClientPowerModes(modes, self._reservation, self._run_folder.clear, self._log.write)
         self._stop = threading.Event()
         self._clients: Dict[int, socket.socket] = {}
-        self._most_clients = clients.most_clients()
+        self._max_clients = clients.max_clients()
         self._count = 0
         self._retired = False
         self._failed = False
@@ -133,7 +133,7 @@ class Daemon:
 
     def _recover(self, left: str) -> bool:
         """Ends and restores what a killed agent left running and changed; False where that fails."""
-        end_strays(left)
+        kill_leftovers(left)
         try:
             PowerModes(self._settings.system_root, left, self._mode_lock).restore()
         except (AgentError, OSError, ValueError, KeyError) as error:
@@ -165,8 +165,8 @@ class Daemon:
         self._log.write("serves on port %d" % self.port)
         self._listener.open()
         try:
-            while not self._over():
-                self._sessions.poll(self._patience_s())
+            while not self._must_end():
+                self._sessions.poll(self._poll_timeout_s())
         finally:
             self._listener.close()
             self._sessions.close_all()
@@ -177,12 +177,12 @@ class Daemon:
                     os.unlink(self._settings.home.record)
             if not self._modes.unrestored:
                 self._run_folder.remove()
-            self._held.close()
+            self._locks.close()
         if self._failed:
             return 1
         return RETIRED if self._retired else 0
 
-    def _over(self) -> bool:
+    def _must_end(self) -> bool:
         settings = self._settings
         orphaned = settings.parent_pid and os.getppid() != settings.parent_pid
         if self._idle_left_s() <= 0 and self._tickets.pending:
@@ -194,7 +194,7 @@ class Daemon:
             return math.inf
         return self._quiet_since_s + self._settings.idle_limit_s - time.monotonic()
 
-    def _patience_s(self) -> Optional[float]:
+    def _poll_timeout_s(self) -> Optional[float]:
         left_s = min(self._idle_left_s(), _PARENT_S if self._settings.parent_pid else math.inf)
         return None if left_s == math.inf else max(0.0, left_s)
 
@@ -215,9 +215,9 @@ class Daemon:
         """Lets a client in that has a secret, in a thread of its own."""
         try:
             hello = frames.check_hello(data, self._admit)
-            if len(self._clients) >= self._most_clients:
+            if len(self._clients) >= self._max_clients:
                 text = "the agent serves %d clients, as many as it can; close some or try again later"
-                raise AgentError("busy", text % self._most_clients)
+                raise AgentError("busy", text % self._max_clients)
         except AgentError as error:
             self._log.write("nobody was let in: %s" % error)
             refuse(connection, [frames.frame(frames.error_reply(error))])
@@ -248,12 +248,12 @@ class Daemon:
             # Each of these has to happen, whatever becomes of the others.
             with contextlib.ExitStack() as stack:
                 stack.callback(self._sessions.wake)
-                stack.callback(self._gone, connection, client)
+                stack.callback(self._remove_client, connection, client)
                 stack.callback(self._reservation.release_all, client)
                 stack.callback(self._modes.client_ended, client)
                 stack.callback(self._sessions.close_owned, client)
 
-    def _gone(self, connection: socket.socket, client: Client) -> None:
+    def _remove_client(self, connection: socket.socket, client: Client) -> None:
         connection.close()
         self._log.write("client %d is gone" % client.number)
         del self._clients[client.number]
@@ -320,9 +320,12 @@ class Daemon:
             "device.hold": self._reserve,
             "device.release": lambda f, c: self._reservation.release(c),
             "device.replace": self._replace,
-            **{name: _for_anyone(command) for name, command in KeyCommands(self._store.trust).all().items()},
+            **{
+                name: _without_client(command)
+                for name, command in KeyCommands(self._store.trust).all().items()
+            },
             **SessionCommands(
-                self._sessions, self._session_options, self._uploads, self._modes, self._present
+                self._sessions, self._session_options, self._uploads, self._modes, self._connection_check
             ).all(),
             "retire": self._retire,
             "shutdown": lambda f, c: self.stop(),
@@ -337,9 +340,9 @@ class Daemon:
         self.stop()
 
     def _reserve(self, fields: Fields, client: Client) -> None:
-        self._reservation.acquire(client, fields.seconds("wait_s", 0.0), self._present(client))
+        self._reservation.acquire(client, fields.seconds("wait_s", 0.0), self._connection_check(client))
 
-    def _present(self, client: Client) -> Callable[[], bool]:
+    def _connection_check(self, client: Client) -> Callable[[], bool]:
         return lambda: not clients.hung_up(self._clients[client.number])
 
     def _sensor(self) -> Header:
@@ -357,7 +360,7 @@ class Daemon:
         command, site = self._payloads.command(engine, fields.text("python", standard="") or None)
         wanted = None
         if fields.has("memory_limit_bytes"):
-            wanted = fields.whole("memory_limit_bytes", 0, _MOST_MEMORY_BYTES)
+            wanted = fields.whole("memory_limit_bytes", 0, _MAX_MEMORY_BYTES)
         options = SessionOptions(
             engine=engine,
             threads=fields.whole("threads", 1, _LIMITS.threads),
@@ -378,13 +381,13 @@ class Daemon:
         return {"version": self._store.install(fields.name("name"), files, self._uploads.path)}
 
 
-def _claim(home: AgentFolder, held: contextlib.ExitStack) -> None:
+def _lock_folder(home: AgentFolder, locks: contextlib.ExitStack) -> None:
     # Whoever asks whether an agent runs tries the lock too, for a moment.
-    until = time.monotonic() + _CLAIM_S
+    until = time.monotonic() + _LOCK_S
     while True:
         attempt = contextlib.ExitStack()
         if attempt.enter_context(try_lock(home.lock)):
-            held.push(attempt.pop_all().__exit__)
+            locks.push(attempt.pop_all().__exit__)
             return
         attempt.close()
         if time.monotonic() > until:

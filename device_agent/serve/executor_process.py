@@ -87,13 +87,13 @@ class ExecutorProcess:
         self._log = os.path.join(workdir, "stderr.log")
         self._pending = b""
         # Bytes that it said in the second that began at this time.
-        self._said_bytes, self._said_since_s = 0, 0.0
+        self._status_bytes, self._status_since_s = 0, 0.0
         self._paused = False
         # By channel: the deadline (while paused, the time left) and the limit it came from.
-        self._busy: Dict[str, Tuple[float, float]] = {}
+        self._deadlines: Dict[str, Tuple[float, float]] = {}
         # Importing an engine says nothing of the model, and on a busy board it may take long.
         limit_s = max(options.time_limit_s, _START_S)
-        self._busy["start"] = (time.monotonic() + limit_s, limit_s)
+        self._deadlines["start"] = (time.monotonic() + limit_s, limit_s)
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 options.command,
@@ -127,11 +127,11 @@ class ExecutorProcess:
         return self._process.pid
 
     @property
-    def working(self) -> bool:
+    def busy(self) -> bool:
         """Whether it has said that it works, and is not stopped."""
-        return bool(self._busy) and not self._paused
+        return bool(self._deadlines) and not self._paused
 
-    def hear(self) -> bool:
+    def read_status(self) -> bool:
         """Takes what came through the status pipe; False when that was closed.
 
         A model's own code can write into the pipe, so what comes may be anything. What the protocol does not
@@ -150,10 +150,10 @@ class ExecutorProcess:
 
     def _take(self, data: bytes) -> None:
         now = time.monotonic()
-        if now - self._said_since_s >= 1.0:
-            self._said_bytes, self._said_since_s = 0, now
-        self._said_bytes += len(data)
-        if self._said_bytes > _LIMITS.status_bytes_per_s:
+        if now - self._status_since_s >= 1.0:
+            self._status_bytes, self._status_since_s = 0, now
+        self._status_bytes += len(data)
+        if self._status_bytes > _LIMITS.status_bytes_per_s:
             raise ValueError("more than %d bytes of status in a second" % _LIMITS.status_bytes_per_s)
         said = self._pending + data
         if not self.ready.is_set():
@@ -162,13 +162,13 @@ class ExecutorProcess:
             if not newline:
                 self._pending = first
                 return
-            self._announced(first)
+            self._take_first_line(first)
         lines, newline, self._pending = said.rpartition(b"\n")
         _check_length(self._pending)
         if newline:
-            self._works(lines + newline)
+            self._take_lines(lines + newline)
 
-    def _works(self, lines: bytes) -> None:
+    def _take_lines(self, lines: bytes) -> None:
         # A session of many small requests says a lot: all lines are looked at at once.
         if not _LINES.fullmatch(lines):
             wrong = next(line for line in lines.split(b"\n") if not _WORK.fullmatch(line))
@@ -178,13 +178,13 @@ class ExecutorProcess:
         for channel in _CHANNELS:
             end = lines.rfind(channel)
             if end >= 0:  # the last line of a channel is what it does now
-                self._works_now(lines[lines.rfind(b"\n", 0, end) + 1 : lines.index(b"\n", end)])
+                self._take_line(lines[lines.rfind(b"\n", 0, end) + 1 : lines.index(b"\n", end)])
 
-    def _works_now(self, line: bytes) -> None:
+    def _take_line(self, line: bytes) -> None:
         match = _WORK.fullmatch(line)
         assert match is not None
         if match.group(3):
-            self._busy.pop(match.group(3).decode(), None)
+            self._deadlines.pop(match.group(3).decode(), None)
             return
         given = float(match.group(2))
         if not given <= _LIMITS.seconds:
@@ -192,16 +192,16 @@ class ExecutorProcess:
         limit = given or self._options.time_limit_s
         now = time.monotonic()
         # While it is paused the time that is left is kept, not the moment at which it ends.
-        self._busy[match.group(1).decode()] = (limit if self._paused else now + limit, limit)
+        self._deadlines[match.group(1).decode()] = (limit if self._paused else now + limit, limit)
 
-    def _announced(self, line: bytes) -> None:
+    def _take_first_line(self, line: bytes) -> None:
         values = parse(line, _LIMITS.status_line_bytes, "a first line that")
         if not isinstance(values, dict):
             raise ValueError("a first line that is no object")
         fields = Fields(values, lambda text: ValueError("a first line whose %s" % text))
         if fields.has("port"):
             self.port = fields.whole("port", 1, 65535)
-            self._busy.clear()
+            self._deadlines.clear()
         else:
             error = fields.object("error")
             kind = error.text("kind", _LIMITS.name_characters)
@@ -214,22 +214,22 @@ class ExecutorProcess:
             return
         self._paused = paused
         now = time.monotonic()
-        for channel, (deadline, limit) in self._busy.items():
-            self._busy[channel] = (deadline - now if paused else deadline + now, limit)
+        for channel, (deadline, limit) in self._deadlines.items():
+            self._deadlines[channel] = (deadline - now if paused else deadline + now, limit)
         self._signal(signal.SIGSTOP if paused else signal.SIGCONT)
         until = now + _STOPPING_S
         # A thread that runs on another core stops when it next enters the kernel.
         while paused and not _all_stopped(self.pid) and time.monotonic() < until:
             time.sleep(0.001)
 
-    def offence(self) -> Optional[str]:
+    def broken_limit(self) -> Optional[str]:
         """Which of its options it breaks at this moment."""
         limit = self._options.memory_limit_bytes
         used = usage(self.pid).resident_bytes
         if limit and used > limit:
             return "was killed: it used %.0f MB, its limit is %.0f MB" % (used / 1e6, limit / 1e6)
         now = time.monotonic()
-        for deadline, allowed in [] if self._paused else self._busy.values():
+        for deadline, allowed in [] if self._paused else self._deadlines.values():
             if now > deadline:
                 return "was killed: it worked for longer than its limit of %g s" % allowed
         return None
@@ -243,16 +243,16 @@ class ExecutorProcess:
         if self.reason is not None:
             return
         self._signal(signal.SIGKILL)
-        self.reason = reason or self._death(self._process.wait())
+        self.reason = reason or self._end_reason(self._process.wait())
         self._process.wait()
-        end_strays(self._workdir)
+        kill_leftovers(self._workdir)
         self.ready.set()
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it ended by itself
             os.killpg(self.pid, number)
 
-    def _death(self, code: int) -> str:
+    def _end_reason(self, code: int) -> str:
         if code < 0:
             try:
                 text = "crashed with %s" % signal.Signals(-code).name
@@ -261,8 +261,8 @@ class ExecutorProcess:
         else:
             text = "ended with code %d" % code
         # After a fault stderr ends in a backtrace, after anything else in a message.
-        worded = code >= 0 or code == -signal.SIGABRT
-        tail = _last_line(self._log) if worded else ""
+        has_message = code >= 0 or code == -signal.SIGABRT
+        tail = _last_line(self._log) if has_message else ""
         return "%s (%s)" % (text, tail) if tail else text
 
 
@@ -290,7 +290,7 @@ def _environment(options: SessionOptions, workdir: str) -> Dict[str, str]:
     return environment
 
 
-def end_strays(folder: str) -> None:
+def kill_leftovers(folder: str) -> None:
     """Kills what executors started that worked in this folder: whatever a process does, it keeps this mark.
 
     Args:
@@ -306,12 +306,12 @@ def end_strays(folder: str) -> None:
             with contextlib.suppress(OSError):
                 with open("/proc/%s/environ" % entry, "rb") as file:
                     marked = any((word + b"/").startswith(mark + b"/") for word in file.read().split(b"\0"))
-                if marked and not _gone(int(entry)):
+                if marked and not _has_ended(int(entry)):
                     os.kill(int(entry), signal.SIGKILL)
                     ended = True
 
 
-def _gone(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
         return file.read().rpartition(")")[2].split()[0] in "ZX"
 

@@ -51,7 +51,7 @@ class Sessions:
         self._folder = folder
         self._sessions: Dict[str, Session] = {}
         self._lock = threading.RLock()
-        self._orders: queue.Queue[Tuple[Session, threading.Event]] = queue.Queue()
+        self._start_requests: queue.Queue[Tuple[Session, threading.Event]] = queue.Queue()
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
@@ -182,7 +182,7 @@ class Sessions:
 
     def _start(self, session: Session) -> Dict[str, Any]:
         started = threading.Event()
-        self._orders.put((session, started))
+        self._start_requests.put((session, started))
         self.wake()
         started.wait()
         executor = session.executor
@@ -202,28 +202,28 @@ class Sessions:
 
     # -- for the main thread
 
-    def poll(self, patience_s: Optional[float] = None) -> None:
+    def poll(self, timeout_s: Optional[float] = None) -> None:
         """Starts ordered executors, hears what executors say, ends those that break their options.
 
         Args:
-            patience_s: return after so long even if nothing has happened; None for never.
+            timeout_s: return after so long even if nothing has happened; None for never.
         """
-        for selected, _ in self._selector.select(self._patience_s(patience_s)):
+        for selected, _ in self._selector.select(self._poll_timeout_s(timeout_s)):
             executor: Optional[ExecutorProcess] = selected.data
             if executor is None:
                 os.read(self._wake_reader, 4096)
                 continue
             with self._lock:
-                self._hear(executor)
-        while not self._orders.empty():
-            self._spawn(*self._orders.get())
+                self._read_status(executor)
+        while not self._start_requests.empty():
+            self._spawn(*self._start_requests.get())
         if time.monotonic() - self._checked_s >= _POLL_S:
             self._checked_s = time.monotonic()
             self._check_all()
 
-    def _hear(self, executor: ExecutorProcess) -> None:
+    def _read_status(self, executor: ExecutorProcess) -> None:
         try:
-            open_still = executor.hear()
+            open_still = executor.read_status()
         except Exception as error:  # noqa: BLE001 - one executor must not end the daemon with all the others
             executor.end("was killed: what it said cannot be taken: %s" % printable(repr(error)))
             open_still = False
@@ -233,15 +233,15 @@ class Sessions:
             executor.status.close()
             executor.end(None)
 
-    def _patience_s(self, patience_s: Optional[float]) -> Optional[float]:
+    def _poll_timeout_s(self, timeout_s: Optional[float]) -> Optional[float]:
         with self._lock:
             executors = [session.executor for session in self._sessions.values()]
         living = [one for one in executors if one is not None and one.reason is None]
-        if any(one.working for one in living):
+        if any(one.busy for one in living):
             return _POLL_S
         if living:  # whose end shows at once; their memory hardly grows without work
             return _IDLE_POLL_S
-        return patience_s
+        return timeout_s
 
     def _spawn(self, session: Session, started: threading.Event) -> None:
         try:
@@ -263,9 +263,9 @@ class Sessions:
                 executor = session.executor
                 if executor is None or executor.reason is not None:
                     continue
-                offence = None if executor.ended() else executor.offence()
-                if offence or executor.ended():
-                    executor.end(offence)
+                broken_limit = None if executor.ended() else executor.broken_limit()
+                if broken_limit or executor.ended():
+                    executor.end(broken_limit)
 
 
 def _contact(session: Session, executor: ExecutorProcess) -> Dict[str, Any]:

@@ -104,7 +104,7 @@ class Listener:
             self._failed("the listener failed: %s" % printable(repr(error)))
 
     def _poll(self) -> None:
-        for key, _ in self._selector.select(self._patience_s()):
+        for key, _ in self._selector.select(self._poll_timeout_s()):
             if key.fileobj is self._socket:
                 self._accept()
             elif key.fd in self._pending:
@@ -113,7 +113,7 @@ class Listener:
         for pending in [one for one in self._pending.values() if now >= one.deadline_s]:
             self._drop(pending)
 
-    def _patience_s(self) -> Optional[float]:
+    def _poll_timeout_s(self) -> Optional[float]:
         # Connections came in the order of the dictionary, and all have the same time.
         first = next(iter(self._pending.values()), None)
         return None if first is None else max(0.0, first.deadline_s - time.monotonic())

@@ -21,7 +21,7 @@ _PEAK_RANGE = (0.2, 3.0)
 # A level may seem faster than the one inside it, or nearer, by this much: noise of a machine in use.
 _NOISE = 1.25
 # Loads of a whole vector that the widest core of today starts in one cycle.
-_MOST_LOADS = 4.0
+_MAX_LOADS = 4.0
 _FMA_LATENCY_CYCLES = (1.5, 20.0)
 _LONGEST_LAUNCH_S = 5e-3
 # Between the rounds: beyond it, somebody else had the processor in most of them.
@@ -133,11 +133,11 @@ class Calibration:
             )
         if not _FMA_LATENCY_CYCLES[0] <= self.fma_latency_cycles <= _FMA_LATENCY_CYCLES[1]:
             found.append(f"a multiply-add of {self.fma_latency_cycles:.1f} cycles")
-        most = _MOST_LOADS * max(self.vector_bits, 32) / 8 * self.frequency_hz
+        most = _MAX_LOADS * max(self.vector_bits, 32) / 8 * self.frequency_hz
         if self.levels and self.levels[0].bandwidth_bytes_per_s > most:
             found.append(
                 f"{self.levels[0].name} at {self.levels[0].bandwidth_bytes_per_s / 1e9:.0f} GB/s, more than"
-                f" {_MOST_LOADS:.0f} loads a cycle"
+                f" {_MAX_LOADS:.0f} loads a cycle"
             )
         for inner, outer in pairwise(self.levels):
             if outer.bandwidth_bytes_per_s > _NOISE * inner.bandwidth_bytes_per_s:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from host.compare.energy_windows import IdlePower
 from host.compare.entrants import Entrant, EntrantResult, ratio_between
-from host.compare.power_modes import ModeSwitch, PowerMode, Setting, home_of, list_modes, settings_of
+from host.compare.power_modes import ModeSwitch, PowerMode, Setting, current_modes, list_modes, settings_of
 from host.compare.runner import Condition, InterleavedRun, require_any, require_bounds
 from host.compare.selection import VariantSelection, select_variants
 from host.compare.statistics import geometric_mean
@@ -237,7 +237,7 @@ def compare_variants(settings: ComparisonSettings, variants: Sequence[Entrant]) 
     for remark in remarks:
         note(remark)
     return select_variants(
-        [*excluded, *results], settings.objective, settings.power_cap_w, home_of(modes), modes, remarks
+        [*excluded, *results], settings.objective, settings.power_cap_w, current_modes(modes), modes, remarks
     )
 
 

@@ -13,7 +13,7 @@ from host.transport.replies import fields_of, shown
 ALL = "all"
 
 
-class Asked(Protocol):
+class AgentClient(Protocol):
     """The part of a device that is needed here."""
 
     name: str
@@ -54,7 +54,7 @@ class Setting:
     mode: PowerMode | None = None
 
 
-def list_modes(device: Asked) -> tuple[PowerMode, ...]:
+def list_modes(device: AgentClient) -> tuple[PowerMode, ...]:
     """The power modes of a device, those included that cannot be set.
 
     Raises:
@@ -73,7 +73,7 @@ def list_modes(device: Asked) -> tuple[PowerMode, ...]:
     )
 
 
-def home_of(modes: Sequence[PowerMode]) -> str:
+def current_modes(modes: Sequence[PowerMode]) -> str:
     """The state of the device by the names of its current modes; "" where it has none."""
     return ", ".join(mode.name for mode in modes if mode.current)
 
@@ -89,7 +89,7 @@ def settings_of(modes: Sequence[PowerMode], asked: Sequence[str], device: str) -
     Raises:
         UserError: a mode is unknown, or cannot be set.
     """
-    home = Setting(home_of(modes))
+    home = Setting(current_modes(modes))
     if not asked:
         return (home,)
     if ALL in asked:
@@ -121,7 +121,7 @@ class ModeSwitch:
         note: told of a mode that could not be restored.
     """
 
-    def __init__(self, device: Asked, modes: Sequence[PowerMode], note: Callable[[str], None]) -> None:
+    def __init__(self, device: AgentClient, modes: Sequence[PowerMode], note: Callable[[str], None]) -> None:
         self._device = device
         self._found = {mode.kind: mode for mode in modes if mode.current}
         self._note = note

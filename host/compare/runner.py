@@ -101,7 +101,7 @@ class InterleavedRun:
         self._effort = effort
         self._start_c = start_c
         self._order = default_rng(seed)
-        self._lined_up: Sequence[np.ndarray] | None = None
+        self._loaded_inputs: Sequence[np.ndarray] | None = None
         self._idle: dict[str, IdlePower] = {}
         self._rounds: dict[tuple[str, str], list[Measurement]] = {}
         self._windows: dict[tuple[str, str], list[Measurement]] = {}
@@ -133,7 +133,7 @@ class InterleavedRun:
         except MeasureError as error:
             self.refused[condition.name] = str(error)
             return
-        self._line_up(condition.inputs)
+        self._load_inputs(condition.inputs)
         effort = self._effort
         windows = effort.windows if condition.energy else 0
         if windows and condition.idle_power is not None and condition.name not in self._idle:
@@ -146,27 +146,27 @@ class InterleavedRun:
                 min_time_s=effort.round_s,
                 min_repeats=effort.round_repeats,
             )
-            for key in self._drawn(condition):
-                self._turn(key, plan, self._rounds.setdefault((condition.name, key), []))
+            for key in self._random_order(condition):
+                self._measure_entrant(key, plan, self._rounds.setdefault((condition.name, key), []))
         for _ in range(windows):
-            for key in self._drawn(condition):
+            for key in self._random_order(condition):
                 # The windows are the trials: interleaved, so that drift cancels.
                 start_c = self._start_c or self._coolest_c(condition.name)
                 plan = dict(
                     energy=True, trials=1, warmup_s=0.0, min_time_s=0.0, min_repeats=1, start_c=start_c
                 )
-                self._turn(key, plan, self._windows.setdefault((condition.name, key), []))
+                self._measure_entrant(key, plan, self._windows.setdefault((condition.name, key), []))
 
-    def _line_up(self, inputs: Sequence[np.ndarray]) -> None:
+    def _load_inputs(self, inputs: Sequence[np.ndarray]) -> None:
         """Give every session its inputs and stop it."""
-        if inputs is self._lined_up:
+        if inputs is self._loaded_inputs:
             return
-        if self._lined_up is not None:
+        if self._loaded_inputs is not None:
             self._release()
         for key, session in self._sessions.items():
             self._attempt(key, partial(session.set_inputs, inputs))
             self._attempt(key, session.pause)
-        self._lined_up = inputs
+        self._loaded_inputs = inputs
 
     def _release(self) -> None:
         """Let all sessions run again."""
@@ -182,7 +182,7 @@ class InterleavedRun:
         except (EngineError, SessionLost) as error:
             self.failed[key] = str(error)
 
-    def _turn(self, key: str, plan: dict[str, Any], results: list[Measurement]) -> None:
+    def _measure_entrant(self, key: str, plan: dict[str, Any], results: list[Measurement]) -> None:
         session = self._sessions[key]
 
         def work() -> None:
@@ -193,7 +193,7 @@ class InterleavedRun:
 
         self._attempt(key, work)
 
-    def _drawn(self, condition: Condition) -> list[str]:
+    def _random_order(self, condition: Condition) -> list[str]:
         running = [key for key in self._sessions if key not in self.failed and key not in condition.absent]
         return [str(key) for key in self._order.permutation(sorted(running))]
 

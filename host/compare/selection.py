@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Words:
+class _Phrases:
     """How an objective is spoken of: of a variant, of an engine, and what is saved."""
 
     variant: str
@@ -34,10 +34,10 @@ class _Words:
 
 
 _EDP = "has a smaller energy-delay product"
-_WORDS = {
-    "latency": _Words("takes less time", "is faster", "the time"),
-    "energy": _Words("needs less energy", "needs less energy", "the energy"),
-    "edp": _Words(_EDP, _EDP, "the energy-delay product"),
+_PHRASES = {
+    "latency": _Phrases("takes less time", "is faster", "the time"),
+    "energy": _Phrases("needs less energy", "needs less energy", "the energy"),
+    "edp": _Phrases(_EDP, _EDP, "the energy-delay product"),
 }
 
 
@@ -167,7 +167,7 @@ def _better_elsewhere(selection: VariantSelection, taken: EntrantResult) -> str:
     if not present or value >= present:
         return ""
     saved = 1.0 - value / present
-    return f"power mode {best.mode} would save {saved:.0%} of {_WORDS[objective].saved} ({best.title})"
+    return f"power mode {best.mode} would save {saved:.0%} of {_PHRASES[objective].saved} ({best.title})"
 
 
 def select_variant(
@@ -212,12 +212,12 @@ def select_variant(
         best = min(better, key=lambda point: known[point])
         ratio = better[best]
         return best, (
-            f"{best.title} {_WORDS[objective].variant} than the fastest variant: {ratio.value:.3f} times, "
+            f"{best.title} {_PHRASES[objective].variant} than the fastest variant: {ratio.value:.3f} times, "
             f"95% bound {ratio.low:.3f} to {ratio.high:.3f}"
         )
     if len(known) == 1:
         return fastest, f"{fastest.title} is the only variant" + (f" below {cap_w:g} W" if cap_w else "")
-    shown = "" if objective == "latency" else f"; no other {_WORDS[objective].variant} beyond noise"
+    shown = "" if objective == "latency" else f"; no other {_PHRASES[objective].variant} beyond noise"
     return fastest, f"{fastest.title} is the fastest{shown}"
 
 
@@ -300,7 +300,7 @@ def _decided(rival: Backend, ratio: Estimate, objective: str, lengths: int) -> C
     shown = f"{rival} / tvm = {ratio.value:.2f}, 95% bound {ratio.low:.2f} to {ratio.high:.2f}"
     if lengths > 1:
         shown += f", geometric mean over {lengths} lengths"
-    word = _WORDS[objective].engine
+    word = _PHRASES[objective].engine
     if ratio.shown_more:
         return Choice("tvm", f"tvm {word}: {shown}", _bounds(ratio))
     if ratio.shown_less:

@@ -41,7 +41,7 @@ _WORTH = 0.98
 # larger cache lies between). Only their proportions matter here.
 _PICOJOULES_A_BYTE = ((32 << 10, 2.5), (1 << 20, 12.5), (1 << 62, 40.0))
 _DRAM_PICOJOULES_A_BYTE = 250.0
-_MOST_VARIANTS = 4
+_MAX_VARIANTS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Va
             found.append(_built(builder, made, first, FRUGAL, plan))
     # On a GPU the threads are those of the host, which waits.
     if wider and compiler.options.threads == 0 and compiler.profile.hardware.gpu is None:
-        for fewer in fewer_threads(threads)[: _MOST_VARIANTS - len(found)]:
+        for fewer in fewer_threads(threads)[: _MAX_VARIANTS - len(found)]:
             found.append(_narrower(builder, made, first, fewer))
     if made.untuned is not None:
         found.append(replace(_built(builder, made, first, UNTUNED, made.untuned), deployable=False))

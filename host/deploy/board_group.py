@@ -40,7 +40,7 @@ class Boards(Closing):
         self._note = note
         self._wait_s = wait_s
         with ThreadPoolExecutor(len(names)) as pool:
-            answers = list(pool.map(self._answer, names))
+            answers = list(pool.map(self._try_connect, names))
         self._devices = {
             name: one for name, one in zip(names, answers, strict=True) if not isinstance(one, DeviceError)
         }
@@ -54,7 +54,7 @@ class Boards(Closing):
         self.lead: Device = self._devices[self._lead]
         try:
             # Sessions come and go; another host that waits is not let in between.
-            self.lead.hold()
+            self.lead.reserve()
             self._machine = self.lead.describe()
             for name, device in self._devices.items():
                 require_alike(self._lead, self._machine, name, device)
@@ -62,7 +62,7 @@ class Boards(Closing):
             self.close()
             raise
 
-    def _answer(self, name: str) -> Device | DeviceError:
+    def _try_connect(self, name: str) -> Device | DeviceError:
         from host.transport import connect
 
         try:
@@ -88,7 +88,7 @@ class Boards(Closing):
             return self.lead
         self.lead.close()
         for name in (self._lead, *(name for name in self._names if name != self._lead)):
-            found = self._answer(name)
+            found = self._try_connect(name)
             if isinstance(found, DeviceError):
                 reason = found
                 continue
@@ -103,7 +103,7 @@ class Boards(Closing):
     def others(self, profile: DeviceProfile) -> tuple[BoardConnection, ...]:
         """The devices beside the lead, those too that did not answer yet; whoever gets them closes them."""
         names = [name for name in self._names if name != self._lead]
-        return units_beside(self._lead, self._machine, names, profile, self._wait_s, self._devices)
+        return connections_of_kind(self._lead, self._machine, names, profile, self._wait_s, self._devices)
 
     def close(self) -> None:
         """Close every connection."""
@@ -125,7 +125,7 @@ def device_names(text: str) -> tuple[str, ...]:
     return tuple(entry.name for entry in resolve(text))
 
 
-def units_beside(
+def connections_of_kind(
     lead: str,
     machine: MachineDescription,
     names: Sequence[str],
@@ -145,8 +145,8 @@ def units_beside(
     """
     from host.tuning.runners.connection import DeviceConnection
 
-    def joining(name: str) -> Callable[[], Device]:
-        def join() -> Device:
+    def connector(name: str) -> Callable[[], Device]:
+        def connect_alike() -> Device:
             from host.transport import connect
 
             device = connect(name, wait_s)
@@ -160,10 +160,10 @@ def units_beside(
                 raise
             return device
 
-        return join
+        return connect_alike
 
     there = connected or {}
-    return tuple(DeviceConnection(name, profile, joining(name), there.get(name)) for name in names)
+    return tuple(DeviceConnection(name, profile, connector(name), there.get(name)) for name in names)
 
 
 def require_alike(lead: str, machine: MachineDescription, name: str, device: Device) -> None:

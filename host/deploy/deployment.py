@@ -27,7 +27,7 @@ from host.compile.static_model import Compiled, one_line
 from host.compile.task_outcome import TaskOutcome, with_times
 from host.compile.variants import FASTEST, GPU, Variant, compiled_for_gpu, engine_variants, variants_of
 from host.deploy import figures
-from host.deploy.board_group import units_beside
+from host.deploy.board_group import connections_of_kind
 from host.deploy.comparison_settings import comparison_settings
 from host.deploy.instructions import with_instructions
 from host.deploy.result import DeployResult
@@ -87,7 +87,7 @@ def deploy(
         deployment = _Deployment(options, clock, staging, device, reader)
         try:
             # Sessions come and go; another host that waits is not let in between.
-            device.hold()
+            device.reserve()
             result, directory = deployment.make()
             if before_install is not None:
                 before_install(result)
@@ -235,7 +235,7 @@ class _Deployment:
         profile = profile_of(self.device, options.threads, self.clock.progress.note)
         profile = profile_for_processor(profile, options.processor)
         machine = self.device.describe()
-        others = units_beside(options.device, machine, options.beside, profile, options.wait_s)
+        others = connections_of_kind(options.device, machine, options.beside, profile, options.wait_s)
         folder = self.staging.folder
         return BundleBuilder(
             ModelCompiler(options, profile, folder, self.clock, self.device, self._replace_device, others)

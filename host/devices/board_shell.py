@@ -12,7 +12,7 @@ from device_agent.contract import strict_json
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from host.errors import DeviceError, DeviceFull
-from host.ssh import Completed, Link
+from host.ssh import Completed, SshConnection
 
 # Boards of an older system have a newer Python beside their own (python3.8 of Ubuntu 18.04).
 _PYTHONS = "python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8"
@@ -30,7 +30,7 @@ def shell(script: str, *arguments: str) -> str:
     return shlex.join(["sh", "-c", script, "sh", *arguments])
 
 
-def order(link: Link, do: str, timeout_s: float = ORDER_S, **arguments: Any) -> dict[str, Any]:
+def order(ssh: SshConnection, do: str, timeout_s: float = ORDER_S, **arguments: Any) -> dict[str, Any]:
     """Have the board do something; see `host.devices.on_board`.
 
     Raises:
@@ -38,13 +38,13 @@ def order(link: Link, do: str, timeout_s: float = ORDER_S, **arguments: Any) -> 
         DeviceError: it cannot, or the connection was cut.
     """
     text = json.dumps({"do": do, **arguments})
-    done = link.run(shell(_FIND_PYTHON, text), stdin=_script(), timeout_s=timeout_s)
+    done = ssh.run(shell(_FIND_PYTHON, text), stdin=_script(), timeout_s=timeout_s)
     if done.code == _NO_PYTHON:
         raise DeviceError(
-            f"{link.name}: the board has no Python 3, which its agent needs; install it there:"
+            f"{ssh.name}: the board has no Python 3, which its agent needs; install it there:"
             " sudo apt-get install python3"
         )
-    answer = _answer(link, do, done)
+    answer = _answer(ssh, do, done)
     error = answer.get("error")
     if error is None:
         return answer
@@ -56,19 +56,19 @@ def order(link: Link, do: str, timeout_s: float = ORDER_S, **arguments: Any) -> 
     )
     if kind == "python":
         raise DeviceError(
-            f"{link.name}: the board's Python is {message}, the agent needs 3.8 or newer; install one"
+            f"{ssh.name}: the board's Python is {message}, the agent needs 3.8 or newer; install one"
             " beside it:"
             " sudo apt-get install python3.8"
         )
     if kind == "device_full":
         raise DeviceFull(
-            f"{link.name}: no space left on the board ({message}); free some there (df -h ~) and run the same"
+            f"{ssh.name}: no space left on the board ({message}); free some there (df -h ~) and run the same"
             " command again"
         )
-    raise DeviceError(f"{link.name}: {message}")
+    raise DeviceError(f"{ssh.name}: {message}")
 
 
-def _answer(link: Link, do: str, done: Completed) -> dict[str, Any]:
+def _answer(ssh: SshConnection, do: str, done: Completed) -> dict[str, Any]:
     lines = done.stdout.strip().splitlines()
     try:
         # A login script may have greeted before.
@@ -78,8 +78,8 @@ def _answer(link: Link, do: str, done: Completed) -> dict[str, Any]:
         return answer
     except (IndexError, ValueError) as error:
         raise DeviceError(
-            f"{link.name}: the board cannot carry out {do!r} ({done.last_words()}); see whether"
-            f" `ssh {link.endpoint.address} python3 --version` works"
+            f"{ssh.name}: the board cannot carry out {do!r} ({done.error_line()}); see whether"
+            f" `ssh {ssh.endpoint.address} python3 --version` works"
         ) from error
 
 

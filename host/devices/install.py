@@ -20,7 +20,7 @@ from host.devices.answers import Answer, BoardStatus, status_of, unit_of
 from host.devices.board_shell import order, shell
 from host.errors import DeviceError, DeviceFull
 from host.payload import Payload, agent_archive
-from host.ssh import Link
+from host.ssh import SshConnection
 from targets import Board
 
 UNIT = "edgetlm-agent.service"
@@ -33,17 +33,17 @@ _PIECE_BYTES = 1 << 18
 _UNPACKED_SHARE = 5
 
 
-def board_status(link: Link, home: str = "") -> BoardStatus:
+def board_status(ssh: SshConnection, home: str = "") -> BoardStatus:
     """Ask a board what it has; its folder is made if need be.
 
     Args:
-        link: to the board.
+        ssh: connection to the board.
         home: the agent's folder, "" for the usual one.
 
     Raises:
         DeviceError: it has no usable Python, or the connection was cut.
     """
-    return status_of(link.name, order(link, "status", home=home))
+    return status_of(ssh.name, order(ssh, "status", home=home))
 
 
 class Installer:
@@ -54,18 +54,21 @@ class Installer:
         status: what the board has, as of the last step.
 
     Args:
-        link: to the board.
+        ssh: connection to the board.
         home: the agent's folder on it, "" for the usual one.
         progress: told of the bytes that have arrived and of all of an archive.
     """
 
     def __init__(
-        self, link: Link, home: str = "", progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        ssh: SshConnection,
+        home: str = "",
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self._link = link
+        self._ssh = ssh
         self._progress = progress
         self.sent_bytes = 0
-        self.status = board_status(link, home)
+        self.status = board_status(ssh, home)
 
     def agent(self) -> bool:
         """Install this host's version of the agent and put it to use; False if it is in use already.
@@ -114,8 +117,8 @@ class Installer:
         """Have the board's systemd start the agent for this user; says in `reason` why not."""
         if self.status.unit["system"] or not self.status.unit["available"]:
             return self.status.unit
-        answer = order(self._link, "unit", home=self.status.home, text=self._unit_text(system=False))
-        return unit_of(self._link.name, {"unit": answer})
+        answer = order(self._ssh, "unit", home=self.status.home, text=self._unit_text(system=False))
+        return unit_of(self._ssh.name, {"unit": answer})
 
     def system_unit(self, power_modes: bool = False) -> None:
         """Install the hardened unit of the whole system through sudo.
@@ -133,36 +136,36 @@ class Installer:
             + self._unit_text(system=True, power_modes=power_modes).rstrip("\n")
             + f"\nUNIT\nsystemctl daemon-reload\nsystemctl enable {UNIT}\nsystemctl restart {UNIT}\n"
         )
-        with self._link.sftp() as files:
+        with self._ssh.sftp() as files:
             with files.open(script, "w") as file:
                 file.write(text)
             files.chmod(script, 0o700)
         if not status.unit["system"]:
             # Whatever runs now was started by somebody who connected; systemd's could not run beside it.
-            run_agent(self._link, status, ["stop", "--home", status.home])
-        as_root(self._link, f"sh {shlex.quote(script)}", "the system unit cannot be installed from here")
+            run_agent(self._ssh, status, ["stop", "--home", status.home])
+        as_root(self._ssh, f"sh {shlex.quote(script)}", "the system unit cannot be installed from here")
         self._refresh()
 
     def prune(self) -> int:
         """Remove versions that nothing uses any more; returns how many."""
-        removed = Answer(self._link.name, order(self._link, "prune", home=self.status.home)).texts("removed")
+        removed = Answer(self._ssh.name, order(self._ssh, "prune", home=self.status.home)).texts("removed")
         self._refresh()
         return len(removed)
 
     def _unit_text(self, system: bool, power_modes: bool = False) -> str:
         flags = [*(["--system"] if system else []), *(["--power-modes"] if power_modes else [])]
         words = ["unit", *flags, "--home", self.status.home]
-        done = run_agent(self._link, self.status, words)
+        done = run_agent(self._ssh, self.status, words)
         if done.code:
-            raise DeviceError(f"{self._link.name}: the agent has no service unit ({done.last_words()})")
+            raise DeviceError(f"{self._ssh.name}: the agent has no service unit ({done.error_line()})")
         return str(done.stdout.decode("utf-8", "replace"))
 
     def _order(self, do: str, **arguments: Any) -> None:
-        order(self._link, do, home=self.status.home, **arguments)
+        order(self._ssh, do, home=self.status.home, **arguments)
         self._refresh()
 
     def _refresh(self) -> None:
-        self.status = board_status(self._link, self.status.home)
+        self.status = board_status(self._ssh, self.status.home)
 
     def _place(self, archive: IO[bytes], into: str, digest: str) -> None:
         """Send an archive and have the board unpack it where it belongs."""
@@ -173,17 +176,17 @@ class Installer:
             have = 0
         if self.status.free_bytes < (size - have) + _UNPACKED_SHARE * size:
             raise DeviceFull(
-                f"{self._link.name}: {self.status.free_bytes / 1e6:.0f} MB are free in {self.status.home},"
+                f"{self._ssh.name}: {self.status.free_bytes / 1e6:.0f} MB are free in {self.status.home},"
                 f" {(1 + _UNPACKED_SHARE) * size / 1e6:.0f} MB are needed; free some there and run the"
                 " same command again"
             )
         self._send(archive, f"{self.status.home}/incoming/{name}", have, size)
-        order(self._link, "unpack", _UNPACK_S, home=self.status.home, archive=name, into=into, sha256=digest)
+        order(self._ssh, "unpack", _UNPACK_S, home=self.status.home, archive=name, into=into, sha256=digest)
 
     def _send(self, archive: IO[bytes], target: str, have: int, size: int) -> None:
         archive.seek(have)
         try:
-            with self._link.sftp() as files, files.open(target, "ab" if have else "wb") as file:
+            with self._ssh.sftp() as files, files.open(target, "ab" if have else "wb") as file:
                 file.set_pipelined(True)
                 self._progress(have, size)
                 while piece := archive.read(_PIECE_BYTES):
@@ -194,41 +197,43 @@ class Installer:
         except OSError as error:
             # Not the connection, which is a DeviceError; and SFTP has no word for a full disk but "Failure".
             raise DeviceFull(
-                f"{self._link.name}: {target} cannot be written ({error}); is the board's disk full?"
+                f"{self._ssh.name}: {target} cannot be written ({error}); is the board's disk full?"
                 " free some there (df -h) and run the same command again"
             ) from error
 
 
-def run_agent(link: Link, status: BoardStatus, words: list[str], timeout_s: float = _AGENT_COMMAND_S) -> Any:
+def run_agent(
+    ssh: SshConnection, status: BoardStatus, words: list[str], timeout_s: float = _AGENT_COMMAND_S
+) -> Any:
     """Run a command of the installed agent on the board."""
     script = 'cd "$1/agent/current" && shift && exec "$@"'
-    return link.run(
+    return ssh.run(
         shell(script, status.home, status.python, "-m", "device_agent", *words), timeout_s=timeout_s
     )
 
 
-def as_root(link: Link, command: str, failure: str) -> None:
+def as_root(ssh: SshConnection, command: str, failure: str) -> None:
     """Run a command of the board's shell as root, without anybody to type a password.
 
     Raises:
         DeviceError: it fails; the message has the command to type.
     """
-    done = link.run(
+    done = ssh.run(
         shell(f'if [ "$(id -u)" = 0 ]; then {command}; else sudo -n {command}; fi'),
         timeout_s=_AGENT_COMMAND_S,
     )
     if done.code:
         raise DeviceError(
-            f"{link.name}: {failure} ({done.last_words()}); type:"
-            f" ssh -t {link.endpoint.address} {shlex.quote('sudo ' + command)}"
+            f"{ssh.name}: {failure} ({done.error_line()}); type:"
+            f" ssh -t {ssh.endpoint.address} {shlex.quote('sudo ' + command)}"
         )
 
 
-def remove_from_board(link: Link, home: str = "", purge: bool = False) -> list[str]:
+def remove_from_board(ssh: SshConnection, home: str = "", purge: bool = False) -> list[str]:
     """End the agent and remove it from a board.
 
     Args:
-        link: to the board.
+        ssh: connection to the board.
         home: the agent's folder, "" for the usual one.
         purge: remove installed bundles too.
 
@@ -239,11 +244,11 @@ def remove_from_board(link: Link, home: str = "", purge: bool = False) -> list[s
         DeviceError: something cannot be removed.
     """
     removed = []
-    if board_status(link, home).unit["system"]:
+    if board_status(ssh, home).unit["system"]:
         command = f"sh -c 'systemctl disable --now {UNIT}; rm -f {_SYSTEM_UNIT}; systemctl daemon-reload'"
-        as_root(link, command, "the system unit cannot be removed from here")
+        as_root(ssh, command, "the system unit cannot be removed from here")
         removed.append(_SYSTEM_UNIT)
-    answer = Answer(link.name, order(link, "remove", home=home, purge=purge))
+    answer = Answer(ssh.name, order(ssh, "remove", home=home, purge=purge))
     return [*removed, *answer.texts("removed")]
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 # The largest wheel that is unpacked here has 5,000 files and 0.3 GB.
-MOST_FILES = 50_000
-MOST_BYTES = 2 << 30
-_MOST_RECORD_BYTES = 16 << 20
+MAX_FILES = 50_000
+MAX_BYTES = 2 << 30
+_MAX_RECORD_BYTES = 16 << 20
 _CHUNK = 1 << 20
 
 
@@ -32,7 +32,7 @@ def unpack(wheel: Path, wants: Callable[[str], bool], folder: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             record = _record(wheel.name, archive)
-            left = MOST_BYTES
+            left = MAX_BYTES
             folder.mkdir(parents=True)
             for entry in _wanted(wheel.name, archive, wants):
                 left -= _write(wheel.name, archive, entry, folder, record.get(entry.filename), left)
@@ -72,8 +72,8 @@ def is_unpacked(wheel: Path, wants: Callable[[str], bool], folder: Path) -> bool
 
 def _wanted(wheel: str, archive: zipfile.ZipFile, wants: Callable[[str], bool]) -> list[zipfile.ZipInfo]:
     entries = archive.infolist()
-    if len(entries) > MOST_FILES:
-        raise WheelError(f"{wheel} has {len(entries)} entries, at most {MOST_FILES} are unpacked")
+    if len(entries) > MAX_FILES:
+        raise WheelError(f"{wheel} has {len(entries)} entries, at most {MAX_FILES} are unpacked")
     names = [entry.filename for entry in entries]
     if len(set(names)) != len(names):
         raise WheelError(f"{wheel} has two entries of one name")
@@ -107,7 +107,7 @@ def _write(
         while chunk := source.read(_CHUNK):
             size += len(chunk)
             if size > left:
-                raise WheelError(f"{wheel} has more than {MOST_BYTES} bytes in its files")
+                raise WheelError(f"{wheel} has more than {MAX_BYTES} bytes in its files")
             hasher.update(chunk)
             output.write(chunk)
     # What a wheel says of modes is for installers; libraries need no execute bit.
@@ -125,9 +125,9 @@ def _record(wheel: str, archive: zipfile.ZipFile) -> dict[str, str]:
     if len(names) != 1:
         raise WheelError(f"{wheel} has no RECORD of its files")
     with archive.open(names[0]) as file:
-        raw = file.read(_MOST_RECORD_BYTES + 1)
-    if len(raw) > _MOST_RECORD_BYTES:
-        raise WheelError(f"{wheel} has a RECORD of more than {_MOST_RECORD_BYTES} bytes")
+        raw = file.read(_MAX_RECORD_BYTES + 1)
+    if len(raw) > _MAX_RECORD_BYTES:
+        raise WheelError(f"{wheel} has a RECORD of more than {_MAX_RECORD_BYTES} bytes")
     try:
         rows = list(csv.reader(io.StringIO(raw.decode())))
     except (UnicodeDecodeError, csv.Error) as error:

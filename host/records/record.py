@@ -34,7 +34,7 @@ _BEYOND = {
     "too_long",
     "value_error",
 }
-_MOST_VERSIONS = 1 << 31
+_MAX_VERSIONS = 1 << 31
 # A compiler's whole output is no reason that anybody reads.
 _REASON_CHARACTERS = 4000
 
@@ -219,7 +219,7 @@ class _CandidatePart(_Part):
     decisions: _Decisions
     proposer: _Name
     estimate_s: Annotated[float, Field(allow_inf_nan=False)] | None
-    space_version: Annotated[int, Field(ge=0, le=_MOST_VERSIONS)]
+    space_version: Annotated[int, Field(ge=0, le=_MAX_VERSIONS)]
 
 
 class _MeasurementPart(_Part):

@@ -14,7 +14,7 @@ import paramiko
 # The largest piece that SSH carries in one packet without asking (RFC 4254, 5.2: 32768 bytes).
 _PACKET_BYTES = 32768
 _PUMP_BYTES = 65536
-_CLAIM_S = 60.0
+_ACCEPT_S = 60.0
 
 
 class ChannelStream:
@@ -95,7 +95,7 @@ class Forwarder:
     def __init__(self, dial: Callable[[], ChannelStream]) -> None:
         self._dial = dial
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=8)
-        self._listener.settimeout(_CLAIM_S)
+        self._listener.settimeout(_ACCEPT_S)
         self.port = int(self._listener.getsockname()[1])
         self._lock = threading.Lock()
         self._closed = False
@@ -104,7 +104,7 @@ class Forwarder:
         self._thread.start()
 
     def _serve(self) -> None:
-        client = self._claimed()
+        client = self._accepted()
         if client is None:
             return
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -127,7 +127,7 @@ class Forwarder:
         client.close()
         board.close()
 
-    def _claimed(self) -> socket.socket | None:
+    def _accepted(self) -> socket.socket | None:
         with self._listener:
             while True:
                 try:

@@ -28,7 +28,7 @@ class Completed:
     stdout: bytes
     stderr: str
 
-    def last_words(self) -> str:
+    def error_line(self) -> str:
         """The last line of its messages, or its exit status; fit to be shown."""
         lines = [line for line in self.stderr.splitlines() if line.strip()]
         return printable(lines[-1]) if lines else f"exit status {self.code}"

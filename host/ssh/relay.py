@@ -106,19 +106,19 @@ def _endpoint(fields: dict[str, Any]) -> Endpoint:
 def main() -> None:
     """Serve orders, one JSON line each, until there are no more."""
     from host.ssh.channel import Forwarder
-    from host.ssh.link import Link
+    from host.ssh.connection import SshConnection
 
     first = json.loads(sys.stdin.readline())
-    link: Link | None = None
+    ssh: SshConnection | None = None
     forwarders: list[Forwarder] = []
     try:
         for line in sys.stdin:
             port = int(json.loads(line)["port"])
             try:
-                if link is None or not link.alive:
-                    link = Link(str(first["name"]), _endpoint(dict(first["endpoint"])))
-                    link.hurry()
-                forwarders.append(Forwarder(functools.partial(link.dial, port)))
+                if ssh is None or not ssh.alive:
+                    ssh = SshConnection(str(first["name"]), _endpoint(dict(first["endpoint"])))
+                    ssh.request_nodelay()
+                forwarders.append(Forwarder(functools.partial(ssh.dial, port)))
                 answer: dict[str, Any] = {"port": forwarders[-1].port}
             except (EdgeError, OSError) as error:
                 answer = {"error": str(error)}
@@ -126,8 +126,8 @@ def main() -> None:
     finally:
         for forwarder in forwarders:
             forwarder.close()
-        if link is not None:
-            link.close()
+        if ssh is not None:
+            ssh.close()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _SILENCE_S = 900.0
 class Agent(Protocol):
     """What a transport knows of the agent at its other end."""
 
-    def last_words(self) -> str:
+    def end_reason(self) -> str:
         """Why it went away, "" if that is not known."""
 
     def stop(self) -> None:
@@ -151,7 +151,7 @@ class Device(Closing):
         self._sessions.append(session)
         return session
 
-    def hold(self) -> None:
+    def reserve(self) -> None:
         """Have the device for this host until the connection ends, between sessions too.
 
         A session has it only as long as it is open: another host that waits would come in between.
@@ -328,7 +328,7 @@ class Device(Closing):
         """
         self.request("device.replace", identity=lost.identity)
         if lost._held:
-            self.hold()
+            self.reserve()
 
     @property
     def identity(self) -> str:
@@ -350,7 +350,7 @@ class Device(Closing):
     def _gone(self, error: BaseException) -> DeviceError:
         self._broken = True
         return DeviceError(
-            f"{self.name}: the device agent went away ({self.agent.last_words() or error}); connect again"
+            f"{self.name}: the device agent went away ({self.agent.end_reason() or error}); connect again"
         )
 
     def close(self) -> None:

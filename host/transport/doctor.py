@@ -15,14 +15,14 @@ from host.devices.install import board_status
 from host.errors import EdgeError
 from host.payload import PayloadError, agent_archive, platform_of
 from host.payload.engines import OF_THE_BOARD, engine_parts
-from host.ssh import Link
+from host.ssh import SshConnection
 from host.transport.device import Device
-from host.transport.ssh import connect_ssh, link_to
+from host.transport.ssh import connect_ssh, ssh_connection_to
 from targets import MachineDescription, board_for
 
 # A clock that is further off than this has records and certificates go wrong.
 _LARGEST_SKEW_S = 5.0
-_LEAST_FREE_BYTES = 300_000_000
+_MIN_FREE_BYTES = 300_000_000
 _PEERS = ("onnxruntime", "litert", "tensorrt", "ncnn")
 # Bits of the Raspberry Pi's get_throttled (documentation of vcgencmd).
 _PI_FLAGS = {
@@ -62,32 +62,32 @@ def examine_board(entry: DeviceEntry) -> list[Finding]:
     """
     findings: list[Finding] = []
     try:
-        link = link_to(entry)
+        ssh = ssh_connection_to(entry)
     except EdgeError as error:
         return [_failed("ssh", error)]
-    with link:
-        findings.append(Finding("ssh", True, f"{link.endpoint.address} answers"))
+    with ssh:
+        findings.append(Finding("ssh", True, f"{ssh.endpoint.address} answers"))
         try:
             home = entry.options.get("home", "")
             before = time.time()
-            answer = order(link, "examine", home=home)
+            answer = order(ssh, "examine", home=home)
             after = time.time()
-            status, facts = board_status(link, home), facts_of(entry.name, answer)
+            status, facts = board_status(ssh, home), facts_of(entry.name, answer)
         except EdgeError as error:
             return [*findings, _failed("python", error)]
-        findings += _bare(link, status, facts)
+        findings += _bare(ssh, status, facts)
         findings.append(_clock(facts.time_s, before, after))
-        findings += _agent(entry, link, status, facts)
+        findings += _agent(entry, ssh, status, facts)
     return findings
 
 
-def _bare(link: Link, status: BoardStatus, facts: BoardFacts) -> Iterator[Finding]:
+def _bare(ssh: SshConnection, status: BoardStatus, facts: BoardFacts) -> Iterator[Finding]:
     yield Finding("python", True, f"{status.python}, {facts.system}, {facts.machine}, {facts.libc}")
     free = status.free_bytes
-    enough = free >= _LEAST_FREE_BYTES
-    advice = "" if enough else f"ssh {link.endpoint.address} df -h {shlex.quote(status.home)}"
+    enough = free >= _MIN_FREE_BYTES
+    advice = "" if enough else f"ssh {ssh.endpoint.address} df -h {shlex.quote(status.home)}"
     yield Finding("disk", enough, f"{free / 1e9:.1f} GB free in {status.home}", advice)
-    yield _service(link, status.unit, facts.user)
+    yield _service(ssh, status.unit, facts.user)
     mode = facts.power_mode
     if mode:
         yield Finding("power", True, mode)
@@ -96,7 +96,7 @@ def _bare(link: Link, status: BoardStatus, facts: BoardFacts) -> Iterator[Findin
         yield Finding("throttled", False, ", ".join(flags), "use the official supply, and cool the board")
 
 
-def _service(link: Link, unit: Mapping[str, Any], user: str) -> Finding:
+def _service(ssh: SshConnection, unit: Mapping[str, Any], user: str) -> Finding:
     if unit["system"]:
         return Finding("service", True, "a hardened unit of the system starts the agent")
     if not unit["available"]:
@@ -104,7 +104,7 @@ def _service(link: Link, unit: Mapping[str, Any], user: str) -> Finding:
     enabled = "a unit of the user starts the agent" if unit["enabled"] else "no unit starts the agent"
     if unit["linger"]:
         return Finding("service", True, f"{enabled}, also without a login")
-    advice = f"ssh -t {link.endpoint.address} sudo loginctl enable-linger {shlex.quote(user)}"
+    advice = f"ssh -t {ssh.endpoint.address} sudo loginctl enable-linger {shlex.quote(user)}"
     return Finding("service", False, f"{enabled}, only while somebody is logged in", advice)
 
 
@@ -126,7 +126,9 @@ def _clock(board_s: float, before_s: float, after_s: float) -> Finding:
     return Finding("clock", good, text, "" if good else "sudo timedatectl set-ntp true (on the board)")
 
 
-def _agent(entry: DeviceEntry, link: Link, status: BoardStatus, facts: BoardFacts) -> Iterator[Finding]:
+def _agent(
+    entry: DeviceEntry, ssh: SshConnection, status: BoardStatus, facts: BoardFacts
+) -> Iterator[Finding]:
     install = f"sdk devices install-agent {entry.name}"
     if not status.agent:
         yield Finding("agent", False, "is not installed", install)

@@ -134,7 +134,7 @@ class EmulatedAgent(OnThisMachine):
             partial.write_text(json.dumps({**serves, engine: entry}))
             partial.replace(path)
 
-    def last_words(self) -> str:
+    def end_reason(self) -> str:
         """The last line that the agent wrote, with how it ended if it did."""
         if self._process is None:
             return ""

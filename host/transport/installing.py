@@ -10,7 +10,7 @@ from host.devices import DeviceEntry, Registry
 from host.devices.install import Installer
 from host.errors import DeviceError, UserError
 from host.keys import host_key
-from host.transport.ssh import SshAgent, connect_ssh, link_to, required_board
+from host.transport.ssh import SshAgent, connect_ssh, required_board, ssh_connection_to
 from targets import Board, MachineDescription, board_names
 
 
@@ -58,17 +58,17 @@ def install_agent(
         EngineError: no runtime can be made for it.
     """
     stage("connect")
-    link = link_to(entry)
+    ssh = ssh_connection_to(entry)
     try:
         stage("agent")
-        installer = Installer(link, entry.options.get("home", ""), progress)
+        installer = Installer(ssh, entry.options.get("home", ""), progress)
         installer.agent()
         if system:
             installer.system_unit(power_modes)
         unit = installer.unit()
-        device = connect_ssh(entry, link)
+        device = connect_ssh(entry, ssh)
     except BaseException:
-        link.close()
+        ssh.close()
         raise
     with device:
         stage("runtime")

@@ -92,7 +92,7 @@ class LocalAgent(OnThisMachine):
             ready = selector.select(_START_S)
         line = self.process.stdout.readline() if ready else b""
         if not line:
-            reason = self.last_words() or f"said nothing for {_START_S:.0f} s"
+            reason = self.end_reason() or f"said nothing for {_START_S:.0f} s"
             self.stop()
             raise DeviceError(
                 f"local: the device agent did not start ({reason}); set EDGETLM_STORE to a folder that can be"
@@ -100,7 +100,7 @@ class LocalAgent(OnThisMachine):
             )
         return int(json.loads(line)["port"])
 
-    def last_words(self) -> str:
+    def end_reason(self) -> str:
         """The last line that the agent wrote, with how it ended if it did."""
         # A dying process closes its connections before it is gone.
         with contextlib.suppress(subprocess.TimeoutExpired):

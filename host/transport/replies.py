@@ -14,7 +14,7 @@ from targets import MachineDescription
 
 # Fields of a frame, which are no part of an answer.
 _OF_THE_FRAME = ("ok", "blob_bytes")
-_MOST_CORES = 1 << 16
+_MAX_CORES = 1 << 16
 
 
 def fields_of(device: str, values: Mapping[str, Any]) -> Fields:
@@ -47,7 +47,7 @@ def machine_of(fields: Fields, board: str) -> MachineDescription:
     return MachineDescription(
         machine=fields.text("machine"),
         cpu_name=shown(fields.text("cpu_name")),
-        cores=fields.whole("cores", 1, _MOST_CORES),
+        cores=fields.whole("cores", 1, _MAX_CORES),
         features=tuple(fields.texts("features")),
         cache_bytes=caches,
         frequency_hz=fields.number("frequency_hz", 0.0, 1e15),

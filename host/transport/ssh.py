@@ -13,7 +13,7 @@ from host.devices.notes import note
 from host.errors import DeviceError, EdgeError, EngineError
 from host.payload import PayloadError, agent_archive, payload_for
 from host.payload.engines import OF_THE_BOARD
-from host.ssh import Link
+from host.ssh import SshConnection
 from host.transport.device import Device
 from host.transport.ticket import Ticket, ticket_of
 from host.transport.wire import Connection, Stream
@@ -36,12 +36,12 @@ class SshAgent:
 
     Args:
         entry: of the device.
-        link: to the board.
+        ssh: connection to the board.
     """
 
-    def __init__(self, entry: DeviceEntry, link: Link) -> None:
+    def __init__(self, entry: DeviceEntry, ssh: SshConnection) -> None:
         self.entry = entry
-        self.link = link
+        self.ssh = ssh
         self._installer: Installer | None = None
         self._provided: set[str] = set()
 
@@ -52,11 +52,11 @@ class SshAgent:
 
     def dial(self, port: int) -> Stream:
         """Connect to a port of the board's loopback interface; OSError where nothing answers."""
-        return self.link.dial(port)
+        return self.ssh.dial(port)
 
     def forward(self, port: int) -> int:
         """A port of this machine that leads to one of the board, for one connection."""
-        return self.link.forward(port)
+        return self.ssh.forward(port)
 
     def ticket(self) -> Ticket:
         """A ticket for one connection to the board's agent, which is started if need be.
@@ -67,10 +67,10 @@ class SshAgent:
             DeviceError: none is installed, it does not start, or another host uses one of another version.
         """
         command = shell(_TICKET, self.home, agent_archive().sha256)
-        done = self.link.run(command, timeout_s=_TICKET_S)
+        done = self.ssh.run(command, timeout_s=_TICKET_S)
         if done.code == _OTHER_VERSION:
             self.installer().agent()
-            done = self.link.run(command, timeout_s=_TICKET_S)
+            done = self.ssh.run(command, timeout_s=_TICKET_S)
             if done.code == 0:
                 # The old one has ended now, and its files are nobody's.
                 self.installer().prune()
@@ -80,7 +80,7 @@ class SshAgent:
             raise DeviceError(f"{name}: no agent is installed there; type: sdk devices install-agent {name}")
         if done.code:
             raise DeviceError(
-                f"{name}: the agent gives no ticket ({done.last_words()}); see what is missing:"
+                f"{name}: the agent gives no ticket ({done.error_line()}); see what is missing:"
                 f" sdk devices doctor {name}"
             )
         return ticket_of(name, done.stdout)
@@ -88,7 +88,7 @@ class SshAgent:
     def installer(self) -> Installer:
         """What installs on this board."""
         if self._installer is None:
-            self._installer = Installer(self.link, self.home)
+            self._installer = Installer(self.ssh, self.home)
         return self._installer
 
     def use(self, installer: Installer) -> None:
@@ -116,18 +116,18 @@ class SshAgent:
             installer.prune()
         self._provided.add(engine)
 
-    def last_words(self) -> str:
+    def end_reason(self) -> str:
         """Why the connection ended, or the last line of the agent's log."""
-        words = self.link.last_words()
+        words = self.ssh.end_reason()
         if not words:
             with contextlib.suppress(DeviceError):
-                done = self.link.run(shell(_LAST_LINE, self.home), timeout_s=10.0)
+                done = self.ssh.run(shell(_LAST_LINE, self.home), timeout_s=10.0)
                 words = done.stdout.decode("utf-8", "replace").strip() if done.code == 0 else ""
         return words
 
     def stop(self) -> None:
         """End the connection; the agent stays."""
-        self.link.close()
+        self.ssh.close()
 
 
 def required_board(name: str, description: MachineDescription) -> Board:
@@ -146,34 +146,34 @@ def required_board(name: str, description: MachineDescription) -> Board:
     return board
 
 
-def link_to(entry: DeviceEntry) -> Link:
+def ssh_connection_to(entry: DeviceEntry) -> SshConnection:
     """Connect to a board's SSH server.
 
     Raises:
         DeviceError: it does not answer, its host key is unknown, or it refuses the user's keys.
     """
     identity, known_hosts = (entry.options.get(name, "") for name in ("identity", "known_hosts"))
-    return Link.to(entry.name, entry.host, entry.user, entry.port, identity, known_hosts)
+    return SshConnection.to(entry.name, entry.host, entry.user, entry.port, identity, known_hosts)
 
 
-def connect_ssh(entry: DeviceEntry, link: Link | None = None) -> Device:
+def connect_ssh(entry: DeviceEntry, ssh: SshConnection | None = None) -> Device:
     """Connect to a board's agent.
 
     Args:
         entry: of the device.
-        link: a connection to use, which the device closes; a new one by default.
+        ssh: a connection to use, which the device closes; a new one by default.
 
     Raises:
         DeviceError: the board does not answer, its agent is missing or does not start.
     """
-    link = link or link_to(entry)
+    ssh = ssh or ssh_connection_to(entry)
     try:
-        agent = SshAgent(entry, link)
+        agent = SshAgent(entry, ssh)
         ticket = agent.ticket()
         connection = Connection(ticket.port, ticket.token, entry.name, agent.dial)
     except EdgeError:
-        link.close()
+        ssh.close()
         raise
     # A device that nobody closed is dropped, at the latest when the interpreter ends.
-    weakref.finalize(connection, link.close)
+    weakref.finalize(connection, ssh.close)
     return Device(entry.name, connection, False, agent, board=entry.options.get("board", ""))

@@ -13,7 +13,7 @@ from host.model import Candidate, DeviceProfile
 from host.schedules.proposer import Proposer
 from host.tuning.background import lower_priority
 from host.tuning.bandit import BanditProposer
-from host.tuning.budget import LEAST_GAIN
+from host.tuning.budget import MIN_GAIN
 from host.tuning.caching import CachingProposer
 from host.tuning.history import TuningHistory
 from host.tuning.options import TuneOptions
@@ -99,7 +99,7 @@ class BatchBuilder:
         if budget.seconds and elapsed_s >= budget.seconds:
             return Batch(number, (), "time")
         states = self._states(history, under_way)
-        if budget.seconds and expected_saving(states, allocate_trials(states, size)) < LEAST_GAIN:
+        if budget.seconds and expected_saving(states, allocate_trials(states, size)) < MIN_GAIN:
             return Batch(number, (), "gain")
         chosen = self._propose(number, history, states, size)
         self._proposed[number] = [candidate for _, candidate in chosen]

@@ -9,7 +9,7 @@ from host.errors import UserError
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # The next batch has to be expected to save this share of the model's time, or a budget of time ends early.
-LEAST_GAIN = 0.005
+MIN_GAIN = 0.005
 # Without a number, a batch is an eighth of the trials, within these bounds.
 _SMALLEST_BATCH, _LARGEST_BATCH = 4, 32
 

@@ -68,10 +68,10 @@ def tune(
         DeviceError: the device went away and does not come back; what was measured is in the store.
     """
     options.budget.check()
-    notes = _NotesOnce(listener)
+    notes = _DistinctNotes(listener)
     skipped = {task.name: "it has no decisions" for task in tasks if not task.space.decisions}
     for name, reason in skipped.items():
-        notes.say(f"{name} is not tuned: {reason}")
+        notes.note(f"{name} is not tuned: {reason}")
     usable = [task for task in tasks if task.space.decisions]
     begin = time.monotonic()
     with _TuningRun(usable, profile, proposers, runner, store, options, trainer, notes) as loop:
@@ -85,16 +85,16 @@ def tune(
     )
 
 
-class _NotesOnce:
+class _DistinctNotes:
     """Passes every text on once."""
 
     def __init__(self, listener: Listener | None) -> None:
         self.listener = listener
-        self._said: set[str] = set()
+        self._passed_on: set[str] = set()
 
-    def say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def note(self, text: str) -> None:
+        if text not in self._passed_on:
+            self._passed_on.add(text)
             if self.listener is not None:
                 self.listener.note(text)
 
@@ -111,7 +111,7 @@ class _TuningRun:
         store: RecordStore,
         options: TuneOptions,
         trainer: Trainer | None,
-        notes: _NotesOnce,
+        notes: _DistinctNotes,
     ) -> None:
         self._tasks = {task.key: task for task in tasks}
         self._profile_data = profile_data(profile)
@@ -125,7 +125,7 @@ class _TuningRun:
         self._earlier_s = self.history.elapsed_s
         self._begin = time.monotonic()
         self._executor: WorkExecutor = executor_for(options.concurrent, options.low_priority)
-        self._batches = BatchBuilder(tuple(tasks), profile, proposers, runner.build, options, notes.say)
+        self._batches = BatchBuilder(tuple(tasks), profile, proposers, runner.build, options, notes.note)
         self._lock = threading.Lock()
         self._training: Training | None = None
         self._ending = False
@@ -166,7 +166,7 @@ class _TuningRun:
         self._batches.stop()
         self._end_training()
         self._executor.close()
-        self._learn_the_rest()
+        self._train_on_all()
 
     def _prepare(self, learn: bool) -> Future[Batch]:
         """Begin to train on what is measured by now, and to propose and build the next batch then."""
@@ -175,7 +175,7 @@ class _TuningRun:
 
         def work() -> Batch:
             if learn:
-                self._learn(history)
+                self._train(history)
             return self._batches.next_batch(number, history, elapsed_s)
 
         return self._executor.submit(work)
@@ -225,7 +225,7 @@ class _TuningRun:
             unit_factor=None if outcome.factor == 1.0 else round(outcome.factor, 6),
         )
         if measurement is None:
-            self._notes.say(f"a program of {program.task.name} is left out: {outcome.failure}")
+            self._notes.note(f"a program of {program.task.name} is left out: {outcome.failure}")
             return Record.failed(program.candidate, self._profile_data, outcome.failure, origin)
         return Record(program.candidate, self._profile_data, measurement, origin=origin)
 
@@ -237,7 +237,7 @@ class _TuningRun:
             reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), _RESERVED * limit)
         return bool(limit) and self.elapsed_s + reserve >= limit
 
-    def _learn(self, history: TuningHistory, last: bool = False) -> None:
+    def _train(self, history: TuningHistory, last: bool = False) -> None:
         """Train on the records of the board; the model that comes of it proposes from now on."""
         if self._trainer is None:
             return
@@ -252,7 +252,7 @@ class _TuningRun:
             trained = training.result()
         except TlmError as error:
             if not self._ending:
-                self._notes.say(f"the model learned nothing: {error}")
+                self._notes.note(f"the model learned nothing: {error}")
             return
         self._trained_on = len(history.records)
         self.trainings.append(trained)
@@ -266,12 +266,12 @@ class _TuningRun:
             if self._training is not None:
                 self._training.cancel()
 
-    def _learn_the_rest(self) -> None:
+    def _train_on_all(self) -> None:
         """Train on what came after the last training, for the deployments to come."""
         self._ending = False
         if len(self.history.records) > self._trained_on:
             # Also what an earlier run measured that was cut off while it learned.
-            self._learn(self.history, last=True)
+            self._train(self.history, last=True)
         self._report_progress()
 
     def _report_progress(self) -> None:

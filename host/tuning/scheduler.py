@@ -13,11 +13,11 @@ from dataclasses import dataclass
 # Trials of a task before gains are estimated: one alone has nothing to be compared with.
 FIRST_TRIALS = 2
 # The window is half of a task's trials, so many at least.
-_LEAST_WINDOW = 4
+_MIN_WINDOW = 4
 # Relative gain that one window is expected to bring when the last one brought none.
-_HOPE = 0.05
+_PRIOR_GAIN = 0.05
 # A task is given up when so many trials all failed.
-_MOST_FAILURES = 8
+_MAX_FAILURES = 8
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class TaskState:
         return min(self.times_s, default=math.inf)
 
     @property
-    def given_up(self) -> bool:
+    def abandoned(self) -> bool:
         """Everything that was tried failed, and that was enough."""
-        return math.isinf(self.best_s) and len(self.times_s) >= _MOST_FAILURES
+        return math.isinf(self.best_s) and len(self.times_s) >= _MAX_FAILURES
 
     @property
     def seconds(self) -> float:
@@ -65,14 +65,14 @@ def expected_gain(times_s: Sequence[float], further: int = 0) -> float:
         times_s: seconds of each trial, in order; infinite for one that failed.
         further: trials that will have been made before the next, with no result yet.
     """
-    window = max(_LEAST_WINDOW, len(times_s) // 2)
+    window = max(_MIN_WINDOW, len(times_s) // 2)
     earlier, recent = times_s[:-window], times_s[-window:]
     before = min(earlier, default=math.inf)
     if math.isinf(before):
         before = next((time for time in recent if math.isfinite(time)), math.inf)
     now = min(before, *recent) if recent else before
     gain = 1.0 - now / before if math.isfinite(before) else 0.0
-    return min(1.0, (gain + _HOPE) / (max(1, len(recent)) + further))
+    return min(1.0, (gain + _PRIOR_GAIN) / (max(1, len(recent)) + further))
 
 
 def score(state: TaskState, given: int = 0) -> float:
@@ -86,7 +86,7 @@ def allocate_trials(states: Iterable[TaskState], count: int) -> dict[str, int]:
     Tasks with fewer than two trials come first, those that are estimated to take longest before the others;
     then each trial goes to the task with the highest score. Ties go by the key.
     """
-    open_states = sorted((one for one in states if not one.given_up), key=lambda one: one.key)
+    open_states = sorted((one for one in states if not one.abandoned), key=lambda one: one.key)
     given: dict[str, int] = {}
     for state in sorted(open_states, key=lambda one: -one.seconds):
         wanted = max(0, FIRST_TRIALS - len(state.times_s) - state.pending)
@@ -102,7 +102,7 @@ def allocate_trials(states: Iterable[TaskState], count: int) -> dict[str, int]:
 def expected_saving(states: Iterable[TaskState], given: Mapping[str, int]) -> float:
     """The share of the model's time that the given trials are expected to save; 1 if a task is unmeasured."""
     known = list(states)
-    if any(given.get(one.key) and math.isinf(one.best_s) and not one.given_up for one in known):
+    if any(given.get(one.key) and math.isinf(one.best_s) and not one.abandoned for one in known):
         return 1.0
     total = sum(one.seconds for one in known if math.isfinite(one.seconds))
     saved = sum(score(one, number) for one in known for number in range(given.get(one.key, 0)))

@@ -13,7 +13,7 @@ from host.records.record import CLOSE
 # A first proposal that does not run counts as so many times slower, and none counts as more.
 _SLOWEST = 4.0
 # Tasks that two proposers must have made a first program for before one is preferred unmeasured.
-_ENOUGH_TASKS = 3
+_MIN_TASKS = 3
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def best_first_proposer(trials: Sequence[Trial], names: Sequence[str]) -> str:
             for (proposer, task), seconds in first.items()
             if proposer == name and (chosen, task) in first
         ]
-        if len(ratios) >= _ENOUGH_TASKS and math.fsum(map(math.log, ratios)) / len(ratios) < -math.log(CLOSE):
+        if len(ratios) >= _MIN_TASKS and math.fsum(map(math.log, ratios)) / len(ratios) < -math.log(CLOSE):
             chosen = name
     return chosen
 

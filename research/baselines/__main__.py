@@ -38,7 +38,7 @@ _TIME_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class SearchSetup:
     """Where searches run and where their records lie."""
 
     profile: DeviceProfile
@@ -75,30 +75,30 @@ def longest(networks: Sequence[Network]) -> list[tuple[Network, Task]]:
     return [(network, task) for _, network, task in found.values()]
 
 
-def packed(network: Network, place: Place, about: Mapping[str, Any]) -> Baseline:
+def packed(network: Network, setup: SearchSetup, about: Mapping[str, Any]) -> Baseline:
     """What is on record of a network."""
     chosen = {task.workload_hash for task in network.chosen}
     beside = [
         task
         for task in network.tasks
-        if task.workload_hash not in chosen and stage_path(place.folder(task), _LONG).is_file()
+        if task.workload_hash not in chosen and stage_path(setup.folder(task), _LONG).is_file()
     ]
     return Baseline(
         network=network.name,
-        trials=place.trials,
-        threads=place.profile.threads,
-        target=dict(place.profile.board.tvm_target),
+        trials=setup.trials,
+        threads=setup.profile.threads,
+        target=dict(setup.profile.board.tvm_target),
         machine=about,
         coverage=network.coverage,
         network_s=network.total_s,
-        tasks=tuple(_packed_task(network, task, place) for task in network.chosen),
-        beside=tuple(_packed_task(network, task, place) for task in beside),
+        tasks=tuple(_packed_task(network, task, setup) for task in network.chosen),
+        beside=tuple(_packed_task(network, task, setup) for task in beside),
     )
 
 
-def _packed_task(network: Network, task: Task, place: Place) -> BaselineTask:
-    folder = place.folder(task)
-    stages = [trials for trials in (place.trials, _LONG) if stage_path(folder, trials).is_file()]
+def _packed_task(network: Network, task: Task, setup: SearchSetup) -> BaselineTask:
+    folder = setup.folder(task)
+    stages = [trials for trials in (setup.trials, _LONG) if stage_path(folder, trials).is_file()]
     return BaselineTask(
         task=task,
         kind=kind_of(task),
@@ -109,13 +109,13 @@ def _packed_task(network: Network, task: Task, place: Place) -> BaselineTask:
 
 
 @contextmanager
-def _place(options: argparse.Namespace, profile: DeviceProfile) -> Iterator[Place]:
+def _setup(options: argparse.Namespace, profile: DeviceProfile) -> Iterator[SearchSetup]:
     with (
         connect("local") as device,
         device.open_session("tvm", profile.threads, time_limit_s=_TIME_LIMIT_S) as session,
         LoggedRunner(session) as runner,
     ):
-        yield Place(profile, runner, options.records, options.trials, options.seed)
+        yield SearchSetup(profile, runner, options.records, options.trials, options.seed)
 
 
 def choose_tasks(options: argparse.Namespace) -> tuple[DeviceProfile, list[Network]]:
@@ -148,24 +148,24 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         about = machine_of(device)
     profile, networks = choose_tasks(options)
     summary: dict[str, Any] = {"trials": options.trials, "machine": about, "networks": {}}
-    with _place(options, profile) as place:
+    with _setup(options, profile) as setup:
         for network in networks:
             for number, task in enumerate(network.chosen, 1):
-                _searched(network, task, place, place.trials, f"{number}/{len(network.chosen)}")
-            _write(network, place, about, options.out, summary)
+                _searched(network, task, setup, setup.trials, f"{number}/{len(network.chosen)}")
+            _write(network, setup, about, options.out, summary)
         for network, task in longest(networks) if options.long else ():
-            for trials in (place.trials, _LONG):
-                _searched(network, task, place, trials, kind_of(task))
+            for trials in (setup.trials, _LONG):
+                _searched(network, task, setup, trials, kind_of(task))
             for other in networks:
                 if task.workload_hash in {one.workload_hash for one in other.tasks}:
-                    _write(other, place, about, options.out, summary)
+                    _write(other, setup, about, options.out, summary)
     return summary
 
 
-def _searched(network: Network, task: Task, place: Place, trials: int, label: str) -> None:
+def _searched(network: Network, task: Task, setup: SearchSetup, trials: int, label: str) -> None:
     """Search a task and say what came of it."""
-    place.search(task, trials)
-    history = history_of(task, place.folder(task), trials)
+    setup.search(task, trials)
+    history = history_of(task, setup.folder(task), trials)
     print(
         f"{network.name} {label} {task.name}: best {history.by_trial[-1][1] * 1e6:.1f} us, Gensor's "
         f"{network.seconds[task.workload_hash] * 1e6:.1f} us, {history.trials} trials, "
@@ -175,11 +175,11 @@ def _searched(network: Network, task: Task, place: Place, trials: int, label: st
 
 
 def _write(
-    network: Network, place: Place, about: Mapping[str, Any], folder: Path, summary: dict[str, Any]
+    network: Network, setup: SearchSetup, about: Mapping[str, Any], folder: Path, summary: dict[str, Any]
 ) -> None:
-    baseline = packed(network, place, about)
+    baseline = packed(network, setup, about)
     path = write_baseline(baseline, folder)
-    histories = [entry.searches[place.trials] for entry in baseline.tasks]
+    histories = [entry.searches[setup.trials] for entry in baseline.tasks]
     summary["networks"][network.name] = {
         "coverage": network.coverage,
         "tasks": len(histories),

@@ -152,13 +152,15 @@ def history_of(task: Task, records: Path, trials: int) -> SearchHistory:
     # A search that was killed measured programs of a batch that never came on record.
     known = set(seconds)
     log = [one for one in _log(records) if one["wall_s"] <= stage["wall_s"] and one["seconds"] in known]
-    faster = _falls([one["seconds"] for one in log])
+    faster = _improvements([one["seconds"] for one in log])
     return SearchHistory(
         trials=len(on_record),
         failed=sum(value >= FAILED_S for value in seconds),
         wall_s=stage["wall_s"],
         cpu_s=stage["cpu_s"],
-        by_trial=tuple((place + 1, seconds[place]) for place in _falls(seconds) if seconds[place] < FAILED_S),
+        by_trial=tuple(
+            (place + 1, seconds[place]) for place in _improvements(seconds) if seconds[place] < FAILED_S
+        ),
         by_time=tuple(Improvement(**log[place]) for place in faster),
         records=_best(task, on_record, seconds),
     )
@@ -178,7 +180,7 @@ def _best(task: Task, on_record: list[Any], seconds: list[float]) -> tuple[Any, 
     return tuple(kept)
 
 
-def _falls(values: list[float]) -> list[int]:
+def _improvements(values: list[float]) -> list[int]:
     """Positions of values that are less than all before them."""
     least = list(accumulate(values, min))
     return [place for place, value in enumerate(values) if place == 0 or value < least[place - 1]]

@@ -25,7 +25,7 @@ _ANNOTATION = "edgetlm_decisions"
 _ATTEMPTS = 50
 
 
-class _Settled(Sampler):
+class _FixedSampler(Sampler):
     """Enters plain numbers instead of sampling instructions: a replay gives the same program."""
 
     def sample(self, name: str) -> int:
@@ -42,7 +42,7 @@ def program_of(space: DesignSpace, values: dict[str, int], module: tvm.IRModule)
         module: the task as the search has it, see `workload_module`; held by the caller.
     """
     schedule = s_tir.Schedule(module, debug_mask="none", error_render_level="none")
-    settled = _Settled(schedule, space.decisions, values)
+    settled = _FixedSampler(schedule, space.decisions, values)
     space.rule.apply(settled, space.workload, space.hardware, space.threads)
     schedule.annotate(schedule.get_sblock("root"), _ANNOTATION, json.dumps(values))
     return schedule

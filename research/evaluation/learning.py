@@ -23,7 +23,7 @@ from research.evaluation.proposals import Proposed, Selection, Subject
 # Measurements of a task between two trainings, at most.
 _ROUND = 8
 # Fewer measured programs teach nothing: some have to be withheld.
-_FEWEST = 24
+_MIN_PROGRAMS = 24
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Learner:
         if not self._options.steps:
             return
         records = list(self._store)
-        if len(records) < _FEWEST or len(records) == self._learned:
+        if len(records) < _MIN_PROGRAMS or len(records) == self._learned:
             return
         self._learned = len(records)
         begin = time.perf_counter()

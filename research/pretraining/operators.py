@@ -14,7 +14,7 @@ from research.pretraining import streaming_operators as streaming
 from research.pretraining.operator_sampler import CLASSES, HEADS, Draw
 
 # Bounds on what is drawn: elements of one tensor, and multiply-adds of one operator.
-_MOST_ELEMENTS, _MOST_WORK = 1 << 23, 1 << 31
+_MAX_ELEMENTS, _MAX_WORK = 1 << 23, 1 << 31
 _KERNELS = ((1, 1),) * 8 + ((3, 3),) * 8 + ((5, 5), (7, 7), (1, 7), (7, 1), (1, 3), (3, 1), (2, 2), (9, 9))
 _DEPTHWISE_KERNELS = ((3, 3),) * 6 + ((5, 5),) * 3 + ((7, 7),) * 2 + ((1, 7), (9, 9))
 _CONTRACTIONS = ("conv", "conv_transpose", "dense", "matmul")
@@ -253,9 +253,9 @@ def draw_operator(generator: random.Random) -> Graph:
 def within_bounds(builder: Builder, output: Value) -> bool:
     """Whether what was drawn is small enough for an edge device."""
     tensors = [output, *(value for node in builder.nodes for value in node.inputs)]
-    if max(value.size for value in tensors) > _MOST_ELEMENTS or not output.size:
+    if max(value.size for value in tensors) > _MAX_ELEMENTS or not output.size:
         return False
-    return all(_work(node) <= _MOST_WORK for node in builder.nodes)
+    return all(_work(node) <= _MAX_WORK for node in builder.nodes)
 
 
 def _work(node: Node) -> int:

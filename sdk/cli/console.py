@@ -64,14 +64,14 @@ def table_console(width: int) -> Console:
     return console
 
 
-def tolerate_any_text() -> None:
+def escape_unencodable_text() -> None:
     """Have a terminal that is not UTF-8 show an escape for what it has no character for."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def hear_libraries() -> None:
+def show_library_messages() -> None:
     """Show what libraries log and warn of, for --verbose, as lines like all others."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Visible("%(name)s: %(message)s"))

@@ -26,7 +26,13 @@ from typer.exceptions import TyperException
 from host.devices import notes
 from host.errors import EdgeError
 from sdk.cli.commands import bundles, compile_model, deploy, explain, profile, run, tune
-from sdk.cli.console import hear_libraries, print_error, print_line, print_trace, tolerate_any_text
+from sdk.cli.console import (
+    escape_unencodable_text,
+    print_error,
+    print_line,
+    print_trace,
+    show_library_messages,
+)
 from sdk.cli.management import devices, env, keys, records, report, tlm
 from sdk.cli.options import State
 from targets import BoardFileError
@@ -72,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
     else:
-        hear_libraries()
-    tolerate_any_text()
+        show_library_messages()
+    escape_unencodable_text()
     notes.show(_Notes())
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -81,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _abandon_output()
+        _discard_output()
         return _NO_READER
     finally:
         for number, handler in before.items():
@@ -137,7 +143,7 @@ def _fail(message: str, code: int, state: State, hint: str = "") -> int:
     return code
 
 
-def _abandon_output() -> None:
+def _discard_output() -> None:
     """Write to nowhere from now on: Python flushes once more at its end, and would fail once more."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

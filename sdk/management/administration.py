@@ -59,7 +59,7 @@ def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed
     from host.devices import DeviceEntry, Registry
     from host.devices.entry import checked, parse_address
     from host.transport.installing import check_new, install_agent
-    from host.transport.ssh import link_to
+    from host.transport.ssh import ssh_connection_to
 
     user, host, port = parse_address(request.address)
     options = {
@@ -83,7 +83,7 @@ def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed
     check_new(entry)
     if not request.install:
         progress.stage("connect")
-        link_to(entry).close()
+        ssh_connection_to(entry).close()
         Registry().add(entry)
         return entry, None
     installed = install_agent(entry, request.system, progress=progress.advance, stage=progress.stage)
@@ -132,14 +132,14 @@ def remove(name: str, purge: bool = False, forget: bool = False) -> list[str]:
     from host.devices import Registry
     from host.devices.install import remove_from_board
     from host.errors import DeviceError
-    from host.transport.ssh import link_to
+    from host.transport.ssh import ssh_connection_to
 
     entry = Registry().get(name)
     removed: list[str] = []
     # A machine that is off has nothing installed any more.
     if entry.kind == "ssh" and not forget and not _is_off(entry):
         try:
-            with link_to(entry) as link:
+            with ssh_connection_to(entry) as link:
                 removed = remove_from_board(link, entry.options.get("home", ""), purge)
         except DeviceError as error:
             raise DeviceError(

@@ -36,7 +36,7 @@ class ModelTasks:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ImportCounts:
     """What an import added.
 
     Attributes:
@@ -144,7 +144,7 @@ def export_metaschedule(store: RecordStore, tasks: ModelTasks, folder: Path) -> 
     return export_database(records, store.foreign(), tasks.spaces, folder)
 
 
-def import_lines(store: RecordStore, path: Path) -> Taken:
+def import_lines(store: RecordStore, path: Path) -> ImportCounts:
     """Add the records of a file of JSON lines, but those that say what no measurement says.
 
     Raises:
@@ -161,10 +161,10 @@ def import_lines(store: RecordStore, path: Path) -> Taken:
             yield record
 
     new = store.append(counted())
-    return Taken(new, found, 0, 0, {}, str(refused))
+    return ImportCounts(new, found, 0, 0, {}, str(refused))
 
 
-def import_metaschedule(store: RecordStore, tasks: ModelTasks | None, folder: Path) -> Taken:
+def import_metaschedule(store: RecordStore, tasks: ModelTasks | None, folder: Path) -> ImportCounts:
     """Add the records of a MetaSchedule database.
 
     Args:
@@ -178,23 +178,25 @@ def import_metaschedule(store: RecordStore, tasks: ModelTasks | None, folder: Pa
     from host.lowering.tasks import workload_hash
     from host.records.metaschedule import import_database
 
-    _try_apart(folder)
+    _try_in_child(folder)
     spaces, profile = (tasks.spaces, tasks.profile) if tasks is not None else ({}, {})
     found = import_database(folder, spaces, profile, workload_hash)
     new = store.append(found.records)
     new_foreign = store.append_foreign(found.foreign)
-    return Taken(new, len(found.records), new_foreign, len(found.foreign), found.left_out, found.refused)
+    return ImportCounts(
+        new, len(found.records), new_foreign, len(found.foreign), found.left_out, found.refused
+    )
 
 
 def read_database(folder: str) -> None:
-    """Read a MetaSchedule database for nothing but its errors; see `_try_apart`."""
+    """Read a MetaSchedule database for nothing but its errors; see `_try_in_child`."""
     from host.lowering.tasks import workload_hash
     from host.records.metaschedule import import_database
 
     import_database(Path(folder), {}, {}, workload_hash)
 
 
-def _try_apart(folder: Path) -> None:
+def _try_in_child(folder: Path) -> None:
     """Read a database once in a process that may be lost: some malformed functions end TVM's reader.
 
     Raises:

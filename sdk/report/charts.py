@@ -20,7 +20,7 @@ SOURCE_COLOURS = {
     "random": "#e69f00",
     "default": "#d55e00",
 }
-_MOST_KERNELS = 40
+_MAX_KERNELS = 40
 
 Chart = dict[str, Any]
 
@@ -69,7 +69,7 @@ def kernel_chart(result: DeployResult) -> Chart | None:
     if not timed:
         return None
     total = sum(_microseconds(task) for task in timed) or 1.0
-    shown, rest = timed[:_MOST_KERNELS], timed[_MOST_KERNELS:]
+    shown, rest = timed[:_MAX_KERNELS], timed[_MAX_KERNELS:]
     traces = []
     for source in sorted({task.source for task in shown}):
         mine = [task for task in shown if task.source == source]

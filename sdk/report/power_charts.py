@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "pentagon")
 _BAD = "#d55e00"
 # Lines in one chart beyond which nothing can be told apart.
-_MOST_LINES = 12
+_MAX_LINES = 12
 # Samples of a line that a page needs at its width.
-_MOST_SAMPLES = 400
+_MAX_SAMPLES = 400
 
 
 def power_charts(power: VariantSelection, peers: Sequence[EntrantResult] = ()) -> dict[str, Chart | None]:
@@ -174,7 +174,7 @@ def trace_chart(windows: Iterable[tuple[str, Measurement]]) -> Chart | None:
     last = {name: window for name, window in windows if window.energy.trace}
     traces = []
     idle = None
-    for index, (name, window) in enumerate(list(last.items())[:_MOST_LINES]):
+    for index, (name, window) in enumerate(list(last.items())[:_MAX_LINES]):
         samples = thinned(window.energy.trace)
         times, watts = [one[0] for one in samples], [one[1] for one in samples]
         dash = "solid" if index < len(COLOURS) else "dash"
@@ -192,7 +192,7 @@ def trace_chart(windows: Iterable[tuple[str, Measurement]]) -> Chart | None:
 
 def thinned(trace: Sequence[tuple[float, float, float | None]]) -> list[tuple[float, float, float | None]]:
     """At most some hundred samples, evenly taken; the last one stays."""
-    step = -(-len(trace) // _MOST_SAMPLES)
+    step = -(-len(trace) // _MAX_SAMPLES)
     return [*trace[:-1:step], trace[-1]]
 
 

@@ -11,7 +11,7 @@ from sdk.report.page import render_page
 from sdk.report.power import power_context
 from sdk.report.power_charts import power_charts
 
-_MOST_KERNELS = 25
+_MAX_KERNELS = 25
 
 if TYPE_CHECKING:
     from host.commands.tune import TunedModel
@@ -81,7 +81,7 @@ def tuned_kernels_chart(result: TuneResult) -> Chart | None:
     if not known:
         return None
     total = sum(best for _, _, best in known)
-    shown = sorted(known, key=lambda one: -one[1])[:_MOST_KERNELS]
+    shown = sorted(known, key=lambda one: -one[1])[:_MAX_KERNELS]
     names = [name for name, _, _ in shown]
     traces = [
         {

@@ -13,8 +13,8 @@ from benchmarks.instructions.counted import GENSOR, count, counted
 from benchmarks.instructions.counting import Block, build_counter, count_blocks
 from benchmarks.instructions.cycles import cycles_per_run
 from benchmarks.instructions.listing import Run, disassemble, executions, parse
+from benchmarks.operators.comparison import relative_error
 from benchmarks.operators.configurations import Operator
-from benchmarks.operators.contest import relative_error
 from benchmarks.operators.subject import prepare
 from host.gensor import Gensor
 from host.model import DeviceProfile

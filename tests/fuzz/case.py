@@ -13,7 +13,7 @@ from device_agent.contract.text import is_hidden
 from tests.fuzz.mutate import CANARY
 
 LONGEST_S = 30.0
-MOST_BYTES = 4_000_000_000
+MAX_BYTES = 4_000_000_000
 _FIRST = ".first"
 # A file above this is one of holes.
 _LARGE_BYTES = 64 << 20

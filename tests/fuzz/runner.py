@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.fuzz.case import LONGEST_S, MOST_BYTES, Case, Outcome, Target
+from tests.fuzz.case import LONGEST_S, MAX_BYTES, Case, Outcome, Target
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "edgetlm-out" / "fuzz"
@@ -96,7 +96,7 @@ def judged(target: Target, case: Case) -> tuple[Outcome, float]:
     if not outcome.violation and outcome.kind == "ok":
         if seconds > LONGEST_S:
             outcome = replace(outcome, violation=f"{seconds:.0f} s without a word about it")
-        elif outcome.memory_bytes > MOST_BYTES:
+        elif outcome.memory_bytes > MAX_BYTES:
             outcome = replace(outcome, violation=f"{outcome.memory_bytes} bytes of memory")
     return outcome, seconds
 
@@ -286,7 +286,7 @@ def _work(
 def _bound_memory() -> None:
     """A case that takes too much memory gets a MemoryError, which no rule allows."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = MOST_BYTES if most == resource.RLIM_INFINITY else min(MOST_BYTES, most)
+    wanted = MAX_BYTES if most == resource.RLIM_INFINITY else min(MAX_BYTES, most)
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 

@@ -197,7 +197,7 @@ def test_the_model_learns_between_its_measurements(
 ) -> None:
     """Every round measures programs that are new, and the accepted model proposes the next ones."""
     monkeypatch.setattr(learning, "_ROUND", 4)
-    monkeypatch.setattr(learning, "_FEWEST", 4)
+    monkeypatch.setattr(learning, "_MIN_PROGRAMS", 4)
     subject = Subject(bench, TASK)
     first, other = _checkpoint(tmp_path / "first", 1), _checkpoint(tmp_path / "other", 2)
     learned: list[int] = []
@@ -230,7 +230,7 @@ def test_the_model_learns_from_what_it_measured(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the real training."""
-    monkeypatch.setattr(learning, "_FEWEST", 20)
+    monkeypatch.setattr(learning, "_MIN_PROGRAMS", 20)
     drawn = Subject(bench, TASK)
     assert drawn.space is not None
     candidates = RandomSampling().propose(drawn.space, bench.profile, (), 20, 0)

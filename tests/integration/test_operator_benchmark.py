@@ -11,8 +11,8 @@ from tvm import te
 
 from benchmarks.operators.__main__ import run_operator
 from benchmarks.operators.bench import Bench, Options, Program, open_bench
+from benchmarks.operators.comparison import TOLERANCE, compare_finalists
 from benchmarks.operators.configurations import Operator
-from benchmarks.operators.contest import TOLERANCE, hold
 from benchmarks.operators.methods import LIBRARY, METHODS
 from benchmarks.operators.rank import rank
 from benchmarks.operators.subject import Subject, prepare
@@ -73,9 +73,11 @@ def test_a_wrong_program_drops_out(bench: Bench, subject: Subject) -> None:
     c = te.compute(out, lambda i, j: a[i, j % depth] * w[j // weight[2], 0, j % weight[2]], name="C")
     wrong = te.create_prim_func([a, w, c])
     right = METHODS["gensor"](bench, subject).program
-    contest = hold(bench, subject, {"wrong": Program(wrong, {}), "gensor": right}, library=False)
-    assert "wrong: off by" in contest.failed["wrong"]
-    assert set(contest.rounds_s) == {"gensor"}
+    comparison = compare_finalists(
+        bench, subject, {"wrong": Program(wrong, {}), "gensor": right}, library=False
+    )
+    assert "wrong: off by" in comparison.failed["wrong"]
+    assert set(comparison.rounds_s) == {"gensor"}
 
 
 def test_ranking_measures_random_programs(bench: Bench, subject: Subject) -> None:

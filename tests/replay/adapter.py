@@ -254,7 +254,7 @@ def _kernel(task: Any, plan: Any, profile: Any, drawn: int) -> Kernel:
                 says={**says, "source": candidate.proposer, **_says(candidate)},
                 sentence=_sentence(space, dict(candidate.decisions)),
                 function=function,
-                drawn=tuple(_drawn(space, task, drawn)),
+                drawn=tuple(_random_order(space, task, drawn)),
             )
         except ScheduleError as error:
             reason = " ".join(str(error).split())
@@ -291,7 +291,7 @@ def _sentence(space: Any, values: dict[str, Any]) -> str:
         return str(error)
 
 
-def _drawn(space: Any, task: Any, count: int) -> Iterator[Program]:
+def _random_order(space: Any, task: Any, count: int) -> Iterator[Program]:
     from host.errors import ScheduleError
     from host.schedules import scheduled_function
 

@@ -26,11 +26,11 @@ from host.tlm.training.packing import Sample
 from host.tlm.training.trainer import log_probabilities
 
 # One task in so many is withheld; where that are fewer than so many tasks, one program in so many.
-_TASK_EACH, _FEWEST_TASKS, _PROGRAM_EACH = 5, 3, 3
+_TASK_EACH, _MIN_TASKS, _PROGRAM_EACH = 5, 3, 3
 # Two programs whose times are closer than this may be in either order.
 _NOISE = 1.05
 _BATCH = 32
-_MOST_PROGRAMS = 64
+_MAX_PROGRAMS = 64
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
         TlmError: too little was measured to withhold anything.
     """
     withheld = [example for example in examples if len(example.programs) > 1 and _chosen(example)]
-    if len({example.prompt for example in withheld}) >= _FEWEST_TASKS:
+    if len({example.prompt for example in withheld}) >= _MIN_TASKS:
         kept = {example.prompt for example in withheld}
         return [example for example in examples if example.prompt not in kept], withheld
     parts = [_split_programs(example) for example in examples]
@@ -107,9 +107,9 @@ def compare(before: Sequence[float], after: Sequence[float]) -> Verdict:
 
 def _thinned(example: Example) -> Example:
     count = len(example.programs)
-    if count <= _MOST_PROGRAMS:
+    if count <= _MAX_PROGRAMS:
         return example
-    chosen = (number * (count - 1) // (_MOST_PROGRAMS - 1) for number in range(_MOST_PROGRAMS))
+    chosen = (number * (count - 1) // (_MAX_PROGRAMS - 1) for number in range(_MAX_PROGRAMS))
     return replace(example, programs=tuple(example.programs[number] for number in chosen))
 
 

@@ -29,7 +29,7 @@ from host.tuning.background import LOW_PRIORITY
 from host.tuning.learning.trainer import TrainingResult
 
 # Measured programs below which nothing is learned: some have to be withheld.
-_FEWEST = 24
+_MIN_PROGRAMS = 24
 # Beside the board's checkpoints: how many records there were when it was last trained.
 _LEARNED = "learned"
 # Programs of a task that are learned, the fastest: a step costs as much as it has programs.
@@ -87,7 +87,7 @@ class FinetuneTrainer(Closing):
         from host.tlm.training.replay import REPLAY
 
         examples = examples_of_records(records, Vocabulary())
-        if sum(len(example.programs) for example in examples) < _FEWEST:
+        if sum(len(example.programs) for example in examples) < _MIN_PROGRAMS:
             return None
         base, present = shipped(), model_for(self._profile, self._root)
         options = FinetuneOptions(
@@ -116,8 +116,8 @@ class FinetuneTrainer(Closing):
         from host.tlm.model.checkpoints import shipped, tuned_folder
 
         try:
-            home = tuned_folder(self._profile, read_card(shipped()).weights, self._root)
-            return int((home / _LEARNED).read_text())
+            folder = tuned_folder(self._profile, read_card(shipped()).weights, self._root)
+            return int((folder / _LEARNED).read_text())
         except (TlmError, OSError, ValueError):
             # Nothing was learned, or what says so is lost: then it is learned once more.
             return 0
@@ -206,7 +206,7 @@ class _TrainingProcess:
             self._process.stdin.write(f"{job}\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
-            raise TlmError(self._last_words()) from error
+            raise TlmError(self._end_reason()) from error
 
     def await_answer(self) -> None:
         """Wait until the job is done.
@@ -220,11 +220,11 @@ class _TrainingProcess:
         except ValueError as error:
             raise TlmError("fine-tuning was ended") from error
         if not line:
-            raise TlmError(self._last_words())
+            raise TlmError(self._end_reason())
         if reason := json.loads(line)["error"]:
             raise TlmError(reason)
 
-    def _last_words(self) -> str:
+    def _end_reason(self) -> str:
         code = self._process.wait()
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines and code > 0 else f"the training process ended with code {code}"

@@ -64,7 +64,7 @@ class BoardGroup:
             one is not worker and not one.away and self.speeds.usable(one.name) for one in self.workers
         )
 
-    def all_gone(self) -> bool:
+    def all_lost(self) -> bool:
         """Whether every board is away, was tried again, and has measured nothing for too long."""
         limit_s = self.policy.limit_s
         return all(one.tried and one.silent_s(time.monotonic()) >= limit_s for one in self.workers)

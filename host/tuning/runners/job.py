@@ -23,7 +23,7 @@ from enum import Enum
 from host.tuning.runners.runner import Outcome, Program
 
 # A program that boards went away from so often is at fault itself.
-MOST_LOSSES = 2
+MAX_LOSSES = 2
 
 
 class JobState(Enum):
@@ -127,9 +127,9 @@ class JobQueue:
         assert job.state is JobState.RUNNING
         if at_fault:
             job.lost_on.append(job.board)
-        if len(job.lost_on) >= MOST_LOSSES:
+        if len(job.lost_on) >= MAX_LOSSES:
             kernel = job.program.task.name
-            failure = f"kernel {kernel}: the device went away {MOST_LOSSES} times while it was measured"
+            failure = f"kernel {kernel}: the device went away {MAX_LOSSES} times while it was measured"
             self._end(job, Outcome(job.program, None, failure, job.board))
             return
         self._running.remove(job)

@@ -14,7 +14,7 @@ from types import TracebackType
 from host.errors import DeviceError
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
-from host.tuning.runners.reconnect import ReconnectPolicy, gone_for_good
+from host.tuning.runners.reconnect import ReconnectPolicy, boards_lost_error
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.runners.speeds import BoardSpeeds
 from host.tuning.runners.worker import POLL_S, Worker, one_line
@@ -76,9 +76,9 @@ class WorkerPool:
                 outcome = jobs.pop_outcome()
                 if outcome is not None or jobs.empty:
                     return outcome
-                if group.all_gone():
+                if group.all_lost():
                     reason = group.workers[0].reason
-                    raise gone_for_good(group.names, reason) from reason
+                    raise boards_lost_error(group.names, reason) from reason
                 if self._threads:
                     jobs.drop_late()
                     jobs.changed.wait(POLL_S)

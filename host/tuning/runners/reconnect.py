@@ -34,7 +34,7 @@ class ReconnectPolicy:
             pause_s = min(2 * pause_s, self.longest_pause_s)
 
 
-def gone_for_good(names: str, reason: DeviceError | None) -> DeviceError:
+def boards_lost_error(names: str, reason: DeviceError | None) -> DeviceError:
     """The error that ends a tuning whose boards do not come back."""
     return DeviceError(
         f"{names} does not come back ({reason}); everything measured is kept: run the same command again "

@@ -75,7 +75,7 @@ class Worker:
         self._pauses = group.policy.pauses()
         self._job: Job | None = None
         # Whoever loses a device can find it taken by the connection that it lost, for a while.
-        self._was_ours = False
+        self._has_measured = False
         self._silent_since: float | None = None
         self._attempts = 0
         self._calling = self._hangs = False
@@ -109,7 +109,7 @@ class Worker:
         """
         try:
             if self.state is BoardState.JOINING:
-                self._in_time(self.connection.connect)
+                self._with_deadline(self.connection.connect)
                 self._enter(BoardState.TIMING)
             elif self.state is BoardState.AWAY:
                 self._reconnect()
@@ -118,9 +118,9 @@ class Worker:
             else:
                 self._work()
         except DeviceError as error:
-            if isinstance(error, DeviceBusy) and not self._was_ours and len(self._group.workers) == 1:
+            if isinstance(error, DeviceBusy) and not self._has_measured and len(self._group.workers) == 1:
                 raise
-            self._lose(error)
+            self._lost(error)
 
     def _enter(self, state: BoardState) -> None:
         with self._changed:
@@ -144,12 +144,12 @@ class Worker:
                 return
             job, self.state = self._job, BoardState.MEASURING
             self._jobs_since_timing += 1
-        outcome = self._in_time(partial(self._measure, job))
+        outcome = self._with_deadline(partial(self._measure, job))
         with self._changed:
             if group.jobs.finish(job, self.name, outcome):
                 self._job, self.state = None, BoardState.READY
                 self._pauses = group.policy.pauses()
-                self._was_ours = True
+                self._has_measured = True
                 self._answered()
 
     def _measure(self, job: Job) -> Outcome:
@@ -184,18 +184,18 @@ class Worker:
         for task, library in group.references:
             if group.ending.is_set():
                 return
-            times_s.append(self._in_time(partial(self._reference_s, task, library)))
+            times_s.append(self._with_deadline(partial(self._reference_s, task, library)))
         with self._changed:
             self._jobs_since_timing, self.known = 0, True
             self._next_timing = group.jobs.outcomes + group.speeds.every
             if times_s:
                 self._answered()
-            said = group.speeds.read(self.name, times_s)
+            note = group.speeds.read(self.name, times_s)
             self.state = BoardState.READY
             group.compare_speeds()
             self._changed.notify_all()
-        if said:
-            group.note(said)
+        if note:
+            group.note(note)
 
     def _reference_s(self, task: TuningTask, library: Path) -> float:
         """Seconds of a reference program; 0 where it failed."""
@@ -209,7 +209,7 @@ class Worker:
 
     # -- going away and coming back
 
-    def _in_time(self, call: Callable[[], T]) -> T:
+    def _with_deadline(self, call: Callable[[], T]) -> T:
         """The result of a call to the board, which is cut off when it takes too long.
 
         Raises:
@@ -242,20 +242,20 @@ class Worker:
             self._hangs = True
             loss = DeviceError(f"{self.name} hangs: no answer for {self._group.policy.answer_limit_s:.3g} s")
             text = f"{loss}; it is cut off, and its program is measured again"
-            self._leave(loss)
+            self._mark_away(loss)
         self._group.note(text)
         self.connection.abort()
 
-    def _lose(self, loss: DeviceError) -> None:
+    def _lost(self, loss: DeviceError) -> None:
         """The board went away: let the connection go and do without it."""
         with self._changed:
-            self._leave(loss)
+            self._mark_away(loss)
         self._group.note(f"{loss}; trying to reach it again")
-        said = self.connection.drop()
-        if said:
-            self._group.note(said)
+        note = self.connection.drop()
+        if note:
+            self._group.note(note)
 
-    def _leave(self, loss: DeviceError) -> None:
+    def _mark_away(self, loss: DeviceError) -> None:
         """Be away; does nothing more where the board is away already. With the lock."""
         self.state, self.reason, self.known = BoardState.AWAY, loss, True
         self._silent_since = self._silent_since or time.monotonic()

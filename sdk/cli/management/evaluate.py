@@ -71,13 +71,13 @@ def evaluate(
             if json_file is not None:
                 json_file.write_text(json.dumps({**figures, "machine": machine}, indent=1) + "\n")
 
-        figures = run(device, profile, options, _tell, keep)
+        figures = run(device, profile, options, _print, keep)
     for name, entry in figures["networks"].items():
         for line in _lines(name, entry):
             print_line(line)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     from sdk.cli.console import print_line
 
     print_line(text)

@@ -19,7 +19,7 @@ from host.errors import EdgeError, ModelFileError
 from host.importers.worker.parent import explained
 from host.model import ImportedModel
 from host.sandbox import Unforeseen
-from tests.fuzz.case import MOST_BYTES, Case, Outcome, Tree, canaries, complaint
+from tests.fuzz.case import MAX_BYTES, Case, Outcome, Tree, canaries, complaint
 from tests.fuzz.targets.models import Models
 
 # A compilation may take long; one that does not end is a finding.
@@ -128,7 +128,7 @@ def _compile(path: Path, output: Path, said: int, scratch: Path) -> NoReturn:
         os.chdir(scratch)
         os.environ["TMPDIR"] = str(scratch / "tmp")
         tempfile.tempdir = None
-        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)

@@ -74,7 +74,7 @@ class Live:
         self._secrets = {"agent": _TOKEN, "executor": str(self._session["key"])}
         (place / "outside").mkdir()
         self._place, self._tree = place, Tree(place / "outside")
-        self._turn = 0
+        self._measure_entrant = 0
 
     def close(self) -> None:
         """End the agent, which ends its session."""
@@ -113,8 +113,8 @@ class Live:
         hello = {"command": "hello", "schema": frames.SCHEMA, "secret": self._secrets[peer]}
         answered = _talk(self._ports[peer], (frames.frame(hello) if kind == "client" else b"") + said)
         wrong = _answers(answered)
-        self._turn += 1
-        if not wrong and (self._turn % _HONEST == 0 or not case.name.rpartition("-")[2].isdigit()):
+        self._measure_entrant += 1
+        if not wrong and (self._measure_entrant % _HONEST == 0 or not case.name.rpartition("-")[2].isdigit()):
             wrong = self._served()
         wrong = wrong or self._tree.violation() or canaries(self._place)
         return Outcome("refused" if b'"ok": false' in answered else "answered", violation=wrong)

@@ -127,7 +127,7 @@ def _read_status(data: bytes, work: Path) -> None:
     process = ExecutorProcess(terms, str(work))
     try:
         until = time.monotonic() + _ENDED_S
-        while process.hear() and time.monotonic() < until:
+        while process.read_status() and time.monotonic() < until:
             assert process.port in range(65536), process.port
             time.sleep(0.001)
         reason = process.reason

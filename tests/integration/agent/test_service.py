@@ -94,7 +94,7 @@ def test_a_client_that_was_cut_off_replaces_itself(service):
 class Reached(OnThisMachine):
     """An agent that was started elsewhere."""
 
-    def last_words(self):
+    def end_reason(self):
         return ""
 
     def stop(self):
@@ -106,7 +106,7 @@ def test_a_host_that_comes_back_has_its_board_again(service, monkeypatch):
     devices = [Device("board", service.connect(), False, Reached()) for _ in range(2)]
     monkeypatch.setattr(devices[0], "close", lambda: None)  # nothing gets through any more
     unit = DeviceConnection("board", None, lambda: devices[1], devices[0])
-    devices[0].hold()
+    devices[0].reserve()
     devices[0].open_session("tvm").close()
     with pytest.raises(DeviceError, match="the device is in use by"):
         devices[1].open_session("tvm")

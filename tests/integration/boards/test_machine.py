@@ -10,7 +10,7 @@ import pytest
 from host.devices import Registry
 from host.emulation import machine
 from host.transport import connect
-from host.transport.ssh import link_to
+from host.transport.ssh import ssh_connection_to
 from sdk.management.administration import devices_folder
 from tests.integration.boards.cli import deployed, sdk
 from tests.integration.small_models import convnet
@@ -51,7 +51,7 @@ def test_from_a_bare_machine_to_a_verified_model(
 
 def _only_ssh_is_open() -> None:
     """Nothing but SSH listens on an address that another machine could reach."""
-    with link_to(Registry().get("vm")) as link:
+    with ssh_connection_to(Registry().get("vm")) as link:
         listening = link.run("ss -Hltn", timeout_s=60.0).stdout.decode()
     addresses = [line.split()[3] for line in listening.splitlines()]
     assert any(address.startswith("127.0.0.1:") for address in addresses)

@@ -43,7 +43,7 @@ class NativeAgent(OnThisMachine):
         with (home / "agent.log").open("wb") as log:
             self.process = subprocess.Popen(serve, cwd=self._code, stdout=subprocess.PIPE, stderr=log)
         assert self.process.stdout is not None
-        assert self.process.stdout.readline(), self.last_words()
+        assert self.process.stdout.readline(), self.end_reason()
 
     def connect(self) -> Connection:
         """A connection with a ticket of its own."""
@@ -52,7 +52,7 @@ class NativeAgent(OnThisMachine):
         ticket = json.loads(done.stdout)
         return Connection(ticket["port"], ticket["token"], "native")
 
-    def last_words(self) -> str:
+    def end_reason(self) -> str:
         """What the agent wrote."""
         return (self._home / "agent.log").read_text()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import sdk
-from host.compare.power_modes import ModeSwitch, home_of, list_modes, settings_of
+from host.compare.power_modes import ModeSwitch, current_modes, list_modes, settings_of
 from host.transport import connect
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser
@@ -87,15 +87,15 @@ def test_the_front_of_a_board_is_its_truth(tmp_path: Path, capsys: pytest.Captur
 def test_modes_of_a_real_agent_are_set_and_put_back(tmp_path: Path) -> None:
     with connect(board(tmp_path)) as device:
         modes = list_modes(device)
-        assert home_of(modes) == "performance, cpu-100%"
+        assert current_modes(modes) == "performance, cpu-100%"
         [_, *others] = settings_of(modes, ("all",), device.name)
         assert [setting.name for setting in others] == ["powersave", "cpu-75%"]
         for setting in others:
             with pytest.raises(ZeroDivisionError), ModeSwitch(device, modes, print) as switch:
                 switch.set(setting)
-                assert setting.name in home_of(list_modes(device))
+                assert setting.name in current_modes(list_modes(device))
                 raise ZeroDivisionError
-            assert home_of(list_modes(device)) == home_of(modes)
+            assert current_modes(list_modes(device)) == current_modes(modes)
 
 
 def test_a_cap_that_no_variant_keeps_names_the_closest(

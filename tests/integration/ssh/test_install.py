@@ -22,7 +22,7 @@ from host.payload import Payload, agent_archive
 from host.payload.archive import content_hash, files_below
 from host.transport import connect
 from host.transport.installing import install_agent
-from host.transport.ssh import link_to
+from host.transport.ssh import ssh_connection_to
 from targets import board_for, declared
 from tests.integration.small_models import convnet
 from tests.integration.ssh.sshd import cutting
@@ -32,7 +32,7 @@ _WAIT_S = 30.0
 
 
 def _install(entry: DeviceEntry) -> int:
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         installer = Installer(link)
         installer.agent()
         return installer.sent_bytes
@@ -65,7 +65,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_was(entry, board, client_home, t
         known = client_home / ".ssh" / "known_hosts"
         known.write_text(known.read_text().replace(str(board.port), str(proxy.port)))
         through = replace(entry, port=proxy.port)
-        with link_to(through) as link:
+        with ssh_connection_to(through) as link:
             installer = Installer(link)
             proxy.allowed_bytes = proxy.passed_bytes + 4_000_000
             with pytest.raises(DeviceError, match=r"broke off: .* run the same command again, it goes on"):
@@ -76,7 +76,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_was(entry, board, client_home, t
         have = arrived.stat().st_size
         assert 0 < have < 6_000_000
         proxy.allowed_bytes = None
-        with link_to(through) as link:
+        with ssh_connection_to(through) as link:
             installer = Installer(link)
             assert installer.payload(payload, kind)
             assert have + installer.sent_bytes == pytest.approx(6_000_000, rel=0.01)
@@ -90,7 +90,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_was(entry, board, client_home, t
 
 def test_a_connection_whose_loss_paramiko_has_not_noticed_is_a_cut_too(entry, board):
     sent = []
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
 
         def lose(done: int, total: int) -> None:
             # Its reader still waits for the socket; writing is what fails, and so does closing the channel.
@@ -112,7 +112,7 @@ def test_a_connection_whose_loss_paramiko_has_not_noticed_is_a_cut_too(entry, bo
 
 
 def test_a_file_channel_that_ends_alone_is_no_full_disk(entry, board):
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         installer = Installer(link)
         with pytest.raises(DeviceError, match="sending files broke off") as caught, link.sftp() as files:
             channel = files.get_channel()
@@ -150,7 +150,7 @@ def test_an_installation_that_is_cut_is_not_half_installed(entry, board, monkeyp
     (left,) = _agents(board)
     assert left.endswith(".part")
     # The archive had arrived; nothing of it is sent again.
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         installer = Installer(link)
         installer.agent()
         assert installer.sent_bytes == 0
@@ -193,11 +193,14 @@ def test_a_full_disk_says_so_and_leaves_nothing(entry, board):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(small)], check=True)
     try:
         full = replace(entry, options={"home": str(small / "home")})
-        with link_to(full) as link, pytest.raises(DeviceFull, match=r"MB are free in .* free some there"):
+        with (
+            ssh_connection_to(full) as link,
+            pytest.raises(DeviceFull, match=r"MB are free in .* free some there"),
+        ):
             Installer(link, full.options["home"]).agent()
         assert not (small / "home" / "agent").exists()
         # Space that vanishes while it is used is the same to the user.
-        with link_to(full) as link:
+        with ssh_connection_to(full) as link:
             installer = Installer(link, full.options["home"])
             installer.status = replace(installer.status, free_bytes=1 << 40)
             with pytest.raises(DeviceFull, match=r"no space left on the board|is the board's disk full"):
@@ -210,7 +213,7 @@ def test_a_full_disk_says_so_and_leaves_nothing(entry, board):
 def test_another_users_folder_is_refused(entry, board):
     board.root.mkdir(parents=True)
     os.chown(board.root, 65534, 65534)
-    with link_to(entry) as link, pytest.raises(DeviceError, match="belongs to another user"):
+    with ssh_connection_to(entry) as link, pytest.raises(DeviceError, match="belongs to another user"):
         board_status(link)
 
 
@@ -235,13 +238,13 @@ def test_removed_from_the_board(entry, board):
     with connect("bench") as device:
         device.describe()
     record = (board.root / "device" / "agent.json").read_text()
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         removed = remove_from_board(link)
     assert str(board.root / "agent") in removed
     assert (board.root / "device" / "bundles").is_dir()
     assert not _runs(int(json.loads(record)["pid"]))
     _install(entry)
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         assert remove_from_board(link, purge=True) == [str(board.root)]
     assert not board.root.exists()
     assert Registry().get("bench") == entry

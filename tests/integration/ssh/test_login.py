@@ -14,8 +14,8 @@ import pytest
 
 from host.devices import DeviceEntry
 from host.errors import DeviceError
-from host.ssh import Link
-from host.ssh import link as link_module
+from host.ssh import SshConnection
+from host.ssh import connection as connection_module
 from host.ssh.endpoint import endpoint_for
 from tests.integration.ssh.sshd import Sshd, cutting, make_key
 
@@ -33,7 +33,7 @@ while data := sys.stdin.buffer.read1(65536):
 
 def _refusal(server, **arguments):
     with pytest.raises(DeviceError) as caught:
-        Link.to("bench", "127.0.0.1", port=server.port, **arguments)
+        SshConnection.to("bench", "127.0.0.1", port=server.port, **arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -44,7 +44,7 @@ def test_an_unknown_host_key_is_refused_with_the_command_that_accepts_it(server,
     command = message.partition("accept it: ")[2]
     assert command.startswith(f"ssh-keyscan -p {server.port} -t ed25519 127.0.0.1 >> {client_home}")
     subprocess.run(command, shell=True, check=True, stderr=subprocess.DEVNULL)
-    with Link.to("bench", "127.0.0.1", port=server.port) as link:
+    with SshConnection.to("bench", "127.0.0.1", port=server.port) as link:
         assert link.run("echo yes").stdout == b"yes\n"
 
 
@@ -69,9 +69,9 @@ def test_hashed_and_patterned_lines_of_known_hosts_count(board, client_home):
     plain = known.read_text()
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known)], check=True, capture_output=True)
     assert known.read_text().startswith("|1|")
-    Link.to("bench", "127.0.0.1", port=board.port).close()
+    SshConnection.to("bench", "127.0.0.1", port=board.port).close()
     known.write_text(plain.replace("127.0.0.1", "127.0.0.?"))
-    Link.to("bench", "127.0.0.1", port=board.port).close()
+    SshConnection.to("bench", "127.0.0.1", port=board.port).close()
     known.write_text(plain.replace("[127.0.0.1]", "!" + plain.split()[0] + ",[127.0.0.1]"))
     assert "is unknown" in _refusal(board)
 
@@ -110,7 +110,7 @@ def test_a_locked_key_is_named_with_what_unlocks_it_and_the_agent_serves_it(boar
         monkeypatch.setenv("SSH_ASKPASS", str(ask))
         monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "force")
         subprocess.run(["ssh-add", "-q", str(own)], check=True, capture_output=True)
-        Link.to("bench", "127.0.0.1", port=board.port).close()
+        SshConnection.to("bench", "127.0.0.1", port=board.port).close()
     finally:
         agent.terminate()
         agent.wait(10)
@@ -144,7 +144,7 @@ def test_forwarding_that_is_off_is_said(tmp_path, client_home):
     try:
         sshd.accept_host_key()
         with (
-            Link.to("bench", "127.0.0.1", port=sshd.port) as link,
+            SshConnection.to("bench", "127.0.0.1", port=sshd.port) as link,
             pytest.raises(ConnectionRefusedError, match="set AllowTcpForwarding yes"),
         ):
             link.dial(sshd.port)
@@ -160,7 +160,7 @@ def test_ports_are_served_without_delay(tmp_path, client_home):
         sshd.accept_host_key()
         with (
             socket.create_server(("127.0.0.1", 0)) as end,
-            Link.to("bench", "127.0.0.1", port=sshd.port) as link,
+            SshConnection.to("bench", "127.0.0.1", port=sshd.port) as link,
         ):
             port = link.forward(end.getsockname()[1])
             with socket.create_connection(("127.0.0.1", port)), end.accept()[0]:
@@ -174,7 +174,7 @@ def test_another_identity_file(board, client_home):
     own = client_home / ".ssh" / "id_ed25519"
     own.rename(client_home / "key")
     own.with_suffix(".pub").rename(client_home / "key.pub")
-    Link.to("bench", "127.0.0.1", port=board.port, identity=str(client_home / "key")).close()
+    SshConnection.to("bench", "127.0.0.1", port=board.port, identity=str(client_home / "key")).close()
 
 
 def test_an_alias_of_an_included_configuration(board, client_home):
@@ -188,7 +188,7 @@ def test_an_alias_of_an_included_configuration(board, client_home):
     )
     endpoint = endpoint_for("bench")
     assert (endpoint.host, endpoint.port, endpoint.identities) == ("127.0.0.1", board.port, (ssh / "work",))
-    with Link.to("bench", "bench") as link:
+    with SshConnection.to("bench", "bench") as link:
         assert link.run("echo $HOME").stdout.decode().strip() == str(board.home)
 
 
@@ -202,7 +202,7 @@ def test_through_a_proxy_command_and_a_jump_host(board, client_home):
         f"Host behind\n  HostName 127.0.0.1\n  Port {board.port}\n  ProxyJump bench\n"
     )
     for alias in ("proxied", "behind"):
-        with Link.to(alias, alias) as link:
+        with SshConnection.to(alias, alias) as link:
             assert link.run("echo yes").stdout == b"yes\n"
 
 
@@ -214,13 +214,13 @@ def test_nothing_listens(server):
         with pytest.raises(
             DeviceError, match=f"nothing listens at 127.0.0.1:{port}; start the board's SSH server"
         ):
-            Link.to("bench", "127.0.0.1", port=port)
+            SshConnection.to("bench", "127.0.0.1", port=port)
 
 
 def test_a_board_that_falls_silent_is_noticed(board, monkeypatch):
-    monkeypatch.setattr(link_module, "_BEAT_S", 0.1)
-    monkeypatch.setattr(link_module, "_SILENCE_S", 0.5)
-    with Link.to("bench", "127.0.0.1", port=board.port) as link:
+    monkeypatch.setattr(connection_module, "_KEEPALIVE_S", 0.1)
+    monkeypatch.setattr(connection_module, "_SILENCE_S", 0.5)
+    with SshConnection.to("bench", "127.0.0.1", port=board.port) as link:
         for process in board.logins():
             for one in [process, *process.children()]:
                 one.suspend()
@@ -236,7 +236,7 @@ def test_a_board_that_falls_silent_is_noticed(board, monkeypatch):
 
 
 def test_a_command_that_does_not_end_is_given_up(board):
-    with Link.to("bench", "127.0.0.1", port=board.port) as link:
+    with SshConnection.to("bench", "127.0.0.1", port=board.port) as link:
         with pytest.raises(DeviceError, match="did not end within 1 s"):
             link.run("sleep 60", timeout_s=0.6)
         assert link.run("echo still here").stdout == b"still here\n"
@@ -244,7 +244,7 @@ def test_a_command_that_does_not_end_is_given_up(board):
 
 def test_a_connection_that_is_cut_at_once(server):
     with cutting(server.port, 100) as proxy, pytest.raises(DeviceError, match="no SSH connection"):
-        Link.to("bench", "127.0.0.1", port=proxy.port)
+        SshConnection.to("bench", "127.0.0.1", port=proxy.port)
 
 
 def test_a_board_without_an_agent_says_what_to_type(entry):

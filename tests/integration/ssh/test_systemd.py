@@ -13,7 +13,7 @@ from host.devices.install import remove_from_board
 from host.payload import agent_archive
 from host.transport import connect
 from host.transport.installing import install_agent
-from host.transport.ssh import link_to
+from host.transport.ssh import ssh_connection_to
 from tests.integration.agent.service import wait_for
 from tests.integration.ssh.systemd import SystemdBoard, possible
 from tests.integration.ssh.versions import other_version
@@ -34,7 +34,7 @@ def server(tmp_path: Path, client_home: Path) -> Iterator[SystemdBoard]:
 
 def _unit(entry: DeviceEntry) -> dict[str, str]:
     """What systemd says of the agent's unit."""
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         command = f"systemctl --user show -p MainPID,ActiveState,UnitFileState,NRestarts,TasksMax {_UNIT}"
         lines = link.run(command).stdout.decode().splitlines()
     return dict(line.split("=", 1) for line in lines)
@@ -55,7 +55,7 @@ def test_systemd_starts_the_agent_and_keeps_it(entry, board):
     with connect("bench") as device:
         assert device.describe().cores >= 1
 
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         link.run(f"kill -9 {first['MainPID']}")
     assert wait_for(lambda: _unit(entry)["NRestarts"] == "1" and _unit(entry)["ActiveState"] == "active")
     with connect("bench") as device:
@@ -81,7 +81,7 @@ def test_systemd_starts_the_version_that_replaces_another(entry, board, monkeypa
 def test_nothing_of_the_unit_is_left_when_the_agent_is_removed(entry, board):
     install_agent(entry)
     pid = _running(board)["pid"]
-    with link_to(entry) as link:
+    with ssh_connection_to(entry) as link:
         removed = remove_from_board(link, purge=True)
         assert link.run(f"kill -0 {pid}").code != 0
     assert str(board.root) in removed

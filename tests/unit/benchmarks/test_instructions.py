@@ -16,7 +16,7 @@ from benchmarks.instructions.compiling import LimitedCompiler
 from benchmarks.instructions.counting import Block
 from benchmarks.instructions.figures import Counted, entry_of, summary
 from benchmarks.instructions.listing import executions, hot_loop, parse, runs_of, tool
-from benchmarks.instructions.shapes import MOST_FLOP, SMALL
+from benchmarks.instructions.shapes import MAX_FLOP, SMALL
 from benchmarks.operators.configurations import CLASSES, OPERATORS
 from benchmarks.result_file import write_result
 from host.build import KernelCache, compile_kernel, target_for
@@ -177,7 +177,7 @@ def test_a_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 def test_small_operators_are_of_every_class() -> None:
     assert {operator.kind for operator in SMALL} == set(CLASSES)
     assert len({operator.name for operator in SMALL}) == len(SMALL)
-    assert MOST_FLOP == 20e6
+    assert MAX_FLOP == 20e6
 
 
 def test_emulation_counts_what_is_wrong() -> None:

@@ -12,8 +12,8 @@ import onnx
 import pytest
 import tvm_ffi
 
+from benchmarks.operators.comparison import relative_error
 from benchmarks.operators.configurations import CLASSES, OPERATORS, Operator, select
-from benchmarks.operators.contest import relative_error
 from benchmarks.operators.figures import geomean, ratios, summary
 from benchmarks.operators.library import layout_share
 from benchmarks.operators.others import OTHERS

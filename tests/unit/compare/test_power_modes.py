@@ -11,7 +11,7 @@ import pytest
 from host.compare.energy_windows import IdlePower
 from host.compare.entrants import EntrantResult
 from host.compare.pareto import pareto
-from host.compare.power_modes import ModeSwitch, home_of, list_modes, settings_of
+from host.compare.power_modes import ModeSwitch, current_modes, list_modes, settings_of
 from host.compare.runner import Condition, Effort, InterleavedRun
 from host.errors import DeviceError, MeasureError, UserError
 from host.progress import Silence
@@ -142,7 +142,7 @@ def test_a_mode_of_another_kind_is_undone_before_the_next() -> None:
 
     device = TwoKinds(dict.fromkeys(("MAXN", "15W", "schedutil", "powersave"), (1.0, 1.0)))
     modes = list_modes(device)
-    assert home_of(modes) == "MAXN, schedutil"
+    assert current_modes(modes) == "MAXN, schedutil"
     settings = settings_of(modes, ("all",), "board")
     assert [setting.name for setting in settings] == ["MAXN, schedutil", "15W", "powersave"]
     with ModeSwitch(device, modes, lambda text: None) as switch:

@@ -232,11 +232,11 @@ def test_what_unpacks_to_more_than_is_allowed_is_cut_off(
         archive.writestr("thing/zeros", bytes(50 << 20))
         archive.writestr("thing-1.0.dist-info/RECORD", "")
     assert path.stat().st_size < 1 << 20
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 4 << 20)
+    monkeypatch.setattr(unpacking, "MAX_BYTES", 4 << 20)
     with pytest.raises(WheelError, match="more than 4194304 bytes"):
         unpack(path, lambda name: True, tmp_path / "files")
     assert (tmp_path / "files" / "thing" / "zeros").stat().st_size <= 4 << 20
-    monkeypatch.setattr(unpacking, "MOST_FILES", 1)
+    monkeypatch.setattr(unpacking, "MAX_FILES", 1)
     with pytest.raises(WheelError, match="2 entries, at most 1"):
         unpack(path, lambda name: True, tmp_path / "more")
 

@@ -8,7 +8,7 @@ from host.address import is_host, is_user, parse_address
 from host.devices import DeviceEntry, Registry
 from host.devices.entry import checked
 from host.errors import EdgeError, UserError
-from host.ssh import Link
+from host.ssh import SshConnection
 from host.ssh.endpoint import endpoint_for
 
 EVIL_HOSTS = [
@@ -135,10 +135,10 @@ def test_the_users_proxy_command_runs_nothing_of_an_address(tmp_path, monkeypatc
         (f"h;touch${{IFS}}{evil};", ""),
     ):
         with pytest.raises(EdgeError):
-            Link.to("bench", host, user)
+            SshConnection.to("bench", host, user)
     assert sorted(tmp_path.iterdir()) == [tmp_path / ".ssh"]
     with pytest.raises(EdgeError):
-        Link.to("bench", "h", "u")
+        SshConnection.to("bench", "h", "u")
     assert ran.read_text() == "u@h\n"
 
 
@@ -158,4 +158,4 @@ def test_what_the_configuration_makes_of_an_address_is_checked_too(tmp_path, mon
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text(text + "\n")
     with pytest.raises(UserError):
-        Link.to("bench", "h")
+        SshConnection.to("bench", "h")

@@ -15,8 +15,8 @@ from device_agent.contract.text import is_printable
 from host.devices.board_shell import order
 from host.devices.install import board_status
 from host.errors import DeviceError
-from host.ssh import Link
-from host.ssh import link as link_module
+from host.ssh import SshConnection
+from host.ssh import connection as connection_module
 
 DIGEST = "ab" * 32
 UNIT = {"available": True, "enabled": False, "linger": False, "system": False, "reason": "", "path": "/u"}
@@ -38,10 +38,10 @@ _CLIENT = """
 import resource, sys
 from host.devices.board_shell import order
 from host.errors import DeviceError
-from host.ssh import Link
+from host.ssh import SshConnection
 def peak_mb():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-with Link.to("bench", "127.0.0.1", "me", int(sys.argv[1]), sys.argv[2], sys.argv[3]) as link:
+with SshConnection.to("bench", "127.0.0.1", "me", int(sys.argv[1]), sys.argv[2], sys.argv[3]) as link:
     before = peak_mb()
     try:
         order(link, "status", timeout_s=120)
@@ -52,7 +52,9 @@ with Link.to("bench", "127.0.0.1", "me", int(sys.argv[1]), sys.argv[2], sys.argv
 
 
 def _link(board):
-    return Link.to("bench", "127.0.0.1", "me", board.port, str(board.identity), str(board.known_hosts))
+    return SshConnection.to(
+        "bench", "127.0.0.1", "me", board.port, str(board.identity), str(board.known_hosts)
+    )
 
 
 def _flood(send):
@@ -117,7 +119,7 @@ def test_messages_without_end_do_not_hide_the_output(hostile_board):
 
 def test_a_window_that_nobody_granted_ends_the_connection(hostile_board, monkeypatch):
     """A server that ignores the flow control fills memory before anybody reads."""
-    monkeypatch.setattr(link_module, "_WINDOW_BYTES", 1 << 18)
+    monkeypatch.setattr(connection_module, "_WINDOW_BYTES", 1 << 18)
     sent = []
 
     def answer(channel):
@@ -146,7 +148,7 @@ def test_a_window_that_nobody_granted_ends_the_connection(hostile_board, monkeyp
 )
 def test_a_server_that_speaks_too_much_before_it_is_known(tmp_path, monkeypatch, speech):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(link_module, "CONNECT_S", 60.0)
+    monkeypatch.setattr(connection_module, "CONNECT_S", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():
@@ -163,7 +165,7 @@ def test_a_server_that_speaks_too_much_before_it_is_known(tmp_path, monkeypatch,
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         with pytest.raises(DeviceError, match=r"was announced|came before the protocol"):
-            Link.to("bench", "127.0.0.1", "me", listener.getsockname()[1])
+            SshConnection.to("bench", "127.0.0.1", "me", listener.getsockname()[1])
         thread.join(30)
 
 
@@ -250,6 +252,6 @@ def test_a_command_that_ends_while_the_board_floods_leaves_no_thread(hostile_boa
     with _link(hostile_board) as link, pytest.raises(DeviceError):
         link.run("flood")
     for thread in threading.enumerate():
-        if thread.name == "ssh-beat" or thread is link._transport:
+        if thread.name == "ssh-keepalive" or thread is link._transport:
             thread.join(30)
             assert not thread.is_alive()

@@ -65,7 +65,7 @@ class HostileAgent(OnThisMachine):
         while True:
             yield lambda: self.answer
 
-    def last_words(self) -> str:
+    def end_reason(self) -> str:
         return ""
 
     def stop(self) -> None:
@@ -121,7 +121,7 @@ DEVICE: dict[str, Callable[[Device], object]] = {
     "keys": lambda device: device.keys(),
     "enrol": lambda device: device.enrol(KEY),
     "revoke": lambda device: device.revoke("x"),
-    "hold": lambda device: device.hold(),
+    "reserve": lambda device: device.reserve(),
     "attach": lambda device: session_on(device)._connect(),
     "lost": lambda device: session_on(device).lost_reason(),
     "pause": lambda device: session_on(device).pause(),

@@ -37,7 +37,7 @@ def test_an_expected_gain_is_a_share_and_falls_with_trials_under_way(
 @given(states, st.integers(0, 64))
 def test_all_trials_are_given_and_none_to_what_is_given_up(some: list[TaskState], count: int) -> None:
     given_out = allocate_trials(some, count)
-    usable = [state for state in some if not state.given_up]
+    usable = [state for state in some if not state.abandoned]
     assert sum(given_out.values()) == (count if usable else 0)
     assert all(number > 0 for number in given_out.values())
     assert set(given_out) <= {state.key for state in usable}
@@ -68,8 +68,8 @@ def test_what_improves_and_weighs_gets_more() -> None:
 
 def test_a_task_whose_programs_all_fail_is_given_up() -> None:
     failing = TaskState("failing", 100, (math.inf,) * 8)
-    assert failing.given_up
-    assert not replace(failing, times_s=(math.inf,) * 7).given_up
+    assert failing.abandoned
+    assert not replace(failing, times_s=(math.inf,) * 7).abandoned
     assert allocate_trials([failing, TaskState("a", 1, (1.0,) * 4)], 3) == {"a": 3}
     assert allocate_trials([failing], 3) == {}
 

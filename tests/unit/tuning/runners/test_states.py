@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from host.errors import DeviceBusy, DeviceError, MeasureError
 from host.model import Measurement
 from host.tuning.runners.group import BoardGroup
-from host.tuning.runners.job import MOST_LOSSES, Job, JobQueue, JobState
+from host.tuning.runners.job import MAX_LOSSES, Job, JobQueue, JobState
 from host.tuning.runners.reconnect import ReconnectPolicy
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.runners.speeds import BoardSpeeds
@@ -192,11 +192,11 @@ def test_a_fault_is_known_though_the_board_stays_away() -> None:
     group = group_of([board], ReconnectPolicy(limit_s=0.0, first_pause_s=0.0))
     group.jobs.put(made_programs(2), lambda: True)
     worker = group.workers[0]
-    while len(board.begun) < MOST_LOSSES:
+    while len(board.begun) < MAX_LOSSES:
         worker.step()
     fault = group.jobs.pop_outcome()
     assert fault is not None and "went away 2 times" in fault.failure
-    assert group.all_gone(), "it was tried again, and nothing was measured since it first went away"
+    assert group.all_lost(), "it was tried again, and nothing was measured since it first went away"
 
 
 def test_the_only_board_that_another_host_has_from_the_start_ends_it() -> None:
@@ -265,7 +265,7 @@ def test_whatever_the_boards_do_each_program_has_one_outcome(
         assert ended[name] == (0 if outcome.failure else 1), "nothing is measured twice"
         # Begun again only after a loss: one that counts, and any number where another host had the device.
         busy = sum(error is BUSY for script in behaviours for error in script[2])
-        assert 1 <= begun[name] <= MOST_LOSSES + busy
+        assert 1 <= begun[name] <= MAX_LOSSES + busy
 
 
 @settings(deadline=None)

@@ -16,7 +16,7 @@ _ENDING_S = 5.0
 _UNACKNOWLEDGED_MS = 30_000
 
 
-def direct(name: str, endpoint: Endpoint) -> socket.socket:
+def direct_socket(name: str, endpoint: Endpoint) -> socket.socket:
     """Connect to a server's port.
 
     Raises:
@@ -45,7 +45,7 @@ def direct(name: str, endpoint: Endpoint) -> socket.socket:
     return connected
 
 
-def proxied(command: str) -> tuple[socket.socket, Callable[[], None]]:
+def proxy_socket(command: str) -> tuple[socket.socket, Callable[[], None]]:
     """Start a command that speaks to the server on its input and output.
 
     Paramiko's own ProxyCommand reads a dead command's end of file for ever; a socket pair has an end.

@@ -21,7 +21,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass
-class Contest:
+class FinalistComparison:
     """What the rounds gave.
 
     Attributes:
@@ -39,7 +39,9 @@ class Contest:
     session_s: float = 0.0
 
 
-def hold(bench: Bench, subject: Subject, finalists: Mapping[str, Program], library: bool) -> Contest:
+def compare_finalists(
+    bench: Bench, subject: Subject, finalists: Mapping[str, Program], library: bool
+) -> FinalistComparison:
     """Verify and measure.
 
     Args:
@@ -48,22 +50,22 @@ def hold(bench: Bench, subject: Subject, finalists: Mapping[str, Program], libra
         finalists: program by method.
         library: whether the library takes part.
     """
-    contest = Contest()
+    comparison = FinalistComparison()
     built: dict[str, Built] = {}
     for name, program in finalists.items():
         try:
             built[name] = bench.build(program)
-            contest.errors[name] = verify(bench, subject, program)
+            comparison.errors[name] = verify(bench, subject, program)
         except EdgeError as error:
-            contest.failed[name] = str(error)
+            comparison.failed[name] = str(error)
             continue
-        if contest.errors[name] > TOLERANCE:
-            contest.failed[name] = f"wrong: off by {contest.errors[name]:.1e} of the largest value"
-    running = {name: one for name, one in built.items() if name not in contest.failed}
+        if comparison.errors[name] > TOLERANCE:
+            comparison.failed[name] = f"wrong: off by {comparison.errors[name]:.1e} of the largest value"
+    running = {name: one for name, one in built.items() if name not in comparison.failed}
     if library:
-        _prepare_library(bench, subject, contest)
-    _rounds(bench, subject, running, library and LIBRARY not in contest.failed, contest)
-    return contest
+        _prepare_library(bench, subject, comparison)
+    _rounds(bench, subject, running, library and LIBRARY not in comparison.failed, comparison)
+    return comparison
 
 
 def verify(bench: Bench, subject: Subject, program: Program) -> float:
@@ -95,23 +97,29 @@ def relative_error(made: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(made - expected).max() / max(float(np.abs(expected).max()), 1e-30))
 
 
-def _prepare_library(bench: Bench, subject: Subject, contest: Contest) -> None:
+def _prepare_library(bench: Bench, subject: Subject, comparison: FinalistComparison) -> None:
     session = bench.library
-    contest.layout_share = layout_share(subject.library_model, subject.library_inputs, bench.options.threads)
+    comparison.layout_share = layout_share(
+        subject.library_model, subject.library_inputs, bench.options.threads
+    )
     session.resume()
     try:
         session.load(subject.library_model)
         session.set_inputs(subject.library_inputs)
         [made] = session.run(subject.library_inputs)
-        contest.errors[LIBRARY] = relative_error(made, subject.library_expected)
+        comparison.errors[LIBRARY] = relative_error(made, subject.library_expected)
     except (EngineError, SessionLost) as error:
-        contest.failed[LIBRARY] = str(error)
+        comparison.failed[LIBRARY] = str(error)
     finally:
         session.pause()
 
 
 def _rounds(
-    bench: Bench, subject: Subject, running: Mapping[str, Built], library: bool, contest: Contest
+    bench: Bench,
+    subject: Subject,
+    running: Mapping[str, Built],
+    library: bool,
+    comparison: FinalistComparison,
 ) -> None:
     """Interleave; contenders with equal programs share their measurement."""
     shared: dict[str, list[str]] = {}
@@ -129,14 +137,14 @@ def _rounds(
             try:
                 times[entrant].append(bench.time(subject, programs[entrant]))
             except (MeasureError, SessionLost) as error:
-                contest.failed.update(dict.fromkeys(shared[entrant], str(error)))
+                comparison.failed.update(dict.fromkeys(shared[entrant], str(error)))
     for entrant, samples in times.items():
-        kept = 1.0 - contest.layout_share if entrant == LIBRARY else 1.0
+        kept = 1.0 - comparison.layout_share if entrant == LIBRARY else 1.0
         for name in [LIBRARY] if entrant == LIBRARY else shared[entrant]:
-            if name not in contest.failed:
-                contest.rounds_s[name] = [seconds * kept for seconds in samples]
+            if name not in comparison.failed:
+                comparison.rounds_s[name] = [seconds * kept for seconds in samples]
     if library:
-        contest.session_s = float(np.median(times[LIBRARY]))
+        comparison.session_s = float(np.median(times[LIBRARY]))
 
 
 def _time_library(bench: Bench) -> float:

@@ -21,21 +21,21 @@ from host.ssh.host_keys import check_host_key, known_keys, prefer_known
 from host.ssh.login import log_in
 from host.ssh.output import Completed, TooMuchOutput, collect
 from host.ssh.relay import Relay
-from host.ssh.ways import CONNECT_S, direct, proxied
+from host.ssh.sockets import CONNECT_S, direct_socket, proxy_socket
 
 _CHANNEL_S = 20.0
 # How often the board is asked whether it is there, and how long its answer may take.
-_BEAT_S = 10.0
+_KEEPALIVE_S = 10.0
 _SILENCE_S = 20.0
 _WINDOW_BYTES = 8 << 20
-_HURRY_S = 5.0
+_NODELAY_S = 5.0
 # How long paramiko's reader may take to see what a writer has run into.
 _NOTICE_S = 1.0
 # What paramiko raises when a connection is not, or no longer, usable.
 _BROKEN = (paramiko.SSHException, EOFError, OSError)
 
 
-class Link(Closing):
+class SshConnection(Closing):
     """An authenticated SSH connection; a context manager. Several threads may use it.
 
     Attributes:
@@ -51,20 +51,20 @@ class Link(Closing):
         DeviceError: it does not answer, shows an unknown host key, or refuses every key.
     """
 
-    def __init__(self, name: str, endpoint: Endpoint, through: Link | None = None) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, through: SshConnection | None = None) -> None:
         self.name = name
         self.endpoint = endpoint
-        self._ways: list[Callable[[], None]] = []
+        self._cleanups: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._relay: Relay | None = None
         self._ended = threading.Event()
         self._reason = ""
         try:
-            self._transport = self._shake_hands(self._reach(through))
+            self._transport = self._shake_hands(self._connect(through))
         except BaseException:
-            self._close_ways()
+            self._clean_up()
             raise
-        threading.Thread(target=self._beat, name="ssh-beat", daemon=True).start()
+        threading.Thread(target=self._send_keepalives, name="ssh-keepalive", daemon=True).start()
 
     @classmethod
     def to(
@@ -75,37 +75,37 @@ class Link(Closing):
         port: int = 0,
         identity: str = "",
         known_hosts: str = "",
-    ) -> Link:
+    ) -> SshConnection:
         """Connect to a host by the user's SSH configuration; see `endpoint_for`."""
         return cls(name, endpoint_for(host, user, port, identity, known_hosts))
 
-    def _reach(self, through: Link | None) -> Any:
+    def _connect(self, through: SshConnection | None) -> Any:
         """A connected socket, or what passes for one with paramiko."""
         endpoint = self.endpoint
         if through is not None:
             return through._open(endpoint.host, endpoint.port)
         if endpoint.jumps:
-            before: Link | None = None
+            before: SshConnection | None = None
             for text in endpoint.jumps:
-                hop = _hop(text)
-                before = Link(f"{self.name}, by way of {hop.alias}", hop, before)
-                self._ways.append(before.close)
+                hop = _jump_endpoint(text)
+                before = SshConnection(f"{self.name}, by way of {hop.alias}", hop, before)
+                self._cleanups.append(before.close)
             assert before is not None
-            before.hurry()
+            before.request_nodelay()
             return before._open(endpoint.host, endpoint.port)
         if endpoint.proxy_command:
-            connected, end = proxied(endpoint.proxy_command)
-            self._ways.append(end)
+            connected, end = proxy_socket(endpoint.proxy_command)
+            self._cleanups.append(end)
             return connected
-        connected = direct(self.name, endpoint)
-        self._ways.append(connected.close)
+        connected = direct_socket(self.name, endpoint)
+        self._cleanups.append(connected.close)
         return connected
 
     def _shake_hands(self, stream: Any) -> paramiko.Transport:
         known = known_keys(self.endpoint)
         try:
             transport = BoundedTransport(stream, _WINDOW_BYTES)
-            self._ways.append(transport.close)
+            self._cleanups.append(transport.close)
             transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = CONNECT_S
             transport.channel_timeout = _CHANNEL_S
             prefer_known(transport, known)
@@ -127,7 +127,7 @@ class Link(Closing):
         """Whether it can still be used."""
         return not self._ended.is_set() and bool(self._transport.is_active())
 
-    def last_words(self) -> str:
+    def end_reason(self) -> str:
         """Why it can no longer be used, "" while it can."""
         if self.alive:
             return ""
@@ -196,9 +196,9 @@ class Link(Closing):
                 ) from error
             raise ConnectionRefusedError(str(error)) from error
         except _BROKEN as error:
-            raise ConnectionResetError(self.last_words() or str(error)) from error
+            raise ConnectionResetError(self.end_reason() or str(error)) from error
 
-    def hurry(self) -> None:
+    def request_nodelay(self) -> None:
         """Have the server send small packets at once; for connections that carry nothing but ports.
 
         OpenSSH turns TCP_NODELAY on for connections that run a command (packet.c, session.c). On others, an
@@ -206,7 +206,7 @@ class Link(Closing):
         A server that runs no commands is as slow as it is.
         """
         with contextlib.suppress(DeviceError):
-            self.run("true", timeout_s=_HURRY_S)
+            self.run("true", timeout_s=_NODELAY_S)
 
     def forward(self, port: int) -> int:
         """A port of this machine that leads to one of the board, for one connection by this user.
@@ -215,11 +215,11 @@ class Link(Closing):
             DeviceError: the connection was cut.
         """
         if not self.alive:
-            raise DeviceError(f"{self.name}: {self.last_words()}; connect again")
+            raise DeviceError(f"{self.name}: {self.end_reason()}; connect again")
         with self._lock:
             if self._relay is None:
                 self._relay = Relay(self.name, self.endpoint)
-                self._ways.append(self._relay.close)
+                self._cleanups.append(self._relay.close)
         return self._relay.forward(port)
 
     @contextlib.contextmanager
@@ -233,20 +233,20 @@ class Link(Closing):
             client = paramiko.SFTPClient.from_transport(self._transport, window_size=_WINDOW_BYTES)
         except _BROKEN as error:
             raise DeviceError(
-                f"{self.name}: no files can be sent ({self.last_words() or error}); the board's SSH server"
+                f"{self.name}: no files can be sent ({self.end_reason() or error}); the board's SSH server"
                 " needs its SFTP subsystem (Subsystem sftp internal-sftp in sshd_config)"
             ) from error
         channel = client.get_channel()
         assert channel is not None
-        channel.settimeout(_SILENCE_S + _BEAT_S)
+        channel.settimeout(_SILENCE_S + _KEEPALIVE_S)
         try:
             yield client
         except (paramiko.SSHException, EOFError, TimeoutError) as error:
-            raise self._cut("sending files", error) from error
+            raise self._broken_off("sending files", error) from error
         except OSError as error:
             if self.alive and not channel.closed:
                 raise
-            raise self._cut("sending files", error) from error
+            raise self._broken_off("sending files", error) from error
         finally:
             _close(client)
 
@@ -260,20 +260,20 @@ class Link(Closing):
         try:
             yield
         except _BROKEN as error:
-            raise self._cut(what, error) from error
+            raise self._broken_off(what, error) from error
 
-    def _cut(self, what: str, error: BaseException) -> DeviceError:
+    def _broken_off(self, what: str, error: BaseException) -> DeviceError:
         # Who writes learns of a lost connection a moment before paramiko's reader, which has the reason.
         self._transport.join(_NOTICE_S)
-        reason = printable(self.last_words() or error) or type(error).__name__
+        reason = printable(self.end_reason() or error) or type(error).__name__
         return DeviceError(f"{self.name}: {what} broke off: {reason}; run the same command again, it goes on")
 
     # -- its end
 
-    def _beat(self) -> None:
+    def _send_keepalives(self) -> None:
         """Asks the server for an answer now and then: one that is gone without a word is noticed by that."""
-        while not self._ended.wait(_BEAT_S) and self._transport.is_active():
-            watch = threading.Timer(_SILENCE_S, self._give_up)
+        while not self._ended.wait(_KEEPALIVE_S) and self._transport.is_active():
+            watch = threading.Timer(_SILENCE_S, self._end_silent)
             watch.daemon = True
             watch.start()
             try:
@@ -284,22 +284,22 @@ class Link(Closing):
             finally:
                 watch.cancel()
 
-    def _give_up(self) -> None:
+    def _end_silent(self) -> None:
         self._reason = f"{self.endpoint.host} has not answered for {_SILENCE_S:.0f} s"
         self._transport.close()
 
     def close(self) -> None:
         """End the connection with everything that goes through it; more than once is no error."""
         self._ended.set()
-        self._close_ways()
+        self._clean_up()
 
-    def _close_ways(self) -> None:
-        while self._ways:
+    def _clean_up(self) -> None:
+        while self._cleanups:
             with contextlib.suppress(*_BROKEN):
-                self._ways.pop()()
+                self._cleanups.pop()()
 
 
-def _hop(text: str) -> Endpoint:
+def _jump_endpoint(text: str) -> Endpoint:
     """The endpoint of one host of ProxyJump: [user@]host[:port]."""
     user, host, port = parse_address(text, "ProxyJump")
     return endpoint_for(host, user, port)
