@@ -5,8 +5,8 @@
     with sdk.connect("local") as device:
         outputs = device.run(result.bundle, {"input": array})
 
-The command line `sdk` is the same calls with their results printed. `sdk.compiler` has the steps one by one,
-for those who write proposers and rules; `sdk.errors` has what the calls raise.
+The command line `sdk` makes the same calls and prints their results. `sdk.compiler` has the single steps, for
+authors of proposers and rules; `sdk.errors` has the exceptions that the calls raise.
 """
 
 from __future__ import annotations

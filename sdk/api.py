@@ -1,4 +1,4 @@
-"""The Python API; the command line is made of it.
+"""The Python API, which the command line uses as well.
 
 Heavy packages are imported inside the calls, so that `sdk --help` answers at once.
 """
@@ -58,21 +58,21 @@ def deploy(
     progress: Progress | None = None,
     **settings: Unpack[DeploySettings],
 ) -> Deployment:
-    """Compile a model for a device, verify and measure it there beside its peers, install, activate.
+    """Compile a model for a device, verify it, measure it beside its peers, install it and activate it.
 
     Args:
         model: ONNX, `.pt2` or TFLite file, or a torch module with `example_inputs`.
-        options: what is wanted; the defaults if None.
+        options: of the deployment; the defaults if None.
         example_inputs: tensors for a torch module; their shapes are the model's.
         report: the HTML report; `edgetlm-out/NAME/report.html` if None.
-        progress: is told each stage.
+        progress: receives each stage.
         settings: fields of the options that differ from `options`, such as `device="jetson"`.
 
     Returns:
-        Every figure, and where bundle and report lie.
+        Every figure, and the paths of bundle and report.
 
     Raises:
-        EdgeError: one of `sdk.errors`; the message is one line that says what to do.
+        EdgeError: one of `sdk.errors`; the message is one line with the next step.
     """
     from host.importers import start_ahead
 
@@ -103,8 +103,8 @@ def compile(
 
     Args:
         model: see `deploy`.
-        options: what is wanted; the defaults if None. With the backend "auto", the original runtime is taken
-            only where ours cannot compile; the processor "auto" is the CPU.
+        options: of the compilation; the defaults if None. With the backend "auto", the bundle has the
+            original runtime only if the compiler cannot express the model; the processor "auto" is the CPU.
         output: directory or `.zip` of the bundle.
         target: what to compile for: a name of `sdk targets`, or "local" for this machine.
         example_inputs: see `deploy`.
@@ -138,14 +138,15 @@ def tune(
     progress: Progress | None = None,
     **settings: Unpack[DeploySettings],
 ) -> TunedModel:
-    """Measure programs of a model's kernels on a device and learn from them; later deployments use them.
+    """Measure programs of a model's kernels on a device and train on the results, for later deployments.
 
-    The same call goes on where an earlier one was interrupted: what it measured counts against the budget.
-    It ends earlier when little more is expected.
+    After an interruption the same call continues: earlier measurements count against the budget. A budget of
+        time
+    ends early when little further gain is expected.
 
     Args:
         model: see `deploy`.
-        options: what is wanted; several devices of a kind (`a,b` or `tag:NAME`) measure side by side.
+        options: of the tuning; several devices of a kind (`a,b` or `tag:NAME`) measure at the same time.
         example_inputs: see `deploy`.
         report: the HTML report; `edgetlm-out/NAME/tuning.html` if None.
         progress: see `deploy`.
@@ -168,7 +169,7 @@ def tune(
 
 
 def _call(function: str, model: Any, options: DeployOptions) -> str:
-    """What stands for the command line where there was none."""
+    """The text of a Python call, recorded in place of a command line."""
     return f"sdk.{function}({str(model)!r}, device={options.device!r})"
 
 
@@ -183,7 +184,7 @@ def connect(device: str = "local", *, wait_s: float = 0.0) -> Device:
 
     Args:
         device: name of the device.
-        wait_s: how long to wait for it where another host has it.
+        wait_s: seconds to wait for the device if another host uses it.
 
     Raises:
         UnknownDeviceError: no device has this name.
@@ -200,8 +201,8 @@ def load(bundle: PathLike, *, device: str = "local", trust: str = "signed") -> M
     Args:
         bundle: directory or `.zip`.
         device: name of the device.
-        trust: "signed": the device has to trust the host that signed the bundle; "unsigned": anybody's will
-            do, and its code runs there as the user (`warning` of the result says so).
+        trust: "signed": the device must trust the host that signed the bundle; "unsigned": any bundle is
+            accepted, and its code runs on the device as the user (`warning` of the result says so).
 
     Raises:
         ModelFileError: there is no bundle.
@@ -222,7 +223,7 @@ def profile(
     trust: str = "signed",
     progress: Progress | None = None,
 ) -> DeployResult:
-    """Measure a model file (ours and its peers) or a bundle on a device; nothing is installed.
+    """Measure a model file (compiled, and with its peers) or a bundle on a device; nothing is installed.
 
     Args:
         model: model file, or directory or `.zip` of a bundle.
@@ -232,7 +233,7 @@ def profile(
         lengths: see `deploy`.
         seed: see `deploy`.
         trust: of a bundle; see `load`.
-        progress: where stages are told.
+        progress: receives the stages.
 
     Raises:
         EdgeError: one of host.errors.
@@ -245,7 +246,7 @@ def profile(
 
 
 def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tuple[Explanation, Path]:
-    """Write a picture of how a kernel was found and what holds it back: the walk and the roofline.
+    """Write a page that shows how a kernel was constructed (the walk) and what limits it (the roofline).
 
     Args:
         bundle: directory or `.zip`.
@@ -253,10 +254,10 @@ def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tupl
         output: the HTML file; `edgetlm-out/NAME/explain-KERNEL.html` if None.
 
     Returns:
-        What was found, and where the picture lies.
+        The explanation, and the path of the page.
 
     Raises:
-        UserError: there is no such kernel, or the bundle holds none of ours.
+        UserError: there is no such kernel, or the bundle has no compiled kernels.
         BundleError: the bundle is damaged.
     """
     from host.commands.explain import explain as run_explain

@@ -12,9 +12,10 @@
     with compiler.Bench("local", threads=1) as bench:
         record = bench.measure(compiler.design_space(task, bench.profile), candidate)
 
-A proposer is any object with the method of `Proposer`; `sdk.tune(model, proposer=...)` lets it propose beside
-the others. A rule is an object of `Rule`, an operator one of `OpSpec`. Installed packages add all three by
-name: see the examples.
+A proposer is any object with the method of `Proposer`; `sdk.tune(model, proposer=...)` uses it together with
+the other proposers. A rule is an object of `Rule`, an operator is an object of `OpSpec`. Installed packages
+add all
+three by name: see the examples.
 """
 
 from __future__ import annotations
@@ -90,14 +91,14 @@ __all__ = [
 
 
 def read_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> ImportedModel:
-    """Read a model file in a worker that can do no harm.
+    """Read a model file in a sandboxed worker process.
 
     Args:
         path: ONNX, `.pt2` or TFLite file.
         shapes: shapes of inputs with open dimensions, by name of the input or of the dimension.
 
     Returns:
-        The model; where the compiler cannot express it, without a module and with the reason.
+        The model; if the compiler cannot express it, it has no module but a reason.
 
     Raises:
         ModelFileError: there is no such file, or it is no model.
@@ -113,25 +114,25 @@ def tasks(
 
     Args:
         model: as read.
-        profile: of the device; it decides how weights are packed and which algorithms pay.
+        profile: of the device; the packing of weights and the choice of algorithms depend on it.
         dtype: "fp32" or "fp16".
         operators: more operations than the compiler and installed packages have.
 
     Raises:
         ImportFailed: the compiler cannot express the model.
-        LoweringError: it has no lowering on this target, or an operation is there already.
+        LoweringError: it has no lowering on this target, or two operations have one name.
     """
     known = known_operators().with_specs(*operators)
     return lower(model, profile.board, half=dtype == "fp16", operators=known).tasks
 
 
 def design_space(task: Task, profile: DeviceProfile, rules: Sequence[Rule] | None = None) -> DesignSpace:
-    """The programs that there are for a task.
+    """The design space of a task.
 
     Args:
         task: unscheduled.
         profile: of the device.
-        rules: to be tried, the first that matches is taken; None for all that are installed.
+        rules: to try in order; the first rule that matches makes the space. None takes all installed rules.
 
     Raises:
         ScheduleError: no rule matches.
@@ -152,10 +153,10 @@ def propose(
     Args:
         space: of one task.
         profile: of the device.
-        proposer: who makes them; None for Gensor.
-        history: what was measured of this task on this device.
-        k: at most so many.
-        seed: the same arguments give the same programs.
+        proposer: makes the programs; None for Gensor.
+        history: records of this task on this device.
+        k: largest number of programs.
+        seed: of every random choice; the same arguments give the same programs.
     """
     return (proposer or Gensor()).propose(space, profile, history, k, seed)
 
@@ -187,10 +188,10 @@ class Bench(Closing):
     Args:
         device: name of the device.
         threads: that programs may use; 0 takes all cores of the device.
-        records: store that records are added to, a SQLite file or an SQLAlchemy URL; None keeps none.
+        records: store that records are added to, a SQLite file or an SQLAlchemy URL; None stores nothing.
 
     Attributes:
-        profile: of the device; design spaces of what is measured are made with it.
+        profile: of the device; make the design spaces of measured programs with this profile.
 
     Raises:
         UnknownDeviceError: no device has this name.
@@ -216,7 +217,7 @@ class Bench(Closing):
             raise
 
     def measure(self, space: DesignSpace, candidate: Candidate | Mapping[str, int]) -> Record:
-        """Build a program and time it on the device, with its weights outside of the caches.
+        """Build a program and time it on the device, with cold caches.
 
         Args:
             space: of its task, made with this bench's `profile`.

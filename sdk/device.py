@@ -45,8 +45,9 @@ class Device(Closing):
     def run(self, bundle: str | Path, inputs: Inputs) -> dict[str, np.ndarray]:
         """Run a bundle once.
 
-        The first call sends what the device does not have yet and loads it; the session stays open for the
-        calls that follow. The two bundles used last are kept. One that has changed on disk is loaded anew.
+        The first call sends the files that the device does not have and loads the bundle; later calls use the
+        open session. The sessions of the two most recently used bundles stay open. A bundle that changed on
+        disk is loaded again.
 
         Args:
             bundle: directory or zip, on the host.
@@ -80,7 +81,7 @@ class Device(Closing):
             raise
 
     def describe(self) -> MachineDescription:
-        """What the machine is.
+        """The description of the machine: processor, cores, features, memory, software.
 
         Raises:
             DeviceError: it went away.
@@ -128,7 +129,7 @@ class Device(Closing):
         return version
 
     def rollback(self, name: str) -> str:
-        """Make the version active that was so before; returns it.
+        """Make the previously active version active again; returns it.
 
         Raises:
             BundleError: no such bundle, or no earlier version.

@@ -25,7 +25,7 @@ class FleetDeployment:
 
     Attributes:
         kinds: figures, bundle and report of each kind of board, measured on the first device of it.
-        devices: what became of each device.
+        devices: the outcome on each device.
     """
 
     kinds: tuple[Deployment, ...]
@@ -33,7 +33,7 @@ class FleetDeployment:
 
     @property
     def failed(self) -> tuple[Installed, ...]:
-        """The devices that nothing was installed on."""
+        """The devices on which nothing was installed."""
         return tuple(one for one in self.devices if one.reason)
 
 
@@ -53,21 +53,21 @@ def deploy_fleet(
 ) -> FleetDeployment:
     """Compile a model for each kind of board, verify it on every device, install it there and activate it.
 
-    A device that fails changes nothing for the others.
+    A failure of one device does not affect the others.
 
     Args:
         model: see `sdk.deploy`.
-        options: what is wanted; the device is names with commas, or `tag:NAME`.
+        options: of the deployment; the device is several names with commas, or `tag:NAME`.
         example_inputs: see `sdk.deploy`.
         report: the HTML report; each kind of board has one, its name added to this one's.
-        progress: is told each stage.
+        progress: receives each stage.
         settings: see `sdk.deploy`.
 
     Returns:
-        What became of every device; nothing is raised for one that failed.
+        The outcome on every device; a device that failed raises nothing.
 
     Raises:
-        UserError: the request cannot be: file, shape, devices.
+        UserError: the request is invalid: file, shape, devices.
     """
     from host.deploy.fleet import deploy_fleet as run_fleet
     from sdk.module_file import as_file
@@ -85,7 +85,7 @@ class _Pages:
     """The reports, one a kind of board.
 
     Args:
-        path: what the boards' names are added to.
+        path: of the reports, without the name of the board.
     """
 
     def __init__(self, path: Path) -> None:

@@ -46,7 +46,7 @@ class LoadedBundle:
     Args:
         path: bundle directory or zip.
         device: connected.
-        trust: "signed": the device has to trust the bundle's signer; "unsigned": anybody's will do.
+        trust: "signed": the device has to trust the bundle's signer; "unsigned": any bundle is accepted.
 
     Attributes:
         warning: one line where the device does not trust the bundle's signer; else "".
@@ -130,7 +130,7 @@ class LoadedBundle:
 
 
 class Model(LoadedBundle, Closing):
-    """A bundle loaded on a device that is connected for it alone; a context manager.
+    """A bundle loaded on a device, with a connection of its own; a context manager.
 
     Args:
         path: bundle directory or zip.

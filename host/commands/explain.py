@@ -1,4 +1,4 @@
-"""Why a kernel of a bundle is as it is: the walk that found it, and where its time lies on the roofline."""
+"""Explain a kernel of a bundle: the walk that constructed it, and its place on the roofline."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A program between what the processor can compute and what its memory can deliver.
+    """A program under the limits of the processor's arithmetic and memory.
 
     Attributes:
         hardware: the processor.
         threads: cores that the program uses.
         flops: floating-point operations of one call.
-        bytes_moved: by memory level, bytes read from it in one call; the last level delivers at least
-            every argument once.
+        bytes_moved: by memory level, bytes read from the level in one call; from the last level, every
+            argument is read at least once.
         estimate_s: estimated seconds of one call; None on a default schedule.
         measured_s: seconds of one call inside the running model; None where not measured.
     """
@@ -49,14 +49,14 @@ class Explanation:
     Attributes:
         manifest: of the bundle.
         kernel: of the manifest.
-        device: what the program was made for.
-        roofline: where the program lies.
+        device: for which the program was made.
+        roofline: of the program.
         steps: every step of every walk, in order; empty for programs that no walk made.
         path: the steps that led to the program, its descent included.
         trail: for each step of the path, bytes read from the second level and estimated seconds; empty
-            where the rule does not tell bytes.
-        shares: seconds of the estimate by cause, empty where the rule gives none.
-        remark: why there is no walk, or why it ends elsewhere; "" if there is nothing to say.
+            if the rule does not estimate bytes.
+            shares: seconds of the estimate by cause, empty if the rule gives none.
+            remark: why there is no walk, or why the walk ends at another program; "" otherwise.
         program: the scheduled function as TensorIR script; "" on a default schedule.
     """
 
@@ -77,12 +77,12 @@ def explain(path: Path, task: str) -> Explanation:
 
     Args:
         path: bundle directory or zip.
-        task: the kernel's name, or the only part of a name that fits.
+        task: the kernel's name, or a part of exactly one name.
 
     Raises:
         ModelFileError: there is no bundle.
         BundleError: it is damaged.
-        UserError: it holds no kernels of ours, or none or several of this name.
+        UserError: the bundle has no compiled kernels, or none or several of this name.
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as scratch:
         directory = bundle.unpacked(path, Path(scratch))
@@ -150,7 +150,7 @@ def _explained(manifest: Manifest, kernel: Kernel, stored: StoredTask) -> Explan
 def _walks(
     space: DesignSpace, stored: StoredTask, values: dict[str, int]
 ) -> tuple[tuple[Step, ...], tuple[Step, ...], str]:
-    """The steps of all walks, those that led to the program, and a remark where they do not."""
+    """The steps of all walks, those that led to the program, and a remark if none did."""
     from host.gensor import Gensor
 
     steps: list[Step] = []
@@ -163,7 +163,7 @@ def _walks(
 
 
 def path_to(steps: list[Step], values: Mapping[str, int]) -> tuple[Step, ...]:
-    """The steps that led to a program: one walk up to it, or a walk and the descent from where it led."""
+    """The steps that led to a program: the beginning of a walk, or a walk and the descent from its end."""
     wanted = dict(values)
     for index, step in enumerate(steps):
         if step.state.decisions != wanted:

@@ -1,4 +1,4 @@
-"""`sdk profile`: figures of a model or a bundle on a device, with nothing installed."""
+"""`sdk profile`: measure a model or a bundle on a device without installing it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def profile(
     lengths: tuple[int, ...] = (),
     trust: str = "signed",
 ) -> DeployResult:
-    """Measure a model file, ours and its peers, or a bundle.
+    """Measure a model file (compiled, and with its peers) or a bundle.
 
     Args:
         model: model file, bundle directory or bundle zip.
@@ -43,7 +43,7 @@ def profile(
         threads: threads for the model; 0 takes the bundle's own, or all cores of the device.
         shapes: shapes of inputs with open dimensions, by name.
         seed: of every random choice.
-        progress: where stages are told.
+        progress: receives the stages.
         lengths: lengths of a range to measure at; () takes a few, or those of the bundle.
         trust: in the signer of a bundle: "signed" or "unsigned".
 

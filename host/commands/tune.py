@@ -1,4 +1,4 @@
-"""`sdk tune`: measure programs of a model's kernels on a device, learn from them, and install nothing."""
+"""`sdk tune`: measure programs of a model's kernels on a device and train on the results."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class TunedModel:
         name: of the model.
         device: name of the device.
         machine: what it is.
-        threads: that the kernels used.
-        tuning: what was found out.
-        records: where the records are kept.
+        threads: of the kernels.
+        tuning: the result of the loop.
+        records: the store of the records.
         seconds: by stage, with "total".
         versions: by name, of host and device.
         command: the command line.
-        power: the tuned model beside the untuned one, and variants and power modes where they were asked for;
-            None where the whole model could not be measured.
+        power: the tuned and the untuned model, and variants and power modes if requested; None if the whole
+            model could not be measured.
     """
 
     name: str
@@ -65,16 +65,16 @@ class TunedModel:
 
 
 def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
-    """Spend a budget of measurements on a model's kernels; deployments to come use what is found.
+    """Spend a budget of measurements on a model's kernels; later deployments use the records.
 
     Args:
         options: model, device, budget and records; nothing is compared, bundled or installed.
-        progress: where stages are told.
+        progress: receives the stages.
 
     Raises:
-        UserError: the request cannot be: file, shape, device, budget.
-        ImportFailed, LoweringError: the compiler cannot do it.
-        DeviceError: the device went away and does not come back; what was measured is kept.
+        UserError: the request is invalid: file, shape, device, budget.
+        ImportFailed, LoweringError: the compiler cannot express the model.
+        DeviceError: the device was lost and does not come back; all measurements are stored.
     """
     options.check()
     if not options.tuned:
@@ -120,7 +120,7 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
 def _before_and_after(
     boards: Boards, compiler: ModelCompiler, model: ImportedModel, planned: PlannedModel
 ) -> VariantSelection | None:
-    """The tuned model beside the untuned one; None, with a note, where nobody asked and it cannot be done."""
+    """The tuned and the untuned model, measured together; None, with a note, if it fails unrequested."""
     options, clock = compiler.options, compiler.clock
     assert isinstance(options, DeployOptions)
     timing = timing_policy(boards.lead, options.rounds)

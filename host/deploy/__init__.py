@@ -1,4 +1,4 @@
-"""The way of a model, start to end."""
+"""Deployment: from a model file to an installed bundle."""
 
 from host.compare.entrants import EntrantResult
 from host.compare.selection import Choice

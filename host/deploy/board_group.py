@@ -1,4 +1,4 @@
-"""The devices of one job: the first that answers leads, the others measure beside it."""
+"""The devices of one command: the first that answers is the lead; the others measure at the same time."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Boards(Closing):
 
     Args:
         names: of the devices, as `connect` takes them.
-        note: told of those that do not answer.
-        wait_s: how long to wait for a device that another host has.
+        note: receives a line about each device that does not answer.
+        wait_s: seconds to wait for a device that another host uses.
 
     Attributes:
-        lead: the first that answered, by whichever connection there is now.
+        lead: the first device that answered, by its current connection.
 
     Raises:
-        DeviceError: none of them answers.
-        UserError: they are of several kinds.
+        DeviceError: no device answers.
+        UserError: the devices are of several kinds.
     """
 
     def __init__(self, names: Sequence[str], note: Callable[[str], None], wait_s: float = 0.0) -> None:
@@ -71,14 +71,14 @@ class Boards(Closing):
             return error
 
     def replace(self, device: Device) -> None:
-        """Another connection takes the place of the lead's lost one."""
+        """Use another connection in place of the lead's lost one."""
         self.lead = device
 
     def ready(self) -> Device:
-        """The lead if it still answers; else it or another one, connected anew, which leads from now on.
+        """The lead if it still answers; else the first device that connects again, which becomes the lead.
 
         Raises:
-            DeviceError: none of them answers.
+            DeviceError: no device answers.
         """
         try:
             self.lead.state()
@@ -101,7 +101,7 @@ class Boards(Closing):
         raise reason
 
     def others(self, profile: DeviceProfile) -> tuple[BoardConnection, ...]:
-        """The devices beside the lead, those too that did not answer yet; whoever gets them closes them."""
+        """Connections to the other devices, also to those that have not answered; the caller closes them."""
         names = [name for name in self._names if name != self._lead]
         return connections_of_kind(self._lead, self._machine, names, profile, self._wait_s, self._devices)
 
@@ -133,15 +133,15 @@ def connections_of_kind(
     wait_s: float = 0.0,
     connected: Mapping[str, Device] | None = None,
 ) -> tuple[BoardConnection, ...]:
-    """Devices that measure beside another of their kind.
+    """Connections to devices that measure at the same time as a lead of their kind.
 
     Args:
-        lead: name of that one.
-        machine: what it is.
+        lead: name of the lead.
+        machine: of the lead.
         names: of the devices.
         profile: of all of them.
-        wait_s: how long to wait for a device that another host has.
-        connected: those that are connected already, by name; from now on they are the units'.
+        wait_s: seconds to wait for a device that another host uses.
+        connected: devices that are connected already, by name; the returned connections take them over.
     """
     from host.tuning.runners.connection import DeviceConnection
 
@@ -170,7 +170,7 @@ def require_alike(lead: str, machine: MachineDescription, name: str, device: Dev
     """Refuse a device of another kind than the lead's.
 
     Raises:
-        UserError: it is; the message says in what.
+        UserError: the kinds differ; the message says in what.
     """
     difference = difference_of(lead, machine, name, device.describe())
     if difference:
@@ -181,7 +181,7 @@ def require_alike(lead: str, machine: MachineDescription, name: str, device: Dev
 
 
 def difference_of(name: str, machine: MachineDescription, other_name: str, other: MachineDescription) -> str:
-    """In what two devices differ that decides how fast a program is; "" where they are of one kind."""
+    """The first difference of two devices that affects the speed of programs; "" if they are of one kind."""
     if name == other_name:
         return ""
     board, other_board = board_of(machine, name), board_of(other, other_name)

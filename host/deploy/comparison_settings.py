@@ -1,4 +1,4 @@
-"""How a comparison is made for what a user asked."""
+"""The settings of a comparison, from the options of a deployment."""
 
 from __future__ import annotations
 

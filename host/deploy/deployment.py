@@ -1,4 +1,4 @@
-"""The way of a model, start to end: file, library, device, verdict, choice, installed bundle."""
+"""The steps of a deployment: model file, library, device, verification, selection, installed bundle."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def default_bundle(options: CompileOptions) -> Path:
-    """Where a bundle lies if nobody says."""
+    """The place of a bundle if the user gives none."""
     return Path("edgetlm-out") / (options.name or options.model.stem) / "bundle"
 
 
@@ -59,19 +59,19 @@ def deploy(
     before_install: Callable[[DeployResult], None] | None = None,
     reader: Worker | None = None,
 ) -> DeployResult:
-    """Bring a model file to a device: the bundle is verified, measured, installed and active.
+    """Compile a model file, verify and measure the bundle on a device, install and activate it.
 
-    Nothing is installed and no bundle is left where any step fails.
+    If any step fails, nothing is installed and no bundle is left.
 
     Args:
-        options: what and how.
-        progress: where stages are told.
-        before_install: called with the result when all is measured; what it raises stops the installation.
+        options: of the deployment.
+        progress: receives the stages.
+        before_install: called with the result when all is measured; an exception stops the installation.
         reader: a worker of `host.importers.start_ahead` for the model file; one is started if None.
 
     Raises:
-        UserError: the request cannot be: file, shape, device, backend, destination.
-        ImportFailed, LoweringError, BuildError: with `--backend tvm`, the compiler cannot do it.
+        UserError: the request is invalid: file, shape, device, backend, destination.
+        ImportFailed, LoweringError, BuildError: the compiler cannot express the model, with `--backend tvm`.
         EngineError: no engine of the device can run the model.
         VerifyError: outputs differ from the golden ones.
         DeviceError: the device went away or is full.
@@ -108,16 +108,16 @@ def compile_bundle(
     """Compile a model for a target; nothing runs on a device, so nothing is verified.
 
     Args:
-        options: how.
+        options: of the compilation.
         target: a name of `targets.declared()`, or "local" for this machine.
         output: directory or `.zip` of the bundle.
-        progress: where stages are told.
+        progress: receives the stages.
         reader: a worker of `host.importers.start_ahead` for the model file; one is started if None.
 
     Raises:
-        UserError: the request cannot be.
-        ImportFailed, LoweringError, BuildError: with `--backend tvm`, the compiler cannot do it.
-        EngineError: nothing that a bundle can hold reads this format.
+        UserError: the request is invalid.
+        ImportFailed, LoweringError, BuildError: the compiler cannot express the model, with `--backend tvm`.
+        EngineError: no engine that a bundle can have reads this format.
     """
     options.check()
     check_file(options.model)
@@ -144,10 +144,10 @@ def compile_bundle(
 
 
 def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[Compiled | None, str]:
-    """Write our bundle; returns what it was made of, or None and the reason.
+    """Compile the model and write the bundle; returns the compiled model, or None and the reason.
 
     Raises:
-        ImportFailed, LoweringError, BuildError: it cannot be compiled and only we were asked.
+        ImportFailed, LoweringError, BuildError: the model cannot be compiled, with `--backend tvm`.
     """
     compiler = builder.compiler
     if compiler.options.backend not in ("auto", "tvm"):
@@ -178,7 +178,7 @@ class _Deployment:
         return timing_policy(self.device, self.options.rounds)
 
     def make(self) -> tuple[DeployResult, Path]:
-        """Everything up to the installation: the figures, and the chosen bundle's directory."""
+        """All steps before the installation; returns the figures and the directory of the selected bundle."""
         builder = self._builder()
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
         model = read_model(self.options, self.clock, self.reader)
@@ -244,7 +244,7 @@ class _Deployment:
     def _variants(
         self, model: ImportedModel, builder: BundleBuilder, made: Compiled | None
     ) -> tuple[Variant, ...]:
-        """The forms of the model for the CPU that are to be measured beside each other."""
+        """The variants of the model for the CPU that are measured beside each other."""
         options, threads = self.options, builder.compiler.profile.threads
         if made is None:
             engine = engine_for_format(model.format).name
@@ -256,7 +256,7 @@ class _Deployment:
     def _selected_variant(
         self, model: ImportedModel, variants: tuple[Variant, ...]
     ) -> tuple[Variant, VariantSelection | None]:
-        """The variant of the model that meets its peers, and what was measured to choose it."""
+        """The variant that is compared with the peers, and the measurements that selected it."""
         options = self.options
         nothing = len(variants) == 1 and options.power_cap_w is None and not options.power_modes
         if nothing or not self.timing.decides:
@@ -283,7 +283,7 @@ class _Deployment:
         return replace(settings, diagnose=find if made is not None and variant.name != GPU else None)
 
     def _entrants(self, model: ImportedModel, variant: Variant) -> list[Entrant]:
-        """Ours, the original runtime, and the peers that can read the model or a file given for them."""
+        """The compiled model, the original runtime, and the peers that can read the model or a file given."""
         compiled = variant.engine == "tvm"
         threads = variant.threads
         entrants = [Entrant("tvm", "tvm", variant.path, threads)] if compiled else []
@@ -344,7 +344,7 @@ class _Deployment:
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 
     def install(self, directory: Path, name: str) -> None:
-        """Put the bundle on the device, then in its place on the host."""
+        """Install the bundle on the device, then move it to its place on the host."""
         prepared = self.staging.prepare(directory)
         if self.options.install:
             with self.clock.stage("install"):

@@ -1,4 +1,4 @@
-"""Measured figures as plain data: what manifest, JSON and report show alike."""
+"""Measured figures as plain data, for manifest, JSON and report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def latency_ms(measurement: Measurement) -> dict[str, float | int]:
 
 
 def energy_mj(energy: Energy) -> dict[str, Any]:
-    """Millijoules of one run, with how they were found; the value is None where there is none."""
+    """Millijoules of one run, with their source; the value is None if energy is unavailable."""
     return {
         "value": _milli(energy.gross_j),
         "above_idle": _milli(energy.above_idle_j),
@@ -57,7 +57,7 @@ def energy_mj(energy: Energy) -> dict[str, Any]:
 
 
 def samples(rounds_s: Sequence[float], windows: Sequence[Measurement]) -> dict[str, Any]:
-    """The repetitions that bounds are made of: medians of rounds, and joules of a run by window."""
+    """The repetitions that bounds are computed from: medians of rounds, and joules of a run by window."""
     joules = [window.energy.gross_j for window in windows]
     known = [value * 1e3 for value in joules if value is not None]
     return {
@@ -82,7 +82,7 @@ def verify(verification: Verification) -> dict[str, Any]:
 
 
 def contender(one: EntrantResult) -> dict[str, Any]:
-    """All that is known of one engine in the comparison."""
+    """The figures of one engine in the comparison."""
     figures: dict[str, Any] = {"engine": one.name}
     if one.measurement is not None:
         figures["latency_ms"] = latency_ms(one.measurement)
@@ -110,7 +110,7 @@ def at_length(one: LengthFigures) -> dict[str, Any]:
 
 
 def task(outcome: TaskOutcome) -> dict[str, Any]:
-    """One task, with who made its kernel."""
+    """One task and the proposer of its kernel."""
     return {
         "name": outcome.name,
         "weight": outcome.weight,
@@ -158,7 +158,7 @@ def power_point(point: EntrantResult, front: ParetoFront) -> dict[str, Any]:
 
 
 def power(result: VariantSelection) -> dict[str, Any]:
-    """What was measured of the finalists: points, front, modes, and what was taken."""
+    """The measurements of the finalists: points, front, modes, and the selected variant."""
     front = result.front
     return {
         "objective": result.objective,
@@ -187,7 +187,7 @@ def power(result: VariantSelection) -> dict[str, Any]:
 
 
 def tuning(result: TuneResult) -> dict[str, Any]:
-    """What measuring kernels found out: who won what, and the curve of the model's time."""
+    """The result of a tuning: wins of each proposer, and the curve of the model's time."""
     return {
         "trials": result.trials,
         "measured_now": result.measured_now,

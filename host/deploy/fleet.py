@@ -1,4 +1,4 @@
-"""One model brought to several devices: made once for each kind of board, verified and installed on each."""
+"""Deployment to several devices: compile once for each kind of board, verify and install on each device."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _MEASURE = {"warmup_s": 0.2, "min_time_s": 0.5, "max_time_s": 5.0}
 
 @dataclass(frozen=True)
 class Installed:
-    """What became of one device.
+    """The outcome on one device.
 
     Attributes:
         device: its name.
-        board: its kind; "" where it did not answer.
-        version: of the bundle that is active there now; "" where none was installed.
-        median_s: seconds of one inference there; None where it was not measured.
-        reason: why nothing was installed; "" where it was.
+        board: its kind; "" if the device did not answer.
+        version: of the bundle that is active on the device; "" if nothing was installed.
+        median_s: seconds of one inference on the device; None if it was not measured.
+        reason: why nothing was installed; "" if a bundle was installed.
     """
 
     device: str
@@ -45,7 +45,7 @@ class Installed:
 
 @dataclass(frozen=True)
 class FleetResult:
-    """What became of a model on several devices.
+    """The outcome of a deployment to several devices.
 
     Attributes:
         results: the full figures of the first device of each kind of board.
@@ -57,7 +57,7 @@ class FleetResult:
 
     @property
     def failed(self) -> tuple[Installed, ...]:
-        """The devices that nothing was installed on."""
+        """The devices on which nothing was installed."""
         return tuple(one for one in self.devices if one.reason)
 
 
@@ -66,19 +66,19 @@ def deploy_fleet(
     progress: Progress | None = None,
     before_install: Callable[[DeployResult], None] | None = None,
 ) -> FleetResult:
-    """Bring a model file to every device that `options.device` names.
+    """Deploy a model file to every device that `options.device` names.
 
-    For each kind of board the model is made, tuned, verified and measured as by `deploy` on the first that
-    can; the others get the same bundle, verified on each of them. A device that fails changes nothing for the
-    others.
+    For each kind of board, `deploy` compiles, tunes, verifies and measures the model on the first device that
+    succeeds; the others get the same bundle, which is verified on each of them. A failure of one device does
+    not affect the others.
 
     Args:
-        options: what and how; each kind has a bundle of its own, named after its board.
-        progress: where stages are told.
+        options: of the deployment; each kind has its own bundle, named after its board.
+        progress: receives the stages.
         before_install: see `deploy`; called once for each kind.
 
     Raises:
-        UserError: the request cannot be: file, shape, devices.
+        UserError: the request is invalid: file, shape, devices.
     """
     options.check()
     check_file(options.model)
@@ -115,7 +115,7 @@ def _described(name: str, wait_s: float) -> MachineDescription | EdgeError:
 
 
 def _kinds(machines: dict[str, MachineDescription]) -> list[list[str]]:
-    """The devices, those of one kind together."""
+    """The devices, grouped by kind."""
     kinds: list[list[str]] = []
     for name, machine in machines.items():
         for kind in kinds:
@@ -144,7 +144,7 @@ def _one_kind(
     before_install: Callable[[DeployResult], None] | None,
     clock: StageClock,
 ) -> tuple[DeployResult | None, dict[str, Installed]]:
-    """Make the model on the first device that can, and install it on the others."""
+    """Deploy to the first device that succeeds, and install the bundle on the others."""
     outcomes: dict[str, Installed] = {}
     for name in names:
         left = tuple(one for one in names if one not in outcomes and one != name)
@@ -195,7 +195,7 @@ def _installed(name: str, board: str, path: Path, wait_s: float) -> Installed:
 
 
 def _active(name: str, model: str) -> str:
-    """The active version of a model on a device; "unknown" where it does not answer any more."""
+    """The active version of a model on a device; "unknown" if the device no longer answers."""
     from host.transport import connect
 
     try:

@@ -1,4 +1,4 @@
-"""Folders that are made for a result and go again if there is none."""
+"""Folders that are made for a result, and removed if there is no result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def make_folders(folder: Path) -> tuple[Path, ...]:
 
 
 def remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders, innermost first, up to the first that somebody else uses."""
+    """Remove folders, innermost first, up to the first that is not empty."""
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""Instructions of a model on an emulated device, in place of the time that nobody can know there."""
+"""Instruction counts of a model on an emulated device, whose times mean nothing."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ARCHITECTURE = "aarch64"
 def with_instructions(
     comparison: EngineComparison, made: Compiled | None, architecture: str, note: Callable[[str], None]
 ) -> EngineComparison:
-    """The comparison with the instructions of ours, where they can be counted.
+    """The comparison with the instruction count of the compiled model, if it can be counted.
 
     Args:
         comparison: on an emulated device.
-        made: what ours was compiled to.
-        architecture: of the device; vectors of RISC-V are unknown to the counter.
-        note: told why nothing is counted.
+        made: the compiled model.
+        architecture: of the device; the counter does not know the vectors of RISC-V.
+        note: receives the reason if nothing is counted.
     """
     ours = comparison.results.get("tvm")
     if made is None or ours is None or ours.measurement is None:

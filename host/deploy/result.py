@@ -1,4 +1,4 @@
-"""What a deployment found out."""
+"""The result of a deployment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DeployResult:
         threads: threads of every contender.
         signature: of the model.
         choice: the installed backend.
-        contenders: by engine, ours ("tvm") included where it was made.
+        contenders: by engine, including the compiled model ("tvm") if there is one.
         ratios: time of each peer over ours with its 95% bounds (value, low, high).
         tasks: of the compiled model; empty if there is none.
         fallback: why there is no compiled model; "" if there is.
@@ -39,12 +39,12 @@ class DeployResult:
         versions: by name, of host and device.
         command: the command line.
         installed: whether the bundle is active on the device.
-        lengths: the comparison at each measured length, where a range is served; `contenders` then has the
-            figures of the greatest of them, and `ratios` the geometric means.
-        tuning: what measuring kernels found out; None where none was asked for.
-        power: variants of the model beside each other, and in power modes; None where there was no choice.
-        bundle_bytes: of the files that the device runs: library and parameters, or the model file.
-        emulated: the device is an emulator, whose times say nothing of a board.
+        lengths: the comparison at each measured length of a range; `contenders` then has the figures of the
+            greatest length, and `ratios` the geometric means.
+            tuning: the result of measuring kernels; None if no kernels were measured.
+            power: variants of the model, also in other power modes; None if there was only one.
+            bundle_bytes: of the files that the device runs: library and parameters, or the model file.
+            emulated: the device is an emulator, whose times say nothing about a board.
     """
 
     name: str
@@ -89,7 +89,7 @@ class DeployResult:
 
     @property
     def default_share(self) -> float:
-        """Share of the kernels' time that is spent in kernels on a default schedule."""
+        """Share of the kernels' time in kernels with a default schedule."""
         times = [(task.source, task.weight * task.latency_us) for task in self.tasks if task.latency_us]
         total = sum(time for _, time in times)
         return sum(time for source, time in times if source == "default") / total if total else 0.0

@@ -1,4 +1,4 @@
-"""A place where a bundle grows, which becomes the bundle at once or leaves nothing."""
+"""A temporary folder for a new bundle, which is renamed to its place or removed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Staging:
     """Scratch folder beside a bundle's destination, on the same disk so that a rename is enough.
 
     Args:
-        destination: where the bundle is to lie: a directory, or a file if it ends in `.zip`.
+        destination: of the bundle: a directory, or a file if it ends in `.zip`.
 
     Raises:
-        UserError: the destination holds something that is no bundle.
+        UserError: the destination has something other than a bundle.
         DeviceFull: no space left.
     """
 
@@ -63,7 +63,7 @@ class Staging:
         return archive
 
     def commit(self, prepared: Path) -> None:
-        """Put what `prepare` gave in the destination's place; an older bundle there goes."""
+        """Move the result of `prepare` to the destination; an older bundle there is replaced."""
         old = self.path("old")
         if self.destination.exists() and not self.is_archive:
             self.destination.rename(old)

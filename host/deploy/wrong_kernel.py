@@ -1,4 +1,4 @@
-"""Which kernel is to blame when a compiled model gives wrong outputs."""
+"""Find the kernel that makes the outputs of a compiled model wrong."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def first_wrong_kernel(
     """Run the same module with unscheduled kernels and name the first kernel that differs.
 
     Args:
-        device: where ours gave wrong outputs.
-        session: ours, loaded.
-        bundle: our bundle's directory.
+        device: on which the outputs are wrong.
+        session: with the compiled model loaded.
+        bundle: directory of the bundle.
         made: the compiled model.
-        profile: the device's.
-        case: the golden case that is furthest off.
+        profile: of the device.
+        case: the golden case with the largest error.
 
     Returns:
-        Half a sentence for the message of the failed verification.
+        A clause for the message of the failed verification.
     """
     reference = bundle.with_name("unscheduled")
     try:

@@ -131,7 +131,7 @@ class ConsoleProgress:
             self._bar.stop()
 
     def stage(self, name: str) -> None:
-        """A new stage begins."""
+        """Called when a new stage begins."""
         self._finish()
         name = visible_line(name)
         self._stage = name
@@ -139,7 +139,7 @@ class ConsoleProgress:
         self._bar.reset(self._task, description=name, total=None, visible=True, status="")
 
     def advance(self, done: int, total: int) -> None:
-        """So much of the stage is done."""
+        """Called with the finished part of the stage."""
         self._bar.update(self._task, completed=done, total=total)
 
     def note(self, text: str) -> None:

@@ -1,1 +1,1 @@
-"""What surrounds deployments: devices, keys, records, the language model, and what this host has."""
+"""Management of devices, keys, records and the language model, and an inventory of this host."""

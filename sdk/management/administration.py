@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """What installing tells of itself."""
+    """Receives the progress of an installation."""
 
     def stage(self, name: str) -> None:
-        """A new stage begins."""
+        """Called when a new stage begins."""
 
     def advance(self, done: int, total: int) -> None:
-        """So much of the stage is done."""
+        """Called with the finished part of the stage."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class AddRequest:
     Attributes:
         name: that the user gives it.
         address: user@address:port; user and port may be missing.
-        board: kind of board, "" to go by what its machine says.
-        tags: words for groups of devices.
+        board: kind of board, "" to recognise the machine.
+        tags: names of groups that the device belongs to.
         identity: private key file, "" for those of the SSH configuration.
-        known_hosts: file of host keys to go by for this board alone, "" for those of the SSH configuration.
-        install: put the agent on it.
-        system: as a hardened service of the whole system.
+        known_hosts: file of host keys for this board alone, "" for those of the SSH configuration.
+        install: whether to install the agent.
+        system: whether the agent is a hardened service of the whole system.
     """
 
     name: str
@@ -52,9 +52,9 @@ def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed
     """Add a board: reach it, install the agent, recognise it, and register it.
 
     Raises:
-        UserError: the name, the address or the board cannot be.
+        UserError: the name, the address or the board is invalid.
         DeviceError: the board does not answer, or cannot run the agent; nothing is registered, and the same
-            command goes on where this one was.
+        command continues from there.
     """
     from host.devices import DeviceEntry, Registry
     from host.devices.entry import checked, parse_address
@@ -96,8 +96,8 @@ def install(name: str, progress: Progress, system: bool = False, power_modes: bo
 
     Args:
         name: of the device.
-        progress: told of stages and of what is sent.
-        system: as a hardened service of the whole system.
+        progress: receives stages and the bytes sent.
+        system: whether the agent is a hardened service of the whole system.
         power_modes: let that service change power modes.
 
     Raises:
@@ -186,7 +186,7 @@ def _remove_emulated(entry: DeviceEntry) -> list[str]:
 
 
 def doctor(name: str, tell: Callable[[Finding], None]) -> bool:
-    """Look at a device; tells of each finding and returns whether all is well.
+    """Examine a device; report each finding and return whether nothing is missing.
 
     Raises:
         UnknownDeviceError: no device has this name.

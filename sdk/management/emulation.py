@@ -20,9 +20,9 @@ class EmulateRequest:
     Attributes:
         architecture: "aarch64" or "riscv64".
         name: that the user gives it, "" for one of the architecture's.
-        board: that it is to be, "" for the architecture's plain one.
+        board: to emulate, "" for the architecture's generic board.
         vector_bits: length of RISC-V vectors.
-        tags: words for groups of devices.
+        tags: names of groups that the device belongs to.
     """
 
     architecture: str
@@ -38,7 +38,7 @@ class EmulateRequest:
 
 
 def emulate(request: EmulateRequest, progress: Progress) -> DeviceEntry:
-    """Make a device of qemu's user mode and register it; one of this name is brought up to date.
+    """Make a device of qemu's user mode and register it; an existing one of this name is updated.
 
     Raises:
         UserError: it cannot be emulated, or another device has this name.
@@ -83,7 +83,7 @@ def start_machine(request: EmulateRequest, progress: Progress) -> Machine:
 def emulate_machine(
     request: EmulateRequest, progress: Progress
 ) -> tuple[Machine, tuple[DeviceEntry, Installed | None] | None]:
-    """Start a whole machine and add it like a board; one that is registered already is only started.
+    """Start a whole machine and add it like a board; a machine that is registered already is only started.
 
     Returns:
         The machine, and what adding it gave; None where it was registered.

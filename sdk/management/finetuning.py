@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """A fine-tuning that the user requests.
 
     Attributes:
         device: name of it.
@@ -43,9 +43,9 @@ def finetune_device(
     """Trains on a device's records; the new model is used only if it beats the old one on withheld records.
 
     Args:
-        request: what is asked for.
+        request: of the user.
         report: called after each step.
-        note: called with a line for records that are of no use, and for models that do not apply any more.
+        note: called with a line about unusable records and about models that no longer apply.
 
     Raises:
         TlmError: nothing was measured there, or as `host.tlm.training.finetune.finetune`.

@@ -1,4 +1,4 @@
-"""What there is: devices, targets, versions, engines, sensors, and the reason for whatever is missing."""
+"""Inventory: devices, targets, versions, engines, sensors, and the reasons for what is missing."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def calibrate(
 
     Args:
         name: of the device.
-        progress: told of the rounds.
+        progress: receives the rounds.
 
     Returns:
-        What was found, what the board declares, and where the figures are kept.
+        The measured figures, the declared figures, and the file of the measured ones.
 
     Raises:
         UnknownDeviceError: no device has this name.
-        MeasureError: the figures make no sense; nothing is kept.
+        MeasureError: the figures are implausible; nothing is stored.
         DeviceError: the device went away.
     """
     from host import calibration

@@ -1,4 +1,4 @@
-"""Whose bundles a device runs: this host's key, and the keys that a device trusts or refuses."""
+"""Keys: this host's own, and those that a device trusts or refuses."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def listed(device: str = "local") -> TrustedKeys:
 
 
 def trust(key: str, name: str, device: str = "local") -> None:
-    """Have a device run the bundles of another host, whatever was revoked before.
+    """Have a device run the bundles of another host, even if its key was revoked before.
 
     Args:
         key: the host's public key, 64 hexadecimal digits (`sdk keys show` there).
-        name: what it is to be called in messages of the device.
+        name: of the key in messages of the device.
         device: name of the device.
 
     Raises:
@@ -63,7 +63,7 @@ def revoke(identity: str, device: str = "local") -> str:
         The name of what is refused.
 
     Raises:
-        BundleError: the device knows nothing, or several things, of this name.
+        BundleError: the name means nothing to the device, or several things.
         UnknownDeviceError: no device has this name.
         DeviceError: it does not answer.
     """

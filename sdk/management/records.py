@@ -1,4 +1,4 @@
-"""The records of every tuning: what is there, out to files, and in from them."""
+"""The records of every tuning: list, export and import."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CPU_S, _CPU_S_PER_MB = 60.0, 5.0
 
 @dataclass(frozen=True, eq=False)
 class ModelTasks:
-    """What a model's functions are on one device.
+    """The functions of a model on one device.
 
     Attributes:
         spaces: design spaces by workload hash.
@@ -43,7 +43,7 @@ class ImportCounts:
         new, found: records of ours that are new, and all that the file holds.
         new_foreign, found_foreign: the same of other programs.
         left_out: numbers of records that were not taken, by reason.
-        refused: of records that say what no measurement says, one line; "" where there are none.
+        refused: one line about records with impossible values; "" if there are none.
     """
 
     new: int
@@ -94,7 +94,7 @@ def device_data(device: str) -> dict[str, Any]:
 
 
 def without_threads(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """A profile as it is for every number of threads."""
+    """The part of a profile that does not depend on the number of threads."""
     return {name: value for name, value in profile.items() if name != "threads"}
 
 
@@ -145,7 +145,7 @@ def export_metaschedule(store: RecordStore, tasks: ModelTasks, folder: Path) -> 
 
 
 def import_lines(store: RecordStore, path: Path) -> ImportCounts:
-    """Add the records of a file of JSON lines, but those that say what no measurement says.
+    """Add the records of a file of JSON lines; records with impossible values are left out.
 
     Raises:
         EdgeError: a line is damaged; nothing is added.
@@ -197,10 +197,10 @@ def read_database(folder: str) -> None:
 
 
 def _try_in_child(folder: Path) -> None:
-    """Read a database once in a process that may be lost: some malformed functions end TVM's reader.
+    """Read a database once in a child process: some malformed functions crash TVM's reader.
 
     Raises:
-        EdgeError: it cannot be read there; what it says.
+        EdgeError: the child cannot read the database; the message has the reason.
     """
     from host.records.metaschedule import RECORDS, WORKLOADS
     from host.sandbox import Limits, Unforeseen, Worker, WorkerLost
