@@ -1,1 +1,1 @@
-"""Engines and variants of one model beside each other on a device: verified, measured in turn, decided."""
+"""Comparison of engines and variants of a model on a device: verify, measure in turn, select."""

@@ -1,7 +1,7 @@
-"""Entrants brought to a device, verified, and measured beside each other.
+"""Comparison of entrants: open a session for each, verify it, and measure all of them together.
 
-The engines that can run a model and the variants of a compiled model are compared by the same means: they
-differ in what the conditions are (lengths, or power modes) and in how much is measured.
+Engines that can run a model and variants of a compiled model are compared in the same way; they differ in the
+conditions (lengths, or power modes) and in how much is measured.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ Ratios = Mapping[str, tuple[float, float, float]]
 
 @dataclass(frozen=True, eq=False)
 class ComparisonSettings:
-    """What is the same for every entrant, and what the comparison is to show.
+    """The settings of a comparison, which are the same for every entrant.
 
     Attributes:
-        device: where they run.
+        device: on which the entrants run.
         signature: of the model.
         golden: cases to verify with.
-        inputs: sets of inputs to measure with, one after the other; the figures of the last stand for all.
+        inputs: sets of inputs to measure with; samples and energy are those of the last set.
         clock: counts the stages.
-        timing: how often whole models run, and whether anything is decided by their times.
-        objective: what decides: "latency", "energy" or "edp".
+        timing: how often whole models run, and whether their times decide anything.
+        objective: of the selection: "latency", "energy" or "edp".
         power_cap_w: greatest mean gross watts; None for no limit.
-        power_modes: of the device to measure in, or "all"; () for the one that it is in.
-        diagnose: finds the kernel that makes ours wrong in a golden case.
+        power_modes: of the device to measure in, or "all"; () for the current mode only.
+        diagnose: finds the kernel that makes the compiled model wrong in a golden case.
     """
 
     device: Device
@@ -84,11 +84,11 @@ class LengthFigures:
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """What the device showed of every engine.
+    """The results of every engine.
 
     Attributes:
         results: by engine, over all sets of inputs.
-        kernel_times_s: seconds of one call of each kernel of ours, inside the running model.
+        kernel_times_s: seconds of one call of each kernel of the compiled model, while the model runs.
         each: the same for each set of inputs.
     """
 
@@ -97,11 +97,11 @@ class EngineComparison:
     each: Sequence[Mapping[str, EntrantResult]] = ()
 
     def ratios(self) -> Ratios:
-        """Time of each peer over ours; empty where ours was not measured."""
+        """Time of each peer over that of the compiled model; empty if that was not measured."""
         return _ratios(self.results)
 
     def at_lengths(self, signature: Signature) -> tuple[LengthFigures, ...]:
-        """The comparison at each measured length; empty where the signature has no range."""
+        """The comparison at each measured length; empty if the signature has no range."""
         if signature.length is None:
             return ()
         return tuple(
@@ -111,7 +111,7 @@ class EngineComparison:
 
 
 def measured(results: Mapping[str, EntrantResult]) -> dict[str, Measurement]:
-    """The measurements of those that came through."""
+    """The measurements of the entrants that have one."""
     return {name: one.measurement for name, one in results.items() if one.measurement is not None}
 
 
@@ -128,10 +128,10 @@ def _ratios(results: Mapping[str, EntrantResult]) -> Ratios:
 def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -> EngineComparison:
     """Open a session per engine, verify each, then measure all of them in interleaved rounds.
 
-    An engine that fails stays in the result with its reason. A device that goes away ends everything.
+    An engine that fails is in the result with a reason. If the device is lost, the comparison ends.
 
     Raises:
-        DeviceError: the device went away.
+        DeviceError: the device was lost.
         MeasureError: the measurement gave no usable number.
     """
     note = settings.clock.progress.note
@@ -173,10 +173,10 @@ def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -
 
 
 def _over_all_inputs(each: Sequence[Mapping[str, EntrantResult]]) -> dict[str, EntrantResult]:
-    """The results for several sets of inputs as one.
+    """The results for several sets of inputs, combined.
 
-    A round is the geometric mean of the corresponding rounds, so that a ratio is the geometric mean of the
-    ratios and every set weighs the same. Samples and energy are those of the last set.
+    A combined round is the geometric mean of the corresponding rounds, so that a ratio is the geometric mean
+    of the ratios and every set has the same weight. Samples and energy are those of the last set.
     """
     return {
         name: replace(
@@ -191,10 +191,10 @@ def _over_all_inputs(each: Sequence[Mapping[str, EntrantResult]]) -> dict[str, E
 
 
 def compare_variants(settings: ComparisonSettings, variants: Sequence[Entrant]) -> VariantSelection:
-    """Measure variants of the whole model in every power mode asked for, and take one by the objective.
+    """Measure variants of the whole model in every requested power mode, and select one by the objective.
 
-    What is deployed is the best in the mode that the device is in, because that is what it goes back to; a
-    better one in another mode is named.
+    The selected variant is the best one in the current mode of the device, to which the device returns; a
+    better one in another mode is reported.
 
     Raises:
         UserError: a power mode is unknown or cannot be set.
@@ -244,7 +244,7 @@ def compare_variants(settings: ComparisonSettings, variants: Sequence[Entrant]) 
 def _condition(
     settings: ComparisonSettings, state: Setting, switch: ModeSwitch, first: Entrant, beside: Sequence[str]
 ) -> Condition:
-    """A state of the device to measure in; a power mode has a power without work of its own."""
+    """A condition to measure under; each power mode has its own idle power."""
     own = state.mode is None
     inputs = settings.inputs[-1]
     return Condition(
@@ -257,7 +257,7 @@ def _condition(
 
 
 def _idle_power(device: Device, entrant: Entrant, inputs: Sequence[np.ndarray]) -> IdlePower:
-    """The power without work in the present mode: the first thing that a new session takes."""
+    """The idle power in the current mode, which a new session measures first."""
     try:
         with _fresh_session(device, entrant) as session:
             session.set_inputs(inputs)
@@ -271,7 +271,7 @@ def _idle_power(device: Device, entrant: Entrant, inputs: Sequence[np.ndarray]) 
 
 @contextmanager
 def _fresh_session(device: Device, entrant: Entrant) -> Iterator[Session]:
-    """A session that has measured nothing yet, with the entrant loaded."""
+    """A new session with the entrant loaded."""
     with device.open_session(entrant.engine, entrant.threads, _TIME_LIMIT_S) as session:
         session.load(entrant.path, entrant.trust)
         yield session
@@ -280,7 +280,7 @@ def _fresh_session(device: Device, entrant: Entrant) -> Iterator[Session]:
 def _open(
     settings: ComparisonSettings, entrants: Sequence[Entrant], stack: ExitStack
 ) -> tuple[dict[str, Session], dict[str, EntrantResult]]:
-    """A verified session for each entrant that runs, and for all of them how far they came, by key."""
+    """A verified session for each entrant that runs, and the results so far of all entrants, by key."""
     sessions: dict[str, Session] = {}
     opened: dict[str, EntrantResult] = {}
     for entrant in entrants:
@@ -307,7 +307,7 @@ def _open(
 def _completed(
     figures: Mapping[str, EntrantResult], opened: Mapping[str, EntrantResult]
 ) -> list[EntrantResult]:
-    """The figures of the run with what is known of each entrant from opening its session."""
+    """The figures of the run, combined with the results from opening the sessions."""
     return [
         replace(
             opened[key],
@@ -323,7 +323,7 @@ def _completed(
 def _kernel_times(
     ours: Session, sessions: Sequence[Session], inputs: Sequence[np.ndarray], run_s: float
 ) -> dict[str, float]:
-    """Seconds of one call of each kernel of ours inside the running model, while the others stand still."""
+    """Seconds of one call of each kernel inside the compiled model, while other sessions are stopped."""
     others = [session for session in sessions if session is not ours]
     for session in others:
         session.pause()
@@ -338,7 +338,7 @@ def _kernel_times(
 
 
 def _modes(device: Device, asked: Sequence[str]) -> tuple[tuple[PowerMode, ...], list[str]]:
-    """The modes of a device where they are asked for, and what to say of them."""
+    """The modes of a device if they are requested, and remarks about them."""
     if not asked:
         return (), []
     try:
@@ -356,7 +356,7 @@ def _modes(device: Device, asked: Sequence[str]) -> tuple[tuple[PowerMode, ...],
 
 
 def _without_energy(result: EntrantResult, reason: str) -> EntrantResult:
-    """A result that says why the device has no energy, where none was asked of it."""
+    """A result with the reason why the device has no energy, if none was requested."""
     if result.measurement is None:
         return result
     energy = Energy("unavailable", None, None, reason)
@@ -364,6 +364,6 @@ def _without_energy(result: EntrantResult, reason: str) -> EntrantResult:
 
 
 def hottest_c(state: Mapping[str, Any]) -> float:
-    """The hottest zone of a device's state; 0 where it has none that can be read."""
+    """The temperature of the hottest zone in a device's state; 0 if no zone can be read."""
     zones = state.get("temperatures_c") or {}
     return max((float(value) for value in zones.values()), default=0.0)

@@ -1,4 +1,4 @@
-"""Energy of several windows, and the power without work that is taken off it."""
+"""Energy of several windows, and the idle power that is subtracted from it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from host.model import Energy
 
 @dataclass(frozen=True)
 class IdlePower:
-    """Power without work in one mode.
+    """Idle power in one mode.
 
     Attributes:
-        mean_w, std_w: watts, and their standard deviation; None where it could not be taken.
-        reason: why not.
+        mean_w, std_w: watts, and their standard deviation; None if they could not be measured.
+        reason: why they could not be measured.
     """
 
     mean_w: float | None
@@ -26,7 +26,7 @@ class IdlePower:
     reason: str = ""
 
     def applied(self, energy: Energy) -> Energy:
-        """An energy of this mode whose net figure goes by this idle power instead of another mode's."""
+        """An energy of this mode with its net figure computed from this idle power."""
         if energy.gross_j is None:
             return energy
         whole = replace(energy, above_idle_j=None, idle_w=self.mean_w, idle_std_w=self.std_w)
@@ -40,7 +40,7 @@ class IdlePower:
 
 
 def mean_energy(windows: Sequence[Energy]) -> Energy | None:
-    """One energy for several windows of the same work; the first without a value stands for all.
+    """The mean energy of several windows of the same work; if one has no value, the first such window.
 
     None without windows.
     """
@@ -79,7 +79,7 @@ def _total(values: Sequence[int | None]) -> int | None:
 
 
 def estimate_of_trials(energy: Energy) -> Estimate | None:
-    """Joules of a run as the agent averaged its trials, with 95% bounds from their spread; None without."""
+    """Joules of a run over the agent's trials, with 95% bounds from their spread; None without energy."""
     if energy.gross_j is None:
         return None
     trials = energy.trials or 1

@@ -1,4 +1,4 @@
-"""Who takes part in a comparison, and what a device showed of them."""
+"""The entrants of a comparison and their results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Entrant:
     """One form of the model: an engine with the file that it runs.
 
     Attributes:
-        name: of the engine, or what makes this variant another one.
-        engine: that runs it.
-        path: bundle directory for "tvm", model file for others.
-        threads: that it uses.
+        name: of the engine, or of the variant.
+        engine: that runs the model.
+        path: bundle directory for "tvm", model file for other engines.
+        threads: of the engine.
         deployable: whether it may be deployed; others are measured for comparison only.
         trust: in the signer of a bundle: "signed" or "unsigned".
     """
@@ -37,7 +37,7 @@ class Entrant:
 
     @property
     def must_verify(self) -> bool:
-        """Whether wrong outputs exclude it; a peer with a file of its own is measured all the same."""
+        """Whether wrong outputs exclude it; they do not exclude a peer with a file of its own."""
         return self.deployable or self.engine == "tvm"
 
 
@@ -52,8 +52,8 @@ class EntrantResult:
         reason: why it could not run; "" otherwise.
         rounds_s: median seconds of each round; those of other entrants correspond.
         windows: each energy window, in order; those of other entrants correspond.
-        threads: that it used.
-        mode: the power mode by name, "" where the device has none.
+        threads: of the engine.
+        mode: name of the power mode, "" if the device has none.
         deployable: whether it may be deployed.
     """
 
@@ -75,7 +75,7 @@ class EntrantResult:
 
     @property
     def why_excluded(self) -> str:
-        """Why it has no figures: it could not run, or gives wrong outputs; "" where it has some."""
+        """Why it has no figures: it could not run, or its outputs are wrong; "" if it has figures."""
         if self.verification is not None and not self.verification.passed and self.measurement is None:
             return f"it gives wrong outputs: {self.verification.message}"
         return self.reason
@@ -87,7 +87,7 @@ class EntrantResult:
 
     @property
     def energy(self) -> Energy | None:
-        """Of one run, as the windows' mean; None where it was not measured."""
+        """Energy of one run, the mean over the windows; None if it was not measured."""
         return None if self.measurement is None else self.measurement.energy
 
     @property
@@ -98,7 +98,7 @@ class EntrantResult:
 
     @property
     def net_j(self) -> Estimate | None:
-        """Joules above idle; None where they cannot be distinguished from idle."""
+        """Joules above idle; None if they cannot be distinguished from idle."""
         above = [one.energy.above_idle_j for one in self.windows]
         known = [value for value in above if value is not None and value > 0]
         return mean_of(known) if known and len(known) == len(above) else None
@@ -111,7 +111,7 @@ class EntrantResult:
 
     @property
     def why_no_energy(self) -> str:
-        """Why it has no energy though windows were taken; "" where it has, or none were."""
+        """Why it has no energy although windows were measured; "" otherwise."""
         if not self.windows or self.window_joules:
             return ""
         missing = next(one.energy for one in self.windows if not one.energy.gross_j)
@@ -131,7 +131,7 @@ class EntrantResult:
 
     @property
     def trusted(self) -> bool:
-        """Whether the device ran at its full speed, in the rounds and in every window."""
+        """Whether all its measurements are valid: no throttling and no under-voltage in rounds and windows."""
         return (
             self.measurement is not None
             and self.measurement.trusted
@@ -139,7 +139,7 @@ class EntrantResult:
         )
 
     def value(self, objective: str) -> float | None:
-        """The figure that an objective compares; None where it is not known."""
+        """The figure that an objective compares; None if it is unknown."""
         if objective == "latency":
             return None if self.latency_s is None else self.latency_s.value
         if objective == "energy":
@@ -161,13 +161,13 @@ def ratio_between(
 ) -> Estimate | None:
     """The figure of one entrant over that of another, paired round by round or window by window.
 
-    This is the one statistic that everything is decided by: Student's interval of the mean logarithm of the
-    paired ratios (docs/decisions/0010).
+    All selections use this statistic: Student's interval of the mean logarithm of the paired ratios
+    (docs/decisions/0010).
 
     Returns:
-        The geometric mean of the paired ratios, without bounds where there are fewer than
-        `statistics.MIN_TRIALS` pairs; None where the two do not correspond, or their energies are of
-        different boundaries.
+        The geometric mean of the paired ratios, without bounds if there are fewer than
+        `statistics.MIN_TRIALS` pairs; None if the two do not correspond, or their energies have different
+        boundaries.
     """
     mine, theirs = numerator.trials(objective), denominator.trials(objective)
     if not mine or len(mine) != len(theirs):

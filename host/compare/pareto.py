@@ -1,4 +1,4 @@
-"""The front of latency and energy: what no other point is better than in both."""
+"""The front of latency and energy: the points that no other point beats in both."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from host.model import Energy, comparable
 
 @dataclass(frozen=True)
 class ParetoFront:
-    """Which points no other one beats in both latency and energy.
+    """The points that no other point beats in both latency and energy.
 
     Attributes:
-        points: all that took part, in the order given.
-        front: the undominated ones, fastest first.
-        dominated: for each of the others, the point that is better in one and no worse in the other.
-        reason: why there is no front; "" where there is one.
+        points: all points that were compared, in the given order.
+        front: the undominated points, fastest first.
+        dominated: for each other point, a point that is better in one figure and no worse in the other.
+        reason: why there is no front; "" if there is one.
     """
 
     points: tuple[EntrantResult, ...]
@@ -29,9 +29,11 @@ class ParetoFront:
 def pareto(points: Sequence[EntrantResult]) -> ParetoFront:
     """The front of latency and gross energy.
 
-    A point is dominated if another one is no worse in both and better in one; points that are equal in both
-    stay. Throttled points and those without energy take no part. Bounds are not looked at: who is within
-    noise of the front is to be seen by the bars in the report.
+    A point is dominated if another point is no worse in both figures and better in one; points that are equal
+    in
+    both stay. Throttled points and points without energy are left out. Bounds are ignored: the bars in the
+        report
+    show which points are within noise of the front.
 
     Args:
         points: of one boundary.

@@ -1,4 +1,4 @@
-"""Power modes of a device: which there are, and setting them for a while."""
+"""Power modes of a device: list them, and set them temporarily."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = "all"
 
 
 class AgentClient(Protocol):
-    """The part of a device that is needed here."""
+    """The part of a device that power modes need."""
 
     name: str
 
@@ -27,11 +27,11 @@ class PowerMode:
     """One power mode as the agent lists it.
 
     Attributes:
-        name: to set it by.
+        name: for setting the mode.
         kind: "nvpmodel", "governor" or "max_frequency".
-        current: whether the device is in it; of each kind one is.
-        settable: whether the agent may set it.
-        reason: why not.
+        current: whether the device is in this mode; one mode of each kind is current.
+        settable: whether the agent may set the mode.
+        reason: why the agent may not.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Setting:
     """A state of the device to measure in.
 
     Attributes:
-        name: the mode's; that of the device's own state names the modes of all kinds.
-        mode: what to set; None for the state that the device was found in.
+        name: of the mode; for the original state, the names of the current modes of all kinds.
+        mode: to set; None for the original state of the device.
     """
 
     name: str
@@ -55,10 +55,10 @@ class Setting:
 
 
 def list_modes(device: AgentClient) -> tuple[PowerMode, ...]:
-    """The power modes of a device, those included that cannot be set.
+    """The power modes of a device, including those that cannot be set.
 
     Raises:
-        DeviceError: it went away, or its agent knows no power modes.
+        DeviceError: the device was lost, or its agent has no power modes.
     """
     reply = fields_of(device.name, device.request("modes.list"))
     return tuple(
@@ -74,16 +74,16 @@ def list_modes(device: AgentClient) -> tuple[PowerMode, ...]:
 
 
 def current_modes(modes: Sequence[PowerMode]) -> str:
-    """The state of the device by the names of its current modes; "" where it has none."""
+    """The names of the current modes of the device, with commas; "" if it has none."""
     return ", ".join(mode.name for mode in modes if mode.current)
 
 
 def settings_of(modes: Sequence[PowerMode], asked: Sequence[str], device: str) -> tuple[Setting, ...]:
-    """The states to measure in, the device's own first.
+    """The states to measure in, the original state first.
 
     Args:
         modes: of the device.
-        asked: names, or "all" for every mode that can be set; () for the device's own state only.
+        asked: names, or "all" for every mode that can be set; () for the original state only.
         device: its name, for messages.
 
     Raises:
@@ -111,14 +111,15 @@ def _found(modes: Sequence[PowerMode], name: str, device: str) -> PowerMode:
 
 
 class ModeSwitch:
-    """Sets power modes and leaves the device as it was found; a context manager.
+    """Sets power modes and restores the original state at the end; a context manager.
 
-    The agent restores as well when the connection ends, so that a host that dies leaves nothing behind.
+    The agent also restores the state when the connection ends, so that a crash of the host leaves nothing
+    changed.
 
     Args:
         device: connected.
         modes: its modes as they were found.
-        note: told of a mode that could not be restored.
+        note: receives a line about a mode that could not be restored.
     """
 
     def __init__(self, device: AgentClient, modes: Sequence[PowerMode], note: Callable[[str], None]) -> None:
@@ -128,7 +129,7 @@ class ModeSwitch:
         self._set: PowerMode | None = None
 
     def set(self, setting: Setting) -> None:
-        """Put the device into a state; what was set before it is undone first.
+        """Put the device into a state; the previous setting is undone first.
 
         Raises:
             MeasureError: the agent refuses.

@@ -1,8 +1,9 @@
-"""Sessions measured in interleaved rounds, all others stopped meanwhile.
+"""Interleaved measurement of sessions; while one is measured, the others are stopped.
 
-A machine drifts (clocks, temperature, neighbours) by more than good engines differ. Within one round all
-sessions meet the same conditions, so the ratio of a round holds where absolute times do not; idle thread
-pools that spin would take the cores of whichever is measured, so their processes are stopped.
+The drift of a machine (clocks, temperature, other work) is larger than the difference between good engines.
+Within one round all sessions have the same conditions, so the ratios of a round are valid even if absolute
+times are not. Spinning thread pools of other sessions would take cores from the measured one, so their
+processes are stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Effort:
     """How much is measured of each session under each condition.
 
     Attributes:
-        passes: times that all conditions are gone through, so that drift meets all of them alike.
+        passes: over all conditions, so that drift affects all of them equally.
         rounds: rounds of latency in a pass.
         windows: energy windows in a pass; immediate where the device has no sensor.
         round_s: seconds of samples in a round, at least.
@@ -51,15 +52,15 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """What all sessions are measured under.
+    """A condition under which all sessions are measured.
 
     Attributes:
         inputs: of the model.
         name: distinguishes it from the others.
         energy: whether its energy windows are taken.
         absent: keys of the sessions that are not measured under it.
-        enter: brings the device into it; raises `MeasureError` where it refuses.
-        idle_power: takes the power without work under it; None where that is the same as under the others.
+        enter: brings the device into it; raises `MeasureError` if the device refuses.
+        idle_power: measures the idle power; None if the idle power is the same under all conditions.
     """
 
     inputs: Sequence[np.ndarray]
@@ -71,19 +72,19 @@ class Condition:
 
 
 class InterleavedRun:
-    """Sessions that take turns under one condition after the other; one runs at a time.
+    """Measures sessions in turn under one condition after the other; one session runs at a time.
 
     Args:
         sessions: by key, each with its model loaded.
-        conditions: what they are measured under, in this order.
-        effort: how much.
-        start_c: temperature of the hottest zone that energy windows wait for before they begin; 0 for that
-            of the coolest window so far.
+        conditions: in the order of measuring.
+        effort: how much is measured.
+        start_c: temperature of the hottest zone at which an energy window may begin; 0 for that of the
+            coolest window so far.
         seed: of the order within a round.
 
     Attributes:
         failed: why sessions dropped out, by key.
-        refused: why conditions could not be measured under, by name.
+        refused: why conditions could not be entered, by name.
     """
 
     def __init__(
@@ -107,10 +108,10 @@ class InterleavedRun:
         self._windows: dict[tuple[str, str], list[Measurement]] = {}
 
     def run(self, progress: Progress) -> None:
-        """Measure everything; a session that fails drops out, and the others go on.
+        """Measure everything; a session that fails is left out, and the others continue.
 
         Raises:
-            DeviceError: the device went away.
+            DeviceError: the device was lost.
         """
         done, total = 0, self._effort.passes * len(self._conditions)
         try:
@@ -169,12 +170,12 @@ class InterleavedRun:
         self._loaded_inputs = inputs
 
     def _release(self) -> None:
-        """Let all sessions run again."""
+        """Resume all sessions."""
         for key, session in self._sessions.items():
             self._attempt(key, session.resume)
 
     def _attempt(self, key: str, action: Callable[[], None]) -> None:
-        """Do something with a session, which drops out if it fails."""
+        """Run an action on a session; a session that fails is left out from then on."""
         if key in self.failed:
             return
         try:
@@ -198,7 +199,7 @@ class InterleavedRun:
         return [str(key) for key in self._order.permutation(sorted(running))]
 
     def _coolest_c(self, condition: str) -> float:
-        """The hottest zone at the coolest begin of a window so far: others wait for it; 0 where unknown."""
+        """The hottest zone at the coolest start of a window so far, which later windows wait for; 0 if unknown."""
         states = (
             window.state_before
             for (name, _), windows in self._windows.items()
@@ -209,7 +210,7 @@ class InterleavedRun:
         return min((max(values) for values in zones if values), default=0.0)
 
     def results(self, condition: Condition) -> dict[str, EntrantResult]:
-        """The figures of each session under a condition, by key; empty where it was refused."""
+        """The figures of each session under a condition, by key; empty if the condition was refused."""
         if condition.name in self.refused:
             return {}
         present = [key for key in self._sessions if key not in condition.absent]
@@ -235,19 +236,19 @@ class InterleavedRun:
 def compare_sessions(
     sessions: Mapping[str, Session], inputs: Sequence[np.ndarray], effort: Effort
 ) -> dict[str, EntrantResult]:
-    """Measure sessions beside each other under one condition.
+    """Measure sessions in interleaved rounds under one condition.
 
     Args:
         sessions: by key, each with its model loaded.
         inputs: of the model.
-        effort: how much; a ratio has bounds from `statistics.MIN_TRIALS` rounds on.
+        effort: how much is measured; a ratio needs `statistics.MIN_TRIALS` rounds for its bounds.
 
     Returns:
-        Figures by key; a session that failed on the way has a reason instead.
+        Figures by key; a session that failed has a reason instead.
 
     Raises:
-        MeasureError: too few rounds for a bound, or no session came through.
-        DeviceError: the device went away.
+        MeasureError: too few rounds for a bound, or every session failed.
+        DeviceError: the device was lost.
     """
     require_bounds(effort)
     condition = Condition(inputs)
@@ -259,10 +260,10 @@ def compare_sessions(
 
 
 def require_bounds(effort: Effort) -> None:
-    """Refuse an effort that can decide nothing.
+    """Refuse an effort with too few rounds for a 95% bound.
 
     Raises:
-        MeasureError: it has too few rounds for a 95% bound.
+        MeasureError: the effort has too few rounds.
     """
     rounds = effort.passes * effort.rounds
     if rounds < MIN_TRIALS:
@@ -273,7 +274,7 @@ def require_any(results: Collection[EntrantResult]) -> None:
     """Refuse a comparison without figures.
 
     Raises:
-        MeasureError: nobody came through; names the reasons.
+        MeasureError: every session failed; the message has the reasons.
     """
     if not any(one.measurement is not None for one in results):
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in results if one.reason)
@@ -296,9 +297,9 @@ def _merged(rounds: Sequence[Measurement], windows: Sequence[Measurement]) -> Me
 
 
 def _throttled_between(parts: Sequence[Measurement]) -> str:
-    """What shows that the device was slowed down between two measurements, "" where nothing does.
+    """Evidence that the device was slowed down between two measurements, "" if none.
 
-    Each part by itself sees only what begins within it; a clock that is held down all along does not.
+    A single measurement shows only what begins during it, and not a clock that is reduced from the start.
     """
     counts = [
         state.get("throttle_count") for part in parts for state in (part.state_before, part.state_after)

@@ -1,8 +1,9 @@
-"""Who is deployed, by the 95% bounds of a comparison.
+"""Selection of the deployed variant and backend, by the 95% bounds of a comparison.
 
-There is one rule: what is taken without evidence stays, unless the bound of the paired ratio shows that
-another one is better by the objective. Among the variants of our model that is the fastest one, since nothing
-is gained by being slower; among the engines it is the library that the user had.
+There is one rule: the default stays unless the bound of the paired ratio shows that another entrant is better
+    by
+the objective. The default among the variants of the compiled model is the fastest one; the default among the
+engines is the user's own library.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Phrases:
-    """How an objective is spoken of: of a variant, of an engine, and what is saved."""
+    """The phrases for an objective in messages: about a variant, about an engine, and for what is saved."""
 
     variant: str
     engine: str
@@ -48,7 +49,8 @@ class Choice:
     Attributes:
         backend: "tvm", "onnxruntime" or "litert".
         why: one sentence.
-        ratio: the peer's figure over ours, with its 95% bounds (low, high); None if not compared.
+        ratio: the peer's figure over that of the compiled model, with 95% bounds (low, high); None if not
+            compared.
     """
 
     backend: Backend
@@ -58,20 +60,20 @@ class Choice:
 
 @dataclass(frozen=True)
 class VariantSelection:
-    """What was measured of the variants, and which of them is taken.
+    """The measured variants and the selected one.
 
     Attributes:
         objective: "latency", "energy" or "edp".
-        points: every variant in every mode; those of the device's own mode first.
-        home: the mode that the device was in, and is in again.
+        points: every variant in every mode; those of the original mode first.
+        home: the original mode of the device, which is restored.
         cap_w: greatest mean gross watts; None for no limit.
-        taken: the point that is deployed; None where nothing was to be chosen.
+        taken: the point that is deployed; None if there was no choice.
         why: one sentence.
         modes: every mode that the agent lists.
-        gain: time of the untuned model over that of the deployed one, with bounds; None where not tuned.
-        energy_gain: the same of energy; None where energy is unavailable.
-        remarks: what the user should know, reported already while it was measured.
-        advice: a power mode that would serve the objective better, "" for none.
+        gain: time of the untuned model over that of the deployed one, with bounds; None without tuning.
+        energy_gain: the same for energy; None if energy is unavailable.
+        remarks: notes for the user, which were also reported during the measurement.
+        advice: a power mode that would serve the objective better, "" if there is none.
     """
 
     objective: str
@@ -97,10 +99,10 @@ class VariantSelection:
 
 
 def require_sensor(device: Device, objective: str, cap_w: float | None) -> None:
-    """Refuse to begin where the figure that decides cannot be had.
+    """Refuse to begin if the device cannot measure what the objective needs.
 
     Raises:
-        MeasureError: energy or power decides, and the device has no sensor that can be read.
+        MeasureError: the objective needs energy or power, and the device has no readable sensor.
     """
     if objective == "latency" and cap_w is None:
         return
@@ -122,15 +124,15 @@ def select_variants(
     modes: Sequence[PowerMode] = (),
     remarks: Sequence[str] = (),
 ) -> VariantSelection:
-    """Select a variant in the device's own mode, and say what the other measurements come to.
+    """Select a variant in the original mode of the device, and summarise the other measurements.
 
     Args:
         points: of all modes.
         objective: "latency", "energy" or "edp".
         cap_w: greatest mean gross watts; None for no limit.
-        home: the mode that the device is in.
-        modes: all that it has.
-        remarks: what the user should know.
+        home: the original mode of the device.
+        modes: all modes of the device.
+        remarks: notes for the user.
 
     Raises:
         MeasureError: see `select_variant`.
@@ -154,7 +156,7 @@ def select_variants(
 
 
 def _better_elsewhere(selection: VariantSelection, taken: EntrantResult) -> str:
-    """Which other power mode would serve the objective better, "" for none."""
+    """The other power mode that would serve the objective better, "" if there is none."""
     objective = selection.objective
     present = taken.value(objective)
     usable = [
@@ -173,10 +175,10 @@ def _better_elsewhere(selection: VariantSelection, taken: EntrantResult) -> str:
 def select_variant(
     points: Sequence[EntrantResult], objective: str, cap_w: float | None = None
 ) -> tuple[EntrantResult, str]:
-    """The variant to deploy out of those of one mode, and why.
+    """The variant of one mode to deploy, and the reason.
 
-    The fastest one is taken, unless the 95% bound of the paired ratio shows that another one is better by the
-    objective.
+    This is the fastest variant, unless the 95% bound of the paired ratio shows that another one is better by
+    the objective.
 
     Args:
         points: of one mode, in one run.
@@ -225,7 +227,7 @@ def _within(points: Sequence[EntrantResult], cap_w: float) -> list[EntrantResult
     """The points within a power cap.
 
     Raises:
-        MeasureError: there is none; names the closest.
+        MeasureError: there is none; the message names the closest.
     """
     known = [(point.mean_w, point) for point in points if point.mean_w is not None]
     if not known:
@@ -251,14 +253,14 @@ def select_backend(
     cap_w: float | None,
     fallback: str,
 ) -> Choice:
-    """Which verified backend is installed.
+    """Select the verified backend to install.
 
-    `auto` takes ours only where the comparison shows that it is better: its 95% bound has to say so. Where
-    the bound leaves it open, the library that the user had stays.
+    `auto` selects the compiled model only if the 95% bound of the comparison shows that it is better.
+    Otherwise the user's library stays.
 
     Args:
         comparison: of the engines.
-        backend: that was asked for, or "auto".
+        backend: that the user requests, or "auto".
         objective: "latency", "energy" or "edp".
         cap_w: greatest mean gross watts of a peer; None for no limit.
         fallback: why there is no compiled model; "" if there is.
@@ -266,7 +268,7 @@ def select_backend(
     Raises:
         VerifyError: nothing that may be installed gives the right outputs.
         EngineError: no engine of the device can run the model.
-        MeasureError: energy was asked for and the device cannot measure it.
+        MeasureError: the objective needs energy and the device cannot measure it.
     """
     results = comparison.results
     verified = [name for name in BACKENDS if _may_be_installed(results.get(name))]
@@ -314,10 +316,10 @@ def _bounds(ratio: Estimate) -> tuple[float, float, float]:
 
 
 def _ratio_to_ours(results: Mapping[str, EntrantResult], rival: str, objective: str) -> Estimate:
-    """The rival's figure over ours, with bounds.
+    """The rival's figure over that of the compiled model, with bounds.
 
     Raises:
-        MeasureError: the device gives no such figure, or too few of it for a bound.
+        MeasureError: the device has no such figure, or too few repetitions for a bound.
     """
     theirs, ours = results[rival], results["tvm"]
     for one in (theirs, ours):
@@ -346,7 +348,7 @@ def _may_be_installed(one: EntrantResult | None) -> bool:
 
 
 def require_verified(results: Mapping[str, EntrantResult], backend: str) -> None:
-    """Refuse to go on without figures of a verified backend.
+    """Refuse to continue without figures of a verified backend.
 
     Raises:
         VerifyError: its outputs are wrong.

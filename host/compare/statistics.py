@@ -1,7 +1,8 @@
-"""95% bounds of means and ratios from a few repetitions, where a bootstrap has too little to draw from.
+"""95% bounds of means and ratios from a few repetitions, which are too few for a bootstrap.
 
-Everything is done on logarithms: times and joules are positive and vary by factors, and a ratio and its
-inverse then have inverse bounds. Quantiles are Student's.
+All computations use logarithms: times and joules are positive and vary by factors, and a ratio and its
+    inverse
+then have inverse bounds. Quantiles are Student's.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Estimate:
 
     Attributes:
         value: the figure.
-        low, high: its bounds; None where there are too few repetitions for any.
-        n: repetitions that it rests on.
+        low, high: its bounds; None if there are too few repetitions.
+        n: number of repetitions.
     """
 
     value: float
@@ -63,7 +64,7 @@ def t975(freedom: int) -> float:
 
 
 def mean_of(values: Sequence[float]) -> Estimate:
-    """The geometric mean of positive repetitions; without bounds where there are fewer than `MIN_TRIALS`.
+    """The geometric mean of positive repetitions; without bounds if there are fewer than `MIN_TRIALS`.
 
     Raises:
         ValueError: no values, or one that is not positive.
@@ -86,7 +87,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """The ratio of figures that were taken in turn: what the two of a pair share cancels.
+    """The ratio of figures that were measured in turn; influences that a pair shares cancel.
 
     Raises:
         ValueError: they do not correspond, or one is not positive.
@@ -135,7 +136,7 @@ def spread_of(values: Sequence[float]) -> Spread:
 
 
 def spread_from(mean: float, deviation: float | None, n: int) -> Spread:
-    """The same from a mean and the standard deviation of its repetitions, where these were not kept.
+    """The same from a mean and a standard deviation, if the repetitions are not available.
 
     Raises:
         ValueError: the mean is not positive.
@@ -147,9 +148,9 @@ def spread_from(mean: float, deviation: float | None, n: int) -> Spread:
 
 
 def ratio_of(numerator: Spread, denominator: Spread) -> Estimate:
-    """The ratio of two figures that were taken at different times, by Welch's interval.
+    """The ratio of two figures that were measured at different times, by Welch's interval.
 
-    The degrees of freedom are those of the smaller side, which is never too many. Without bounds where a side
+    The degrees of freedom are those of the smaller side, a conservative choice. There are no bounds if a side
     has fewer than `MIN_TRIALS` repetitions.
     """
     middle = numerator.log - denominator.log

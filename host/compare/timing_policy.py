@@ -1,4 +1,4 @@
-"""How often whole models run on a device, and whether anything is decided by their times."""
+"""How often whole models run on a device, and whether their times decide anything."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class TimingPolicy:
 
     Attributes:
         rounds: rounds of a comparison of engines.
-        decides: whether times mean anything. On an emulator they do not: nothing is chosen by them, no peer
-            is measured beside ours unless it is asked for, and instructions are counted in their place.
+        decides: whether times are meaningful. On an emulator they are not: they select nothing, peers are
+            measured
+        only on request, and instructions are counted instead.
     """
 
     rounds: int
@@ -52,7 +53,7 @@ def timing_policy(device: Device, rounds: int) -> TimingPolicy:
 
     Args:
         device: connected.
-        rounds: that were asked for where times mean something.
+        rounds: requested by the user, for devices whose times are meaningful.
     """
     if device.emulated:
         # No more than a bound needs: the report has one, and nothing goes by it.

@@ -1,4 +1,4 @@
-"""Are a bundle's outputs on the device those of the original runtime?"""
+"""Verification of a bundle's outputs on the device against those of the original runtime."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Verification:
 
     Attributes:
         max_rel_err: largest max|a-b| / max|golden| over cases and outputs.
-        tolerance: of the output that came closest to its own.
+        tolerance: of the output with the largest error relative to its tolerance.
         passed: whether every output is within its tolerance.
         message: names what differs, where and by how much; "" when passed.
     """
@@ -54,8 +54,8 @@ class Deviation:
         case: index of the golden case.
         output: index of the output.
         relative: max|a-b| / max|golden|.
-        tolerance: what it may be.
-        detail: what is wrong where it is not a matter of amount, e.g. the shape.
+        tolerance: largest permitted value.
+        detail: the fault if it is not a numeric difference, e.g. the shape.
     """
 
     case: int
@@ -66,7 +66,7 @@ class Deviation:
 
     @property
     def excess(self) -> float:
-        """The deviation in units of what is allowed; above 1 it fails."""
+        """The deviation divided by the tolerance; above 1 the verification fails."""
         return self.relative / self.tolerance
 
 
@@ -98,8 +98,8 @@ def deviation(
     Args:
         case: index of the golden case.
         output: index of the output.
-        value: what the device gave.
-        golden: what it should be.
+        value: of the device.
+        golden: expected value.
         spread: of the golden case.
     """
     tolerance = _TOLERANCE.get(str(golden.dtype), DEFAULT_TOLERANCE)
@@ -115,7 +115,7 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
     """Run every golden case on the device and compare every output.
 
     Returns:
-        The verdict, and the index of the case that is furthest off.
+        The verdict, and the index of the case with the largest error.
 
     Raises:
         DeviceError: the device or its executor went away.
@@ -147,10 +147,10 @@ def _describe(worst: Deviation, signature: Signature) -> str:
 
 
 def first_difference(ours: Iterable[KernelOutputs], reference: Iterable[KernelOutputs]) -> str:
-    """Names the first kernel at which two runs of the same module part.
+    """Name the first kernel whose outputs differ between two runs of the same module.
 
     Args:
-        ours: what each kernel call of the compiled model left in its outputs, in order.
+        ours: the outputs of each kernel call of the compiled model, in order.
         reference: the same of the module with unscheduled kernels.
     """
     for mine, theirs in zip(ours, reference, strict=False):

@@ -1,4 +1,4 @@
-"""A connection to a board over SSH, as the user's own SSH configuration, keys and known hosts have it."""
+"""A connection to a board over SSH, by the user's own SSH configuration, keys and known hosts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A transport that takes no more from a server than it may send, also before the server is known.
+"""A transport that bounds what a server may send, even before the server is authenticated.
 
-Paramiko believes a packet's length up to 4 GB, reads a first line of any length, and keeps whatever a server
-sends into a channel, also beyond the window that it was granted. All three are in the hands of who answers.
+Paramiko accepts packet lengths up to 4 GB, reads a first line of any length, and stores whatever a server
+sends into a channel, even beyond the granted window. An attacker that answers controls all three.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _BoundedPacketizer(Packetizer):  # type: ignore[misc]
         self._banner_bytes = 0
 
     def read_all(self, n: int, check_rekey: bool = False) -> bytes:
-        """So many bytes; only a packet's own length asks for many."""
+        """Read `n` bytes; refuse more than a packet may have."""
         if n > LIMITS.ssh.packet_bytes:
             raise paramiko.SSHException(
                 f"a packet of more than {LIMITS.ssh.packet_bytes} bytes was announced"
@@ -40,7 +40,7 @@ class _BoundedPacketizer(Packetizer):  # type: ignore[misc]
 
 
 def _within_window(take: Any) -> Any:
-    """A channel's handler of data, which ends the connection where data lies unread beyond every window."""
+    """A channel's handler of data; it ends the connection if more data is unread than a window allows."""
 
     def taken(channel: paramiko.Channel, message: paramiko.Message) -> None:
         take(channel, message)
@@ -51,10 +51,10 @@ def _within_window(take: Any) -> Any:
 
 
 class BoundedTransport(paramiko.Transport):  # type: ignore[misc]
-    """See the module; used as its base is.
+    """A paramiko transport with bounded packets, first lines and channel buffers.
 
     Args:
-        stream: a connected socket, or what passes for one.
+        stream: a connected socket, or an object with its methods.
         window_bytes: what a server may send into a channel before it is read.
     """
 

@@ -1,4 +1,4 @@
-"""Channels of an SSH connection as sockets, and ports of this machine that lead into them."""
+"""Channels of an SSH connection with the interface of sockets, and local ports that are forwarded to them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChannelStream:
         self._channel = channel
 
     def settimeout(self, seconds: float | None, /) -> None:
-        """Longest wait of each of the following calls; None for no limit."""
+        """Set the longest wait of each following call; None for no limit."""
         self._channel.settimeout(seconds)
 
     def sendall(self, data: bytes | bytearray | memoryview, /) -> None:
@@ -69,7 +69,7 @@ class ChannelStream:
         return bytes(self._channel.recv(size))
 
     def finish_sending(self) -> None:
-        """Tell the other end that nothing more comes."""
+        """Signal the end of the data to the other end."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.shutdown_write()
 
@@ -80,16 +80,16 @@ class ChannelStream:
 
 
 class Forwarder:
-    """A port of this machine's loopback interface that leads to a port of the board, for one connection.
+    """Forwards a port of this machine's loopback interface to a port of the board, for one connection.
 
-    It is for clients that dial for themselves (TVM's RPC client). The first connection by a process of this
-    user is taken; then nothing listens any more.
+    It is for clients that open their own sockets (TVM's RPC client). The first connection by a process of
+    this user is accepted; then the port closes.
 
     Attributes:
         port: where it listens.
 
     Args:
-        dial: opens the way to the board; OSError where that fails.
+        dial: opens the channel to the board; raises OSError if that fails.
     """
 
     def __init__(self, dial: Callable[[], ChannelStream]) -> None:

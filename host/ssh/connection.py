@@ -1,4 +1,4 @@
-"""One SSH connection to a board: commands, files and ports through it, and an end that is noticed."""
+"""An SSH connection to a board: commands, files, forwarded ports, and detection of a lost connection."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class SshConnection(Closing):
 
     Attributes:
         name: of the device, for messages.
-        endpoint: where it leads.
+        endpoint: its SSH server.
 
     Args:
         name: of the device.
         endpoint: its SSH server.
-        through: a connection to go through; by default the way that the endpoint names.
+        through: a connection to the jump host; by default the endpoint's own jump hosts or proxy command.
 
     Raises:
         DeviceError: it does not answer, shows an unknown host key, or refuses every key.
@@ -80,7 +80,7 @@ class SshConnection(Closing):
         return cls(name, endpoint_for(host, user, port, identity, known_hosts))
 
     def _connect(self, through: SshConnection | None) -> Any:
-        """A connected socket, or what passes for one with paramiko."""
+        """A connected socket, or a channel that paramiko can use as one."""
         endpoint = self.endpoint
         if through is not None:
             return through._open(endpoint.host, endpoint.port)
@@ -124,11 +124,11 @@ class SshConnection(Closing):
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be used."""
+        """Whether the connection can still be used."""
         return not self._ended.is_set() and bool(self._transport.is_active())
 
     def end_reason(self) -> str:
-        """Why it can no longer be used, "" while it can."""
+        """Why the connection can no longer be used, "" while it can."""
         if self.alive:
             return ""
         return self._reason or f"the SSH connection with {self.endpoint.host} was cut"
@@ -142,8 +142,9 @@ class SshConnection(Closing):
             timeout_s: longest time.
 
         Raises:
-            DeviceError: the connection was cut, or the command took too long or wrote more than
-                `limits.json` allows; it is hung up then.
+            DeviceError: the connection was lost, or the command took too long or wrote more than
+                `limits.json`
+            allows; its channel is closed then.
         """
         until = time.monotonic() + timeout_s
         with self._guard(f"a command ({_shortened(command)})"):
@@ -199,17 +200,17 @@ class SshConnection(Closing):
             raise ConnectionResetError(self.end_reason() or str(error)) from error
 
     def request_nodelay(self) -> None:
-        """Have the server send small packets at once; for connections that carry nothing but ports.
+        """Make the server send small packets at once; for connections that only forward ports.
 
-        OpenSSH turns TCP_NODELAY on for connections that run a command (packet.c, session.c). On others, an
-        answer of several packets waits for this machine's delayed acknowledgement: 40 ms, now and then.
-        A server that runs no commands is as slow as it is.
+        OpenSSH turns TCP_NODELAY on for connections that run a command (packet.c, session.c). On other
+        connections, some answers of several packets wait 40 ms for this machine's delayed acknowledgement. On
+        a server that runs no commands this has no effect.
         """
         with contextlib.suppress(DeviceError):
             self.run("true", timeout_s=_NODELAY_S)
 
     def forward(self, port: int) -> int:
-        """A port of this machine that leads to one of the board, for one connection by this user.
+        """A port of this machine that is forwarded to a port of the board, for one connection by this user.
 
         Raises:
             DeviceError: the connection was cut.
@@ -271,7 +272,7 @@ class SshConnection(Closing):
     # -- its end
 
     def _send_keepalives(self) -> None:
-        """Asks the server for an answer now and then: one that is gone without a word is noticed by that."""
+        """Request an answer from the server at intervals, to detect a server that no longer answers."""
         while not self._ended.wait(_KEEPALIVE_S) and self._transport.is_active():
             watch = threading.Timer(_SILENCE_S, self._end_silent)
             watch.daemon = True
@@ -289,7 +290,7 @@ class SshConnection(Closing):
         self._transport.close()
 
     def close(self) -> None:
-        """End the connection with everything that goes through it; more than once is no error."""
+        """Close the connection and everything that uses it; more than once is no error."""
         self._ended.set()
         self._clean_up()
 

@@ -1,4 +1,4 @@
-"""What a command on a board writes, taken up to a bound and up to a time."""
+"""The output of a command on a board, with bounds on its size and time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Completed:
     """A command that ended on the board.
 
     Attributes:
-        code: its exit status, -1 where a signal ended it.
-        stdout: what it wrote.
-        stderr: its messages.
+        code: its exit status, -1 if a signal ended it.
+        stdout: its standard output.
+        stderr: its standard error.
     """
 
     code: int
@@ -29,7 +29,7 @@ class Completed:
     stderr: str
 
     def error_line(self) -> str:
-        """The last line of its messages, or its exit status; fit to be shown."""
+        """The last line of its standard error, or its exit status; safe to show."""
         lines = [line for line in self.stderr.splitlines() if line.strip()]
         return printable(lines[-1]) if lines else f"exit status {self.code}"
 
@@ -41,7 +41,7 @@ class TooMuchOutput(Exception):
 def collect(channel: paramiko.Channel, until: float) -> tuple[bytes, bytes]:
     """All that a command writes, and all of its messages, until it ends.
 
-    Both are read as they come: a command that fills one of them would wait for the other's reader for ever.
+    Both are read as they arrive: a command whose one pipe is full would otherwise never end.
 
     Args:
         channel: of the command.
@@ -49,7 +49,7 @@ def collect(channel: paramiko.Channel, until: float) -> tuple[bytes, bytes]:
 
     Raises:
         TooMuchOutput: one of them is beyond its bound.
-        TimeoutError: the time is up; every byte counts for nothing against it.
+        TimeoutError: the time is up, even if data still arrives.
     """
     output, messages = bytearray(), bytearray()
     ends = (

@@ -1,8 +1,8 @@
-"""Ports of this machine that lead to ports of a board, served by a process of its own.
+"""Ports of this machine that are forwarded to ports of a board by a separate process.
 
-TVM's RPC client may wait for an answer with Python's interpreter lock in its hand (when a remote object is
-freed, for one). Threads of the same process could not carry the answer to it: it would wait for ever. The
-process has an SSH connection of its own, made as the first was, and ends with the one that started it.
+TVM's RPC client may wait for an answer while it has Python's interpreter lock (for example when a remote
+object is freed). Threads of the same process could then never deliver the answer. The separate process has
+its own SSH connection to the same endpoint, and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Relay:
         self._send({"name": name, "endpoint": _plain(endpoint)})
 
     def forward(self, port: int) -> int:
-        """A port of this machine that leads to one of the board, for one connection by this user.
+        """A port of this machine that is forwarded to a port of the board, for one connection by this user.
 
         Raises:
             DeviceError: the board does not answer.
@@ -77,7 +77,7 @@ class Relay:
         return dict(json.loads(line))
 
     def close(self) -> None:
-        """End it with all that it carries; more than once is no error."""
+        """End the process and its connections; more than once is no error."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -104,7 +104,7 @@ def _endpoint(fields: dict[str, Any]) -> Endpoint:
 
 
 def main() -> None:
-    """Serve orders, one JSON line each, until there are no more."""
+    """Serve requests, one JSON line each, until standard input ends."""
     from host.ssh.channel import Forwarder
     from host.ssh.connection import SshConnection
 

@@ -1,4 +1,4 @@
-"""Ways to an SSH server: directly, or through the command that the user's configuration names."""
+"""Sockets to an SSH server: a direct connection, or through the proxy command of the user's configuration."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def direct_socket(name: str, endpoint: Endpoint) -> socket.socket:
 
 
 def proxy_socket(command: str) -> tuple[socket.socket, Callable[[], None]]:
-    """Start a command that speaks to the server on its input and output.
+    """Start a proxy command that is connected to the server by its standard input and output.
 
-    Paramiko's own ProxyCommand reads a dead command's end of file for ever; a socket pair has an end.
+    Paramiko's own ProxyCommand never returns after the command ended; a socket pair reports the end.
 
     Returns:
-        Our end, and what ends the command.
+        The local end of the socket pair, and a function that ends the command.
     """
     ours, theirs = socket.socketpair()
     with theirs:

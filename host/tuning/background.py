@@ -1,4 +1,4 @@
-"""How the host works while the device measures: in a thread of its own, or in turn with the measurements."""
+"""How the host works while the device measures: in a separate thread, or in turn with the measurements."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class WorkExecutor(Protocol):
         """Begin a piece of work."""
 
     def close(self) -> None:
-        """Drop what has not begun and wait for what has."""
+        """Drop work that has not begun and wait for work that has."""
 
 
 class ForegroundExecutor:
-    """Does work at once: nothing else runs meanwhile."""
+    """Does work at once, in the calling thread."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Do it and return it done."""
@@ -42,23 +42,23 @@ class BackgroundExecutor:
     """Does work in a thread, whose compilations and networks run outside of the interpreter lock.
 
     Args:
-        gentle: give way to measurements on the same machine.
+        low_priority: whether measurements run on the same machine, so that the thread has a low priority.
     """
 
     def __init__(self, low_priority: bool) -> None:
         self._executor = ThreadPoolExecutor(1, "tuning", lower_priority if low_priority else None)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Begin it when what was submitted before is done."""
+        """Begin it when earlier work is done."""
         return self._executor.submit(work)
 
     def close(self) -> None:
-        """Drop what has not begun and wait for what has."""
+        """Drop work that has not begun and wait for work that has."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 def lower_priority() -> None:
-    """Lower the priority of the present thread, where the system has priorities of threads."""
+    """Lower the priority of the current thread, if the system has priorities of threads."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY)
 

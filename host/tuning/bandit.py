@@ -1,4 +1,4 @@
-"""Several proposers as one: who has been winning on the board proposes more."""
+"""Several proposers as one: a proposer that wins more on the board gets more slots."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class BetaPosterior:
     """A proposer's chance of winning as a beta distribution.
 
     Attributes:
-        wins, losses: discounted, with the prior's.
-        trials: of it that were judged, all of them.
+        wins, losses: discounted, including the prior.
+        trials: number of its judged trials.
     """
 
     wins: float
@@ -52,7 +52,7 @@ class BetaPosterior:
 
 
 def win_posteriors(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, BetaPosterior]:
-    """Each proposer's chance of winning, by all trials of a board; the later a trial, the more it counts."""
+    """Each proposer's chance of winning, by all trials of a board; later trials have a larger weight."""
     wins = dict.fromkeys(names, 0.0)
     losses = dict.fromkeys(wins, 0.0)
     counts = Counter[str]()
@@ -76,7 +76,7 @@ def win_posteriors(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, B
 def expected_shares(
     posteriors: Mapping[str, BetaPosterior], seed: int = 0, draws: int = 400
 ) -> dict[str, float]:
-    """The share of the proposals that each proposer may expect, by drawing many times."""
+    """The expected share of the proposals of each proposer, estimated by drawing many times."""
     generator = random.Random(f"shares/{seed}")
     counts = dict.fromkeys(posteriors, 0)
     for _ in range(draws):
@@ -85,18 +85,17 @@ def expected_shares(
 
 
 def sample_proposer(posteriors: Mapping[str, BetaPosterior], generator: random.Random) -> str:
-    """The proposer of one slot: whose drawn chance of winning is the largest."""
+    """The proposer of one slot: the one with the largest drawn chance of winning."""
     chances = {name: one.draw(generator) for name, one in posteriors.items()}
     return max(chances, key=lambda name: chances[name])
 
 
 class BanditProposer:
-    """Mixes proposals, each once, none that was measured before; itself a `Proposer`.
+    """Mixes the proposals of several proposers; itself a `Proposer`. It proposes no measured program.
 
-    Every slot goes to one proposer by discounted Thompson sampling over what the trials of the board say
-    (`host.tuning.trials.judge_trials`); nothing else is remembered, so that the same trials give the same
-    proposals.
-    A candidate keeps its proposer's name.
+    Discounted Thompson sampling over the trials of the board (`host.tuning.trials.judge_trials`) gives every
+    slot to a proposer. There is no other state, so the same trials give the same proposals. A candidate keeps
+    the name of its proposer.
 
     Args:
         proposers: at least one, each of another name.
@@ -123,7 +122,7 @@ class BanditProposer:
         self._note = note or (lambda text: None)
 
     def expected_shares(self) -> dict[str, float]:
-        """The share of the proposals that each proposer may expect now."""
+        """The expected share of the proposals of each proposer."""
         return expected_shares(self._posteriors, self._seed)
 
     def propose(
@@ -164,7 +163,7 @@ class BanditProposer:
         return chosen
 
     def _slots(self, k: int, generator: random.Random) -> list[str]:
-        """The proposer of each slot; those that nothing is known of come first."""
+        """The proposer of each slot; proposers without trials come first."""
         unknown = [name for name, posteriors in self._posteriors.items() if posteriors.trials < _UNKNOWN]
         # Alone in the first slot of every task, one of two unknown ones would never be compared.
         generator.shuffle(unknown)
@@ -181,7 +180,7 @@ class BanditProposer:
         k: int,
         seed: int,
     ) -> list[Candidate]:
-        """Up to `k` candidates of one proposer that are not known, in its order."""
+        """Up to `k` new candidates of one proposer, in its order."""
         found: dict[Decisions, Candidate] = {}
         wanted = k
         for attempt in range(_ATTEMPTS):

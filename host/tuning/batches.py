@@ -1,4 +1,4 @@
-"""A batch before it goes to the device: which tasks, which programs, built."""
+"""Preparation of a batch: select tasks, propose programs, build them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Batch:
 
 
 class BatchBuilder:
-    """Decides, proposes and builds from the records that it is given and what it proposed itself.
+    """Selects tasks, proposes programs and builds them, from the given records and its own earlier proposals.
 
     Args:
         tasks: of the model.
@@ -73,12 +73,12 @@ class BatchBuilder:
         self._stopping = threading.Event()
 
     def replace_proposer(self, proposer: Proposer, digest: str) -> None:
-        """Let another proposer take the place of the one of its name."""
+        """Replace the proposer of the same name."""
         self._proposers[proposer.name] = CachingProposer(proposer)
         self._bases[proposer.name] = digest
 
     def stop(self) -> None:
-        """Come to an end soon: what is being prepared is not wanted any more."""
+        """Stop soon; the batch under preparation is no longer needed."""
         self._stopping.set()
 
     def next_batch(self, number: int, history: TuningHistory, elapsed_s: float) -> Batch:
@@ -86,8 +86,8 @@ class BatchBuilder:
 
         Args:
             number: of it.
-            history: what was measured when it was asked for.
-            elapsed_s: seconds of the tuning by then.
+            history: the records at the time of the call.
+            elapsed_s: seconds of the tuning at that time.
         """
         under_way = self._under_way(history)
         budget = self._options.budget
@@ -107,7 +107,7 @@ class BatchBuilder:
         return Batch(number, programs, "" if programs else "programs")
 
     def _under_way(self, history: TuningHistory) -> list[Candidate]:
-        """What was proposed in this run and has no record yet."""
+        """Programs that were proposed in this run and have no record yet."""
         known = {(one.candidate.workload_hash, one.candidate.decisions) for one in history.own}
         every = [one for batch in self._proposed.values() for one in batch]
         return [one for one in every if (one.workload_hash, one.decisions) not in known]
@@ -121,7 +121,7 @@ class BatchBuilder:
     def _propose(
         self, number: int, history: TuningHistory, states: Sequence[TaskState], size: int
     ) -> list[tuple[TuningTask, Candidate]]:
-        """Programs for so many trials; fewer only where no proposer has any left."""
+        """Programs for so many trials; fewer only if no proposer has any left."""
         bandit = BanditProposer(
             list(self._proposers.values()), self._options.seed, history.trials, self._note
         )
@@ -168,7 +168,7 @@ class BatchBuilder:
         return Program(task, candidate, library, failure, self._sentence(task), base)
 
     def _sentence(self, task: TuningTask) -> tuple[str, ...] | None:
-        """The task in words of the tensor language, so that records alone are enough to learn from."""
+        """The task as a sentence of the tensor language, so that training needs only records."""
         if task.key not in self._sentences:
             from host.tlm.language.description import describe_board, describe_task
             from host.tlm.language.sentence import encode_prompt

@@ -29,14 +29,14 @@ def parse_budget(text: str, option: str = "--budget") -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """What ends a tuning; earlier runs of the same tuning have spent their part of it.
+    """The limits of a tuning; earlier runs of the same tuning count against them.
 
     Attributes:
         trials: measurements in all, failed ones included; 0 sets no limit.
         seconds: of measuring, proposing, building and training in all; 0 sets no limit. A budget of time also
             ends when the next batch is expected to save less than 0.5% of the model's time
             (`host.tuning.scheduler.expected_saving`).
-        batch: trials between two looks at the results; 0 takes an eighth of the trials, 4 to 32.
+        batch: trials of one batch; 0 takes an eighth of the trials, 4 to 32.
     """
 
     trials: int = 0
@@ -44,10 +44,10 @@ class Budget:
     batch: int = 0
 
     def check(self) -> None:
-        """Refuse what cannot be.
+        """Refuse invalid limits.
 
         Raises:
-            UserError: negative, or no limit at all.
+            UserError: a limit is negative, or there is none.
         """
         if self.trials < 0:
             raise UserError(f"--trials {self.trials}: give a number of measurements, or 0 for none")

@@ -1,4 +1,4 @@
-"""A proposer that is asked for many programs at once and remembers those that are left."""
+"""A proposer that requests many programs at once from another proposer and caches those that are left."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _POOL = 32
 
 
 class CachingProposer:
-    """Proposes what another proposer made, in its order, and asks it again only when that is used up.
+    """Proposes the cached programs of another proposer in its order, and requests more when they are used up.
 
-    The other one has to propose the same whatever is in the history, but for what it leaves out: a model that
-    has learned is another proposer.
+    The other proposer's programs must not depend on the history, except that measured ones are left out. A
+    model that was trained further is a different proposer.
 
     Args:
-        proposer: the other one.
+        proposer: whose programs are cached.
     """
 
     def __init__(self, proposer: Proposer) -> None:
@@ -36,7 +36,7 @@ class CachingProposer:
         k: int,
         seed: int,
     ) -> list[Candidate]:
-        """Up to `k` candidates that are not in the history, the other's first ones first."""
+        """Up to `k` candidates that are not in the history, in the other proposer's order."""
         task = space.task.workload_hash
         pool = self._pools.setdefault(task, {})
         known = {candidate.decisions for candidate, _ in history}

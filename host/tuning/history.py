@@ -1,4 +1,4 @@
-"""The measured records of one board, as the loop reads them: everything that a run goes on from."""
+"""The measured records of one board, from which a run of the loop continues."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class TuningHistory:
 
     Attributes:
         records: of every tuning.
-        tuning: names the one under way.
-        trials: the same as trials, in the same order.
-        mine: those of the tuning under way, earlier runs included: what counts against its budget.
+        tuning: key of the current tuning.
+        trials: the records as trials, in the same order.
+        own: records of the current tuning, earlier runs included, which count against its budget.
     """
 
     records: tuple[Record, ...]
@@ -53,12 +53,12 @@ class TuningHistory:
 
     @classmethod
     def read(cls, store: RecordStore, profile: DeviceProfile, tuning: str) -> TuningHistory:
-        """What a store has of a board."""
+        """The history of a board in a store."""
         nothing = cls((), tuning, (), (), {})
         return nothing.extended(tuple(store.select(profile_data(profile), rule_versions(), failed=True)))
 
     def extended(self, records: Sequence[Record]) -> TuningHistory:
-        """With further records behind; what a throttled device measured counts against the budget only."""
+        """With further records appended; those of a throttled device count against the budget only."""
         counted = [one for one in records if one.failure or one.measurement.trusted]
         trials = tuple(trial_of(one) for one in counted)
         by_task = dict(self._by_task)
@@ -80,7 +80,7 @@ class TuningHistory:
         return max((one.origin.batch + 1 for one in self.own if one.origin.batch is not None), default=0)
 
     def task_records(self, task: TuningTask) -> list[tuple[Record, float]]:
-        """Those of one task whose programs its design space can make, with seconds, infinite where failed."""
+        """Records of one task with programs of its design space, and seconds; infinite if they failed."""
         rule = task.space.rule.name
         return [pair for pair in self._by_task.get(task.key, ()) if pair[0].candidate.rule == rule]
 
@@ -100,7 +100,7 @@ class TuningHistory:
         return TaskState(task.key, float(task.weight), times, pending, task.estimate_s)
 
     def best(self, task: TuningTask) -> tuple[Record, float] | None:
-        """The program to take, with seconds: the first within 2% of the fastest, because less is noise."""
+        """The best program, with seconds: the first within 2% of the fastest, as less is noise."""
         record = first_of_fastest(record for record, _ in self.task_records(task))
         return None if record is None or record.median_s is None else (record, record.median_s)
 

@@ -1,9 +1,11 @@
-"""The loop: propose and build on the host, measure on the device, train, all three at once.
+"""The loop: propose and build on the host, measure on the device, and train, all at the same time.
 
-The order is the paper's (TLM, OSDI'24): batches 0 and 1 come from the present model; while batch i+1 is on
-the device, training on everything up to batch i makes the model that proposes batch i+2. Where the host is
-the device and has no core to spare, nothing may run during a measurement: the stages take turns, and the
-model that proposes batch i+1 has learned from batch i.
+The order is that of the paper (TLM, OSDI'24): batches 0 and 1 come from the initial model; while batch i+1 is
+on the device, training on everything up to batch i makes the model that proposes batch i+2. If the host is
+the device
+and has no spare core, nothing may run during a measurement: the stages take turns, and the model that
+    proposes
+batch i+1 has learned from batch i.
 """
 
 from __future__ import annotations
@@ -49,23 +51,25 @@ def tune(
 ) -> TuneResult:
     """Spend a budget of measurements on the tasks of a model.
 
-    Every record is in the store as soon as it is measured. What earlier runs of the same tuning measured
-    counts against the budget, and no program that the board has a record of is measured again: interrupted in
-    any way, the same call goes on where it was.
+    Every record is in the store as soon as it is measured. Measurements of earlier runs of the same tuning
+    count
+    against the budget, and no program with a record of the board is measured again: after any interruption,
+        the same
+    call continues.
 
     Args:
         tasks: with decisions; one without is skipped with a note.
         profile: of the device.
         proposers: by name; those of a trained model are replaced as they learn.
         runner: builds and measures.
-        store: where records are read from and kept.
-        options: how.
-        trainer: makes better proposers out of records; None where nothing is learned.
+        store: of the records.
+        options: of the tuning.
+        trainer: makes better proposers from records; None to train nothing.
         listener: receives progress and notes.
 
     Raises:
         UserError: the budget has no end.
-        DeviceError: the device went away and does not come back; what was measured is in the store.
+        DeviceError: the device was lost and does not come back; all measurements are in the store.
     """
     options.budget.check()
     notes = _DistinctNotes(listener)
@@ -86,7 +90,7 @@ def tune(
 
 
 class _DistinctNotes:
-    """Passes every text on once."""
+    """Passes each distinct note on once."""
 
     def __init__(self, listener: Listener | None) -> None:
         self.listener = listener
@@ -150,7 +154,7 @@ class _TuningRun:
         return self._earlier_s + time.monotonic() - self._begin
 
     def run(self) -> None:
-        """Measure until a limit is reached, then let the model learn from the rest."""
+        """Measure until a limit is reached, then train on the remaining records."""
         self._report_progress()
         ahead: deque[Future[Batch]] = deque()
         for _ in range(2 if self._options.concurrent else 1):
@@ -169,7 +173,7 @@ class _TuningRun:
         self._train_on_all()
 
     def _prepare(self, learn: bool) -> Future[Batch]:
-        """Begin to train on what is measured by now, and to propose and build the next batch then."""
+        """Start to train on the records so far, and to propose and build the next batch afterwards."""
         number, history, elapsed_s = self._next, self.history, self.elapsed_s
         self._next += 1
 
@@ -181,7 +185,7 @@ class _TuningRun:
         return self._executor.submit(work)
 
     def _await_batch(self, future: Future[Batch]) -> Batch:
-        """A batch when it is ready; an empty one when time is up before."""
+        """The next batch; an empty one if time is up before it is ready."""
         limit = self._options.budget.seconds
         try:
             return future.result(max(0.0, limit - self.elapsed_s) if limit else None)
@@ -189,12 +193,12 @@ class _TuningRun:
             return Batch(self._next, (), "time")
 
     def _another_batch(self, ahead: int) -> bool:
-        """Whether there will be another batch behind those that are ahead."""
+        """Whether the budget allows another batch after those that are being prepared."""
         budget = self._options.budget
         return not budget.trials or len(self.history.own) + ahead * budget.batch_size < budget.trials
 
     def _training_due(self) -> bool:
-        """Whether there is enough new to learn from."""
+        """Whether there are enough new records for a training."""
         growth = _GROWTH_CONCURRENT if self._options.concurrent else _GROWTH_IN_TURN
         return len(self.history.records) >= growth * self._trained_on
 
@@ -230,7 +234,7 @@ class _TuningRun:
         return Record(program.candidate, self._profile_data, measurement, origin=origin)
 
     def _out_of_time(self) -> bool:
-        """Whether a budget of time is spent, but for the training that ends the run."""
+        """Whether the budget of time is spent, apart from the reserve for the last training."""
         limit = self._options.budget.seconds
         reserve = 0.0
         if self._trainer is not None and self.trainings:
@@ -238,7 +242,7 @@ class _TuningRun:
         return bool(limit) and self.elapsed_s + reserve >= limit
 
     def _train(self, history: TuningHistory, last: bool = False) -> None:
-        """Train on the records of the board; the model that comes of it proposes from now on."""
+        """Train on the records of the board; the new model proposes from then on."""
         if self._trainer is None:
             return
         try:
@@ -267,7 +271,7 @@ class _TuningRun:
                 self._training.cancel()
 
     def _train_on_all(self) -> None:
-        """Train on what came after the last training, for the deployments to come."""
+        """Train on all records if there are new ones since the last training, for later deployments."""
         self._ending = False
         if len(self.history.records) > self._trained_on:
             # Also what an earlier run measured that was cut off while it learned.

@@ -1,4 +1,4 @@
-"""How to tune, and how a tuning reports what it is doing."""
+"""Options of a tuning, and the interface by which a tuning reports its progress."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from host.tuning.budget import Budget
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How to tune.
+    """Options of a tuning.
 
     Attributes:
-        tuning: names the tuning (`host.tuning.history.tuning_key`): its runs share a budget.
-        budget: what ends it.
+        tuning: key of the tuning (`host.tuning.history.tuning_key`), whose runs share a budget.
+        budget: the limits.
         seed: of every random choice.
         concurrent: whether other work may run while the device measures.
-        low_priority: whether that work has to give way, because the host is the device.
+        low_priority: whether that work has a low priority, because the host is the device.
         workers: programs built at once.
         origin: of every record: command, model, seed, versions.
         bases: digest of the language model behind a proposer, by the proposer's name.
@@ -60,10 +60,10 @@ class TuningProgress:
 
 
 class Listener(Protocol):
-    """What the loop reports to; called from several threads."""
+    """Receives the reports of the loop; called from several threads."""
 
     def progress(self, progress: TuningProgress) -> None:
-        """A trial is done."""
+        """Called after each trial."""
 
     def note(self, text: str) -> None:
-        """Something that the user should know, each text once."""
+        """A note for the user; each text comes once."""

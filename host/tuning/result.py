@@ -1,4 +1,4 @@
-"""What a tuning found out: who won which task, who was asked how often, how the model's time fell."""
+"""The result of a tuning: wins and trials of each proposer, and the model's time against trials."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TunedTask:
         first_s: seconds of the first program measured on the board; None where none runs.
         best: the program to take; None where none runs.
         best_s: its seconds of one call.
-        earlier: whether it was measured before this run.
+        earlier: whether the best program was measured before this run.
     """
 
     name: str
@@ -47,11 +47,11 @@ class ProposerFigures:
 
     Attributes:
         name: its name.
-        tasks_won: tasks whose best program is its.
+        tasks_won: number of tasks with a best program of this proposer.
         time_won: share of the model's time in these tasks.
-        trials: programs of it that were tried.
-        wins: of them that improved their task's best or came within 2% of it.
-        failed: of them that did not build or run.
+        trials: number of its programs that were tried.
+        wins: number of those that improved their task's best time or came within 2% of it.
+        failed: number of those that did not build or run.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ProposerFigures:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a tuning found out, earlier runs of it included.
+    """The result of a tuning, including its earlier runs.
 
     Attributes:
         tasks: those that have decisions.
@@ -102,7 +102,7 @@ class TuneResult:
 
 
 def summary(tasks: Sequence[TuningTask], history: TuningHistory, measured_now: int) -> TuneResult:
-    """The figures that the records of a tuning hold.
+    """The result of a tuning, computed from its records.
 
     Args:
         tasks: of the model.
@@ -175,8 +175,9 @@ def _proposers(tuned: Sequence[TunedTask], history: TuningHistory) -> tuple[Prop
 def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[int, float], ...]:
     """Estimated seconds of one run of the model against trials; it begins with each task's first program.
 
-    A task counts with the best program so far, and before its first measurement with that one: so a step of
-    the curve is a better program, never a task that was not known.
+    A task counts with its best program so far, and before its first measurement with the first one: a step of
+        the curve
+    is therefore always a better program, never the first measurement of a task.
     """
     known = {task.key: task for task in tasks}
     firsts = {task.key: _first(history, task) for task in tasks}

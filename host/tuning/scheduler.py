@@ -1,4 +1,4 @@
-"""Which task the next measurements go to.
+"""Selection of the tasks that are measured next.
 
 After the TLM artifact's task scheduler (weight times gain over a look-back window); the estimate of the gain
 and its constants are ours.
@@ -22,14 +22,14 @@ _MAX_FAILURES = 8
 
 @dataclass(frozen=True)
 class TaskState:
-    """What is known of a task.
+    """The trials of a task so far.
 
     Attributes:
-        key: names it.
+        key: of the task.
         weight: calls in one run of the model.
         times_s: seconds of one call for each trial, in order; infinite for one that failed.
-        pending: trials that are on their way to the device.
-        estimate_s: estimated seconds of one call, for as long as nothing is measured.
+        pending: trials without a result.
+        estimate_s: estimated seconds of one call, used until something is measured.
     """
 
     key: str
@@ -45,25 +45,25 @@ class TaskState:
 
     @property
     def abandoned(self) -> bool:
-        """Everything that was tried failed, and that was enough."""
+        """Whether the task is abandoned: enough trials failed and none succeeded."""
         return math.isinf(self.best_s) and len(self.times_s) >= _MAX_FAILURES
 
     @property
     def seconds(self) -> float:
-        """Seconds of one run of the model that this task takes, as far as is known."""
+        """Seconds of this task in one run of the model, measured or estimated."""
         return self.weight * (self.best_s if math.isfinite(self.best_s) else self.estimate_s)
 
 
 def expected_gain(times_s: Sequence[float], further: int = 0) -> float:
     """Relative gain that the next trial of a task is expected to bring, between 0 and 1.
 
-    The gain over the look-back window (the later half of the trials, four at least), plus 5% because a window
-    without a gain does not say that there will be none, for each trial of the window: it falls as 1/n where
-    nothing improves, as the chance does that the n-th of many equal draws is the best.
+    The gain over the look-back window (the later half of the trials, at least four) plus 5%, because a window
+    without a gain does not exclude a later gain, divided by the number of trials in the window. Without
+    improvement it falls as 1/n, like the probability that the n-th of many equal draws is the best.
 
     Args:
         times_s: seconds of each trial, in order; infinite for one that failed.
-        further: trials that will have been made before the next, with no result yet.
+        further: trials before the next one that have no result yet.
     """
     window = max(_MIN_WINDOW, len(times_s) // 2)
     earlier, recent = times_s[:-window], times_s[-window:]
@@ -83,8 +83,8 @@ def score(state: TaskState, given: int = 0) -> float:
 def allocate_trials(states: Iterable[TaskState], count: int) -> dict[str, int]:
     """How many of the next `count` trials each task gets; tasks that get none are left out.
 
-    Tasks with fewer than two trials come first, those that are estimated to take longest before the others;
-    then each trial goes to the task with the highest score. Ties go by the key.
+    Tasks with fewer than two trials come first, in the order of their estimated time; then each trial goes to
+    the task with the highest score. The key decides ties.
     """
     open_states = sorted((one for one in states if not one.abandoned), key=lambda one: one.key)
     given: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What is tuned: the tasks of a model with their design spaces."""
+"""The tasks of a model with their design spaces."""
 
 from __future__ import annotations
 

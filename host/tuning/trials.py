@@ -1,4 +1,4 @@
-"""What the measured records of a board say of the proposers: who has been winning, and how often."""
+"""Trials of the proposers on a board, and which of them won."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Trial:
 
     Attributes:
         candidate: the program, with its task's hash and its proposer.
-        seconds: median of one call; infinite where it did not build or run.
-        group: names the batch that it was measured in; "" where that is not known.
+        seconds: median of one call; infinite if the program did not build or run.
+        group: key of its batch; "" if that is unknown.
     """
 
     candidate: Candidate
@@ -41,8 +41,8 @@ class JudgedTrial:
     """Whether a trial won.
 
     Attributes:
-        trial: what was measured.
-        won: it improved on its task's best, or came within 2% of it.
+        trial: the measured or failed program.
+        won: whether it improved its task's best time or came within 2% of it.
     """
 
     trial: Trial
@@ -52,9 +52,9 @@ class JudgedTrial:
 def judge_trials(trials: Sequence[Trial]) -> list[JudgedTrial]:
     """Verdicts in the order of the trials.
 
-    The programs of one task in one batch compete with each other and with everything before them, so that
-    nobody wins by being measured first. The first programs of a task are not judged where one proposer made
-    them all: there is nothing to compare with.
+    The programs of one task in one batch compete with each other and with all earlier ones, so the order
+    within a batch gives no advantage. The first programs of a task are not judged if one proposer made all of
+    them, because there is nothing to compare them with.
     """
     best: dict[str, float] = {}
     judged = []
@@ -76,16 +76,16 @@ def judge_trials(trials: Sequence[Trial]) -> list[JudgedTrial]:
 
 
 def _numbered(trials: Iterable[Trial]) -> list[tuple[str, Trial]]:
-    """Trials with the group they compete in; those of no known batch each on its own."""
+    """Trials with their groups; a trial of an unknown batch has a group of its own."""
     return [(trial.group or f"alone {index}", trial) for index, trial in enumerate(trials)]
 
 
 def best_first_proposer(trials: Sequence[Trial], names: Sequence[str]) -> str:
-    """The proposer whose first program of a task has been the best on this board, unmeasured.
+    """The proposer with the best first programs on this board.
 
-    Over the tasks that both have made a program for: the geometric mean of how many times slower the first
-    one of each was than the faster of the two. The first name stays unless another is better by more than 2%
-    over at least three tasks.
+    Two proposers are compared over the tasks for which both have made a program, by the geometric mean of the
+    ratio of the times of their first programs. The first name stays unless another one is better by more than
+    2% over at least three tasks.
     """
     first: dict[tuple[str, str], float] = {}
     for trial in trials:
@@ -103,7 +103,7 @@ def best_first_proposer(trials: Sequence[Trial], names: Sequence[str]) -> str:
 
 
 def _ratio(seconds: float, other: float) -> float:
-    """Seconds over the other's, at most a factor of four either way; 1 where neither ran."""
+    """The ratio of two times, limited to a factor of four in both directions; 1 if neither program ran."""
     if math.isinf(seconds) and math.isinf(other):
         return 1.0
     if math.isinf(other):

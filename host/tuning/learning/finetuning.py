@@ -1,10 +1,10 @@
-"""The trainer of the loop: fine-tuning in a process of its own, which ends with the one that started it.
+"""The trainer of the loop: fine-tuning in a child process, which ends with its parent.
 
-The process stays for the whole tuning, because it takes longer to start than to train on a batch:
+The process lives for the whole tuning, because starting it takes longer than training on a batch:
 
     python -m host.tuning.learning.finetuning --nice 15
 
-reads the name of a job a line, and answers each with a line of JSON.
+reads the name of a job from each line, and answers with a line of JSON.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _KEEP = 4
 
 
 class FinetuneTrainer(Closing):
-    """Fine-tunes the shipped model on everything that was measured on a board; a context manager.
+    """Fine-tunes the shipped model on all records of a board; a context manager.
 
-    A new checkpoint is used, here and by later deployments, only if it beats the one in use on withheld
-    records (`host.tlm.training.gate`).
+    A new checkpoint is used, by this tuning and by later deployments, only if it is better than the current
+    one on withheld records (`host.tlm.training.gate`).
 
     Args:
         profile: of the board.
-        folder: scratch.
+        folder: for temporary files.
         seed: of the batches.
         threads: of the training process.
-        gentle: whether it has to give way to measurements on the same machine.
+        low_priority: whether measurements run on the same machine, so that training has a low priority.
         steps: batches of one training between two batches of measurements.
-        last_steps: of the training that ends a run, for the deployments to come.
+        last_steps: of the training at the end of a run.
         root: folder of fine-tuned checkpoints; None takes the user's.
     """
 
@@ -107,11 +107,11 @@ class FinetuneTrainer(Closing):
         return FinetuneJob(job, self._process, options.out / _LEARNED, len(records))
 
     def reserve_s(self, seconds: float) -> float:
-        """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""
+        """Estimated seconds of the last training of a run, if one between two batches took `seconds`."""
         return seconds * self._last_steps / self._steps
 
     def learned_from(self) -> int:
-        """How many records of the board there were at the last training that ended, of any run."""
+        """The number of records of the board at the last completed training of any run."""
         from host.tlm.model.card import read_card
         from host.tlm.model.checkpoints import shipped, tuned_folder
 
@@ -132,10 +132,10 @@ class FinetuneJob:
     """A fine-tuning under way.
 
     Args:
-        job: what to do; see `host.tlm.training.finetune.write_job`.
-        worker: who does it.
-        learned: file that holds, when it is done, how many records there were.
-        records: so many.
+        job: the file of the job; see `host.tlm.training.finetune.write_job`.
+        worker: the process that trains.
+        learned: file for the number of records, written when the training is done.
+        records: number of records that the training uses.
     """
 
     def __init__(self, job: Path, worker: _TrainingProcess, learned: Path, records: int) -> None:
@@ -173,7 +173,7 @@ class FinetuneJob:
 
 
 class _TrainingProcess:
-    """The training process as its parent sees it."""
+    """The training process, on the side of its parent."""
 
     def __init__(self, log: Path, nice: int) -> None:
         self._log = log
@@ -192,11 +192,11 @@ class _TrainingProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def ask(self, job: Path) -> None:
-        """Let it begin a job.
+        """Start a job.
 
         Raises:
             TlmError: it has ended.
@@ -230,7 +230,7 @@ class _TrainingProcess:
         return lines[-1] if lines and code > 0 else f"the training process ended with code {code}"
 
     def end(self) -> None:
-        """End it now; a job under way is lost. More than once is no error."""
+        """Kill the process; its current job is lost. More than once is no error."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -241,7 +241,7 @@ class _TrainingProcess:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does jobs at a lower priority until nobody is there to give any; returns the exit code."""
+    """Run jobs at a lower priority until the parent ends; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m host.tuning.learning.finetuning")
     parser.add_argument("--nice", type=int, default=0)
     os.nice(parser.parse_args(arguments).nice)
@@ -263,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _listen(jobs: queue.Queue[str]) -> None:
-    """Take jobs; the end of the input is the end of whoever gave them."""
+    """Read jobs from standard input, which ends when the parent ends."""
     for line in sys.stdin:
         jobs.put(line.rstrip("\n"))
     # At once: a checkpoint is put in use as a whole, and nothing else is left.

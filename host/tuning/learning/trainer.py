@@ -1,4 +1,4 @@
-"""What the loop asks of whoever trains: a proposer that has learned from the board's records."""
+"""The interface of a trainer: it makes a better proposer from the board's records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from host.schedules.proposer import Proposer
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came of one training.
+    """The result of one training.
 
     Attributes:
-        proposer: takes the place of the one of its name; None where the old model stays because the new one
-            does not beat it on withheld records.
+        proposer: replaces the one of the same name; None if the old model stays because the new one is not
+            better on withheld records.
         digest: of the weights in use.
         before, after: loss on withheld records of the old model and the new one.
-        seconds: that it took.
+        seconds: duration of the training.
     """
 
     proposer: Proposer | None
@@ -40,7 +40,7 @@ class Training(Protocol):
         """
 
     def cancel(self) -> None:
-        """End it, whatever it has got; more than once is no error."""
+        """Cancel the training; more than once is no error."""
 
 
 class Trainer(Protocol):
@@ -51,14 +51,14 @@ class Trainer(Protocol):
 
         Args:
             records: everything measured on the board.
-            last: no measurement waits for this one.
+            last: whether this is the training at the end of a run, for which no measurement waits.
 
         Raises:
             TlmError: it cannot begin.
         """
 
     def reserve_s(self, seconds: float) -> float:
-        """Seconds that the training that ends a run takes, where one between two batches took `seconds`."""
+        """Estimated seconds of the last training of a run, if one between two batches took `seconds`."""
 
     def learned_from(self) -> int:
-        """How many records of the board there were at the last training that ended, of any run."""
+        """The number of records of the board at the last completed training of any run."""

@@ -1,4 +1,4 @@
-"""The connection to one board that programs are timed on."""
+"""The connection to one board, for timing programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REPEATS, _LONGEST_S = 9, 2.0
 
 
 class BoardConnection(Protocol):
-    """A board as its worker sees it; all but `abort` is called from one thread at a time.
+    """The interface of a worker to its board; all methods but `abort` are called from one thread at a time.
 
     Attributes:
         name: the user's name for it.
@@ -30,10 +30,10 @@ class BoardConnection(Protocol):
     name: str
 
     def connect(self) -> None:
-        """Be connected; does nothing where it is.
+        """Connect if there is no connection.
 
         Raises:
-            DeviceError: it does not answer.
+            DeviceError: the board does not answer.
         """
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
@@ -46,13 +46,13 @@ class BoardConnection(Protocol):
         """
 
     def drop(self) -> str:
-        """Let a broken connection go; returns what it said on closing, "" for nothing."""
+        """Drop a broken connection; returns the error of closing it, "" if there is none."""
 
     def abort(self) -> None:
-        """Have the call under way fail soon; called from another thread."""
+        """Make the current call fail soon; called from another thread."""
 
     def close(self) -> None:
-        """End the session; the connection too, where it was opened here and nobody else uses it."""
+        """Close the session, and the connection unless the caller keeps it."""
 
 
 class DeviceConnection:

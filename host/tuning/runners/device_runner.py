@@ -1,4 +1,4 @@
-"""Programs built on the host and measured on boards that may go away and come back."""
+"""Builds programs on the host and measures them on boards, which may be lost and come back."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class DeviceRunner:
         profile: of each of them.
         folder: for libraries.
         note: receives a line about each loss and return; called from several threads.
-        references: programs to compare the boards' speeds by, those that count most first; a single board
-            needs none.
-        policy: how long boards that went away are waited for.
+        references: programs for comparing the boards' speeds, the most important first; none for a single
+            board.
+        policy: of reconnecting to lost boards.
     """
 
     def __init__(

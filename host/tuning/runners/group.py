@@ -1,4 +1,4 @@
-"""What the boards of one runner share: jobs, speeds, and who of them is there."""
+"""The shared state of the boards of one runner: jobs, speeds, and which boards are connected."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class BoardGroup:
     Args:
         note: receives a line about each loss, return and exclusion; called from several
             threads.
-        policy: how long boards that went away are waited for.
+        policy: of reconnecting to lost boards.
         references: programs that every board times, by task and library; none for a single board.
         speeds: compares the boards by them.
 
     Attributes:
         jobs: with the lock of everything that changes here.
         workers: one a board.
-        ending: set when nobody needs the boards any more.
+        ending: set when the boards are no longer needed.
     """
 
     def __init__(
@@ -50,27 +50,27 @@ class BoardGroup:
 
     @property
     def names(self) -> str:
-        """The boards as the subject of a message that none of them does something."""
+        """The boards as the subject of a negative sentence in a message."""
         names = ", ".join(worker.name for worker in self.workers)
         return names if len(self.workers) == 1 else f"none of {names}"
 
     def is_alone(self, worker: Worker) -> bool:
-        """Whether no other board is there."""
+        """Whether no other board is connected."""
         return all(one is worker or one.away for one in self.workers)
 
     def others_measure(self, worker: Worker) -> bool:
-        """Whether another board is there and as fast as the group."""
+        """Whether another board is connected and as fast as the group."""
         return any(
             one is not worker and not one.away and self.speeds.usable(one.name) for one in self.workers
         )
 
     def all_lost(self) -> bool:
-        """Whether every board is away, was tried again, and has measured nothing for too long."""
+        """Whether every board is lost, was tried again, and has measured nothing for too long."""
         limit_s = self.policy.limit_s
         return all(one.tried and one.silent_s(time.monotonic()) >= limit_s for one in self.workers)
 
     def compare_speeds(self) -> None:
-        """Find out which boards agree, as soon as every one was timed once or found away."""
+        """Find the boards with similar speeds, as soon as every board was timed once or lost."""
         if not self.speeds.settled and all(worker.known for worker in self.workers):
             for text in self.speeds.settle():
                 self.note(text)

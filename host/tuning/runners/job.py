@@ -1,4 +1,4 @@
-"""Programs on their way to a measurement: one queue of jobs for all boards.
+"""One queue of jobs for all boards; a job is the measurement of a program.
 
     QUEUED --take--> RUNNING --finish--> DONE
       ^  |              |
@@ -9,7 +9,7 @@
          +-- no time is left --> DROPPED
 
 A job is in exactly one state and RUNNING on exactly one board, so none is lost and none is measured twice.
-A board from which its job was taken does not run it any more: what it answers later changes nothing.
+If a job is taken from a board, a later answer of this board is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_LOSSES = 2
 
 
 class JobState(Enum):
-    """Where a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -40,10 +40,10 @@ class Job:
     """The measurement of one program.
 
     Attributes:
-        program: that is to be measured.
-        state: see the head of this module.
-        board: name of the board that it runs on; "" in every other state.
-        lost_on: names of the boards that went away while they ran it.
+        program: to be measured.
+        state: see the docstring of the module.
+        board: name of the board that runs the job; "" in every other state.
+        lost_on: names of the boards that were lost while they ran the job.
     """
 
     program: Program
@@ -57,7 +57,7 @@ class JobQueue:
 
     Attributes:
         changed: the lock, notified when anything changes.
-        outcomes: number of outcomes that were taken out.
+        outcomes: number of outcomes that `pop_outcome` has returned.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class JobQueue:
         self._may_begin: Callable[[], bool] = lambda: True
 
     def put(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> None:
-        """Queue programs behind the others; `may_begin` says whether any more of them may begin."""
+        """Append programs to the queue; `may_begin` says whether more of them may begin."""
         with self.changed:
             self._may_begin = may_begin
             self._waiting.extend(Job(program) for program in programs)
@@ -90,13 +90,13 @@ class JobQueue:
         return not (self._waiting or self._running or self._done)
 
     def take(self, board: str, alone: bool) -> Job | None:
-        """The next job for a board; None where there is none for it.
+        """The next job for a board; None if there is none.
 
-        A job that this board went away from is for another one.
+        A job during which this board was lost is for another board.
 
         Args:
             board: name of the board.
-            alone: whether no other board is there, so that this one takes every job.
+            alone: whether no other board is connected, so that this one takes every job.
         """
         self._pass_unbuilt()
         job = next((one for one in self._waiting if alone or board not in one.lost_on), None)
@@ -111,17 +111,17 @@ class JobQueue:
         return job
 
     def finish(self, job: Job, board: str, outcome: Outcome) -> bool:
-        """A board has an outcome; False, and nothing changes, where the job is not the board's any more."""
+        """Record an outcome of a board; False, without a change, if the job is no longer on this board."""
         if job.state is not JobState.RUNNING or job.board != board:
             return False
         self._end(job, outcome)
         return True
 
     def give_back(self, job: Job, at_fault: bool) -> None:
-        """The board of a running job is gone: the job goes to the front of the queue, or fails.
+        """Return the job of a lost board to the front of the queue, or let it fail.
 
         Args:
-            job: that is running.
+            job: of the lost board.
             at_fault: whether the program may be the reason.
         """
         assert job.state is JobState.RUNNING
@@ -138,17 +138,17 @@ class JobQueue:
         self.changed.notify_all()
 
     def drop_late(self) -> None:
-        """Drop what has not begun where no time is left."""
+        """Drop jobs that have not begun if no time is left."""
         if self._waiting and not self._may_begin():
             self._drop_waiting()
 
     def drop(self) -> None:
-        """Drop what has not begun."""
+        """Drop jobs that have not begun."""
         with self.changed:
             self._drop_waiting()
 
     def _pass_unbuilt(self) -> None:
-        """What was not built needs no board: it is done when its turn comes."""
+        """Finish programs that were not built, which need no board, when their turn comes."""
         while self._waiting and self._waiting[0].program.library is None:
             if not self._may_begin():
                 self._drop_waiting()

@@ -1,7 +1,7 @@
 """Workers that measure one queue of jobs.
 
-A single board is served by the thread that waits for outcomes, so that nothing runs beside its
-measurements. Several boards have a thread each. The states of jobs and boards are the same.
+The thread that waits for outcomes also serves a single board, so that nothing runs beside its measurements.
+Several boards have a thread each. The states of jobs and boards are the same.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class WorkerPool:
         connections: to the boards.
         note: receives a line about each loss, return and exclusion; called from several
             threads.
-        policy: how long boards that went away are waited for.
-        references: programs that every board times, by task and library; they are kept.
+        policy: of reconnecting to lost boards.
+        references: programs that every board times, by task and library; they are not removed.
         speeds: compares the boards by them.
     """
 
@@ -63,10 +63,10 @@ class WorkerPool:
             yield outcome
 
     def _next_outcome(self) -> Outcome | None:
-        """The next outcome; None where no time is left and nothing is under way.
+        """The next outcome; None if no time is left and no job is running.
 
         Raises:
-            DeviceError: no board is left, and none comes back.
+            DeviceError: all boards are lost, and none comes back.
         """
         group, jobs = self._group, self._group.jobs
         while True:
@@ -118,7 +118,7 @@ class WorkerPool:
                 self._close(worker)
 
     def _ended(self, worker: Worker, wait_s: float) -> bool:
-        """Whether the thread of a board ends, if need be by cutting the board off."""
+        """Whether the thread of a board ends; if necessary, the call to the board is aborted."""
         thread = self._threads.get(worker)
         if thread is None:
             return True

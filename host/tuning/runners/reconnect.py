@@ -1,4 +1,4 @@
-"""How long boards that went away are waited for."""
+"""When to reconnect to lost boards, and for how long."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from host.tuning.runners.connection import TIME_LIMIT_S
 
 @dataclass(frozen=True)
 class ReconnectPolicy:
-    """How long boards that went away are waited for.
+    """Times and limits of reconnecting to lost boards.
 
     Attributes:
         limit_s: measuring ends when no board has answered for so long; a board takes a minute to start again.
         first_pause_s: before the second attempt to connect; it doubles from one to the next.
         longest_pause_s: the longest time between two attempts.
-        answer_limit_s: a board that has not answered to a program by then hangs.
+        answer_limit_s: longest time of an answer; a board that takes longer hangs.
     """
 
     limit_s: float = 300.0

@@ -1,4 +1,4 @@
-"""What the tuning loop asks of whoever builds and measures programs."""
+"""The interface for building and measuring programs, as the tuning loop uses it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Program:
     """One program of a batch.
 
     Attributes:
-        task: what it computes.
+        task: that the program computes.
         candidate: its decisions.
-        library: where it was built; None where it was not.
-        failure: why not.
-        sentence: the task in words of the tensor language; None where it has none.
+        library: of the built program; None if it was not built.
+        failure: why it was not built.
+        sentence: the task as a sentence of the tensor language; None if it has none.
         base: digest of the language model that proposed it; None for other proposers.
     """
 
@@ -34,14 +34,14 @@ class Program:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What became of a program.
+    """The outcome of measuring a program.
 
     Attributes:
-        program: that was to be measured.
-        measurement: None where it failed.
-        failure: why; "" where it was measured.
-        board: name of the board that measured it, or on which it failed; "" where none had it.
-        factor: seconds of that board for one of its group's, which the times were divided by.
+        program: to be measured.
+        measurement: None if the program failed.
+        failure: the reason; "" if it was measured.
+        board: name of the board that measured it, or on which it failed; "" if no board had it.
+        factor: by which the times were divided: seconds of that board over seconds of its group.
     """
 
     program: Program
@@ -67,8 +67,9 @@ class Runner(Protocol):
 
         Args:
             programs: in the order in which they begin; one that was not built comes back as it is.
-            may_begin: asked before each begins; what has not begun when it answers no is left out.
+            may_begin: called before each program begins; once it returns False, the remaining programs are
+                left out.
 
         Raises:
-            DeviceError: no board is left, and none comes back.
+            DeviceError: all boards are lost, and none comes back.
         """

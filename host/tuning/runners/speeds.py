@@ -1,10 +1,10 @@
-"""How fast boards of one kind are compared with each other, by reference programs that each of them measures.
+"""Relative speeds of boards of one kind, from reference programs that every board measures.
 
-Every board times the same programs when it joins, when it comes back and every so many trials. The largest
-set of boards that agree is the group; its geometric mean is the measure of time. A board of it that is a
-little slower or faster has its times divided by its factor; one that is off by more than the tolerance
-measures nothing until it is back within it: it throttles, is busy with something else, or is another
-machine than it says.
+Every board times the same programs when it joins, when it comes back and after a number of trials. The group
+is the largest set of boards whose speeds agree; times are relative to its geometric mean. The times of a
+board in the group are divided by its factor. A board whose speed differs by more than the tolerance measures
+nothing until it
+is back within the tolerance: it throttles, does other work, or is a different machine.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _EVERY = 25
 
 
 class BoardSpeeds:
-    """Readings of the boards; not locked by itself.
+    """The reference times of the boards; the caller has the lock.
 
     Args:
-        tolerance: share by which a board may be off.
+        tolerance: largest relative difference within the group.
         every: trials of a board between two readings.
 
     Attributes:
-        settled: whether it is known which boards agree.
+        settled: whether the group is known.
     """
 
     def __init__(self, tolerance: float = TOLERANCE, every: int = _EVERY) -> None:
@@ -37,17 +37,17 @@ class BoardSpeeds:
         self._excluded: set[str] = set()
 
     def read(self, name: str, times_s: Sequence[float]) -> str:
-        """Take a board's seconds of each reference, 0 where it failed; returns what to tell, or ""."""
+        """Record a board's seconds of each reference, 0 if it failed; returns a note, or ""."""
         self._times[name] = tuple(times_s)
         return self._judged(name) if self.settled else ""
 
     def forget(self, name: str) -> None:
-        """A board went away: it is read again when it comes back."""
+        """Remove the reading of a lost board, which is read again when it comes back."""
         self._times.pop(name, None)
         self._excluded.discard(name)
 
     def settle(self) -> list[str]:
-        """Find the boards that agree; returns what to tell. Nothing is settled without a reading."""
+        """Find the group; returns notes. Without a reading nothing changes."""
         if not self._times:
             return []
         self._take_as_group(self._largest_group())
@@ -59,7 +59,7 @@ class BoardSpeeds:
         return name in self._times and name not in self._excluded
 
     def factor(self, name: str) -> float:
-        """Seconds of a board for one of the group's; 1 where there is no reading."""
+        """Seconds of a board over seconds of the group; 1 without a reading."""
         return _ratio(self._times[name], self._centre) if name in self._times else 1.0
 
     def _take_as_group(self, group: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class BoardSpeeds:
         return abs(self.factor(name) - 1.0) <= self._tolerance
 
     def _judged(self, name: str) -> str:
-        """Exclude a board that is off, or take it back; returns what to tell."""
+        """Exclude a board whose speed differs, or include it again; returns a note."""
         was = name in self._excluded
         factor = self.factor(name)
         if not self._agrees(name):
@@ -91,14 +91,14 @@ class BoardSpeeds:
         return f"{name} measures again: it is within {self._tolerance:.0%} of the others" if was else ""
 
     def _changed(self, group: Sequence[str]) -> str:
-        """Measure speed by other boards from now on; returns what to tell."""
+        """Use another group from now on; returns a note."""
         self._take_as_group(group)
         self._excluded = {one for one in self._times if not self._agrees(one)}
         text = f"from now on times are those of {', '.join(group)}, which agree with each other"
         return text + (f" and not with {', '.join(sorted(self._excluded))}" if self._excluded else "")
 
     def _largest_group(self) -> list[str]:
-        """The most boards that agree; of as many, the fastest: what disturbs a board makes it slower."""
+        """The largest set of boards that agree; among equal sets the fastest."""
         best: list[str] = []
         anchor_s = {name: _ratio(times, self._times[min(self._times)]) for name, times in self._times.items()}
         for fastest in sorted(anchor_s, key=lambda name: (anchor_s[name], name)):
@@ -117,7 +117,7 @@ def _ratio(times_s: Sequence[float], others_s: Sequence[float]) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Geometric mean of those that are there; 0 without any."""
+    """Geometric mean of the positive values; 0 if there are none."""
     logs = [math.log(value) for value in values if value > 0]
     return math.exp(math.fsum(logs) / len(logs)) if logs else 0.0
 

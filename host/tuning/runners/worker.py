@@ -1,4 +1,4 @@
-"""One board of a runner: it joins, is timed, takes jobs, goes away and comes back.
+"""The state machine of one board: it joins, is timed, takes jobs, is lost and comes back.
 
     JOINING --connected--> TIMING --references timed--> READY <--take, finish--> MEASURING
                              ^  ^                         |
@@ -6,8 +6,8 @@
                              |
                            AWAY <-- from every state: a DeviceError, or no answer in time
 
-When a board goes away its job goes back to the queue (`host.tuning.runners.job`), and the board is
-connected again with growing pauses.
+When a board is lost, its job returns to the queue (`host.tuning.runners.job`), and the host connects to the
+board again with growing pauses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class BoardState(Enum):
-    """What a board is doing; see the head of this module."""
+    """The state of a board; see the docstring of the module."""
 
     JOINING = "joining"
     TIMING = "timing"
@@ -59,9 +59,9 @@ class Worker:
 
     Attributes:
         name: the user's name for the board.
-        state: what it is doing.
-        known: whether it was timed once, or found away, so that nobody waits for it at the start.
-        reason: what it went away with last.
+        state: of the board.
+        known: whether the board was timed or lost at least once, so that the start does not wait for it.
+        reason: the error of the last loss.
     """
 
     def __init__(self, connection: BoardConnection, group: BoardGroup) -> None:
@@ -84,28 +84,28 @@ class Worker:
 
     @property
     def away(self) -> bool:
-        """Whether the board is not there."""
+        """Whether the board is lost."""
         return self.state is BoardState.AWAY
 
     @property
     def busy(self) -> bool:
-        """Whether a call to the board is under way."""
+        """Whether a call to the board is running."""
         return self._calling
 
     @property
     def tried(self) -> bool:
-        """Whether the board is away and was tried again, or cannot be because its last call hangs."""
+        """Whether the board is lost, and a reconnection was tried or must wait for a hanging call."""
         return self.away and (self._attempts > 0 or self._hangs)
 
     def silent_s(self, now: float) -> float:
-        """Seconds since the board went away without having measured anything in between."""
+        """Seconds since the board was lost, if it has measured nothing since then."""
         return 0.0 if self._silent_since is None else now - self._silent_since
 
     def step(self) -> None:
-        """Do what the state asks for; waits a moment where there is nothing to do.
+        """Do the work of the current state; wait briefly if there is none.
 
         Raises:
-            DeviceBusy: the only board is another host's from the start.
+            DeviceBusy: another host uses the only board from the start.
         """
         try:
             if self.state is BoardState.JOINING:
@@ -210,7 +210,7 @@ class Worker:
     # -- going away and coming back
 
     def _with_deadline(self, call: Callable[[], T]) -> T:
-        """The result of a call to the board, which is cut off when it takes too long.
+        """The result of a call to the board, which is aborted when it takes too long.
 
         Raises:
             DeviceError: it answered after it had been cut off.
@@ -235,7 +235,7 @@ class Worker:
         return result
 
     def _cut_off(self) -> None:
-        """The call under way hangs: the board is away from now on, and another one gets its job."""
+        """Abort a hanging call: the board is lost, and another one gets its job."""
         with self._changed:
             if not self._calling:
                 return
@@ -247,7 +247,7 @@ class Worker:
         self.connection.abort()
 
     def _lost(self, loss: DeviceError) -> None:
-        """The board went away: let the connection go and do without it."""
+        """Drop the connection to a lost board."""
         with self._changed:
             self._mark_away(loss)
         self._group.note(f"{loss}; trying to reach it again")
@@ -256,7 +256,7 @@ class Worker:
             self._group.note(note)
 
     def _mark_away(self, loss: DeviceError) -> None:
-        """Be away; does nothing more where the board is away already. With the lock."""
+        """Change to the state AWAY and give the job back; the caller has the lock."""
         self.state, self.reason, self.known = BoardState.AWAY, loss, True
         self._silent_since = self._silent_since or time.monotonic()
         self._group.speeds.forget(self.name)
@@ -283,7 +283,7 @@ class Worker:
             self._changed.notify_all()
 
     def _pause_s(self) -> float:
-        """Seconds until the next attempt; one falls on the moment at which the limit ends."""
+        """Seconds until the next attempt; the last attempt is exactly at the limit."""
         left_s = self._group.policy.limit_s - self.silent_s(time.monotonic())
         return min(next(self._pauses), left_s if left_s > 0 else math.inf)
 
@@ -294,7 +294,7 @@ def one_line(error: Exception) -> str:
 
 
 def _corrected(measurement: Measurement, factor: float) -> Measurement:
-    """Times as the boards of the group have them on average."""
+    """A measurement with its times divided by the board's factor."""
     if factor == 1.0:
         return measurement
     return replace(measurement, times_s=tuple(time_s / factor for time_s in measurement.times_s))
