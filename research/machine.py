@@ -1,4 +1,4 @@
-"""What figures say of the machine that they were measured on."""
+"""The description of the machine in result files."""
 
 from __future__ import annotations
 

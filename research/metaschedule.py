@@ -1,7 +1,7 @@
-"""MetaSchedule's own search with our builder and our devices: evolutionary, XGBoost, resumable.
+"""MetaSchedule's evolutionary search with this project's builder and devices; a search can be resumed.
 
-It is the tuned baseline of the benchmarks: stock rules, stock mutators and stock cost model, and nothing of
-ours but what compiles a program and what measures it.
+It is the tuned baseline of the benchmarks: stock rules, stock mutators and stock cost model (XGBoost). Only
+the compiler and the measurement of programs are this project's.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _INTRINSIC_MODULES = {"x86_64": "x86", "aarch64": "arm_cpu", "riscv64": "riscv_c
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a task is searched.
+    """Options of a search.
 
     Attributes:
-        trials: programs to measure in all, those on record included.
+        trials: programs to measure in all, including recorded ones.
         batch: programs measured between two trainings of the cost model.
         seed: of every random choice.
         cost_model: "xgb" or "random".
@@ -67,12 +67,12 @@ class SearchOptions:
 
 @dataclass(frozen=True, eq=False)
 class FoundProgram:
-    """A program on record.
+    """A recorded program.
 
     Attributes:
-        function: scheduled, as it was measured.
-        seconds: of one call, measured then.
-        trace: how it was made, with all decisions.
+        function: the scheduled function.
+        seconds: of one call, from the record.
+        trace: of the schedule, with all decisions.
     """
 
     function: tvm.tirx.PrimFunc
@@ -82,14 +82,14 @@ class FoundProgram:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """What is on record for a task after a search.
+    """The records of a task after a search.
 
     Attributes:
         programs: the best ones, fastest first.
-        trials: programs on record, failed ones included.
-        failed: those of them that did not build or run.
+        trials: number of recorded programs, failed ones included.
+        failed: number of those that did not build or run.
         measured_now: trials of this search; the others are of earlier ones.
-        seconds: that all searches on record took.
+        seconds: duration of all recorded searches.
     """
 
     programs: tuple[FoundProgram, ...]
@@ -118,7 +118,7 @@ def register_intrinsics(architecture: str) -> None:
 
 @derived_object
 class DeviceBuilder(ms.builder.PyBuilder):  # type: ignore[misc]
-    """Compiles candidates with our builder, in threads of this process.
+    """Compiles candidates with this project's builder, in threads of this process.
 
     Args:
         folder: for libraries; each gets a folder of its own, since MetaSchedule removes that.
@@ -206,10 +206,10 @@ def search(
         target: what to compile for.
         threads: that programs may use: the search's `num-cores`.
         runner: measures; its session has as many threads.
-        records: folder of the records of this task, made if it does not exist. An interrupted search
-            goes on from them.
-        options: how to search.
-        space_generator: "post-order-apply" takes the stock rules of the target.
+        records: folder of the records of this task, created if necessary. An interrupted search continues
+            from them.
+        options: of the search.
+        space_generator: "post-order-apply" uses the stock rules of the target.
         keep: number of programs to return.
 
     Raises:
@@ -242,12 +242,13 @@ def search(
 
 
 def workload_module(function: tvm.tirx.PrimFunc, flops: float) -> tvm.IRModule:
-    """A function as the search wants it: named "main", alone in a module.
+    """A function in the form that the search needs: named "main", alone in a module.
 
-    The number of operations is told, since MetaSchedule's own count fails on values that are named by Let.
+    The number of operations is an attribute, since MetaSchedule's own count fails on values that are bound by
+    Let.
 
-    It is a copy all through. `with_attr` shares the body, and a schedule that is the only holder of the
-    function around it changes that body in place: the caller's function would grow with every program.
+    The function is a deep copy. `with_attr` shares the body, and a schedule with the only reference to the
+    function changes that body in place: the caller's function would grow with every program.
     """
     copy = tvm.ir.load_json(tvm.ir.save_json(function))
     attributes = {"global_symbol": FUNCTION, "estimated_flops": round(flops)}
@@ -266,7 +267,7 @@ def _failures_of(task: Task) -> Iterator[None]:
 
 @contextmanager
 def _clocked(path: Path) -> Iterator[None]:
-    """Add the seconds of the block to those in a file, also where the block is interrupted."""
+    """Add the seconds of the block to those in a file, even if the block is interrupted."""
     begin = time.monotonic()
     try:
         yield
@@ -341,7 +342,7 @@ def _cost_model(options: SearchOptions) -> Any:
 
 
 def _learn_records(model: Any, context: Any, database: Any) -> None:
-    """Teach the cost model what was measured before an interruption."""
+    """Train the cost model on the measurements before an interruption."""
     old = list(database.get_all_tuning_records())
     if not old:
         return

@@ -141,8 +141,7 @@ def tune(
     """Measure programs of a model's kernels on a device and train on the results, for later deployments.
 
     After an interruption the same call continues: earlier measurements count against the budget. A budget of
-        time
-    ends early when little further gain is expected.
+    time ends early when little further gain is expected.
 
     Args:
         model: see `deploy`.

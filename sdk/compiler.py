@@ -14,8 +14,7 @@
 
 A proposer is any object with the method of `Proposer`; `sdk.tune(model, proposer=...)` uses it together with
 the other proposers. A rule is an object of `Rule`, an operator is an object of `OpSpec`. Installed packages
-add all
-three by name: see the examples.
+add all three by name: see the examples.
 """
 
 from __future__ import annotations

@@ -53,10 +53,9 @@ class Explanation:
         roofline: of the program.
         steps: every step of every walk, in order; empty for programs that no walk made.
         path: the steps that led to the program, its descent included.
-        trail: for each step of the path, bytes read from the second level and estimated seconds; empty
-            if the rule does not estimate bytes.
-            shares: seconds of the estimate by cause, empty if the rule gives none.
-            remark: why there is no walk, or why the walk ends at another program; "" otherwise.
+        trail: for each step of the path, bytes read from the second level and estimated seconds; empty if the
+            rule does not estimate bytes. shares: seconds of the estimate by cause, empty if the rule gives
+            none. remark: why there is no walk, or why the walk ends at another program; "" otherwise.
         program: the scheduled function as TensorIR script; "" on a default schedule.
     """
 

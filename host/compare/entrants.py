@@ -131,7 +131,7 @@ class EntrantResult:
 
     @property
     def trusted(self) -> bool:
-        """Whether all its measurements are valid: no throttling and no under-voltage in rounds and windows."""
+        """Whether all its measurements are valid: no throttling or under-voltage in rounds and windows."""
         return (
             self.measurement is not None
             and self.measurement.trusted

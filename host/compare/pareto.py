@@ -30,10 +30,8 @@ def pareto(points: Sequence[EntrantResult]) -> ParetoFront:
     """The front of latency and gross energy.
 
     A point is dominated if another point is no worse in both figures and better in one; points that are equal
-    in
-    both stay. Throttled points and points without energy are left out. Bounds are ignored: the bars in the
-        report
-    show which points are within noise of the front.
+    in both stay. Throttled points and points without energy are left out. Bounds are ignored: the bars in the
+    report show which points are within noise of the front.
 
     Args:
         points: of one boundary.

@@ -199,7 +199,7 @@ class InterleavedRun:
         return [str(key) for key in self._order.permutation(sorted(running))]
 
     def _coolest_c(self, condition: str) -> float:
-        """The hottest zone at the coolest start of a window so far, which later windows wait for; 0 if unknown."""
+        """Temperature that windows wait for: the coolest start of a window so far; 0 if unknown."""
         states = (
             window.state_before
             for (name, _), windows in self._windows.items()

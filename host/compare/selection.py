@@ -1,9 +1,8 @@
 """Selection of the deployed variant and backend, by the 95% bounds of a comparison.
 
 There is one rule: the default stays unless the bound of the paired ratio shows that another entrant is better
-    by
-the objective. The default among the variants of the compiled model is the fastest one; the default among the
-engines is the user's own library.
+by the objective. The default among the variants of the compiled model is the fastest one; the default among
+the engines is the user's own library.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """95% bounds of means and ratios from a few repetitions, which are too few for a bootstrap.
 
 All computations use logarithms: times and joules are positive and vary by factors, and a ratio and its
-    inverse
-then have inverse bounds. Quantiles are Student's.
+inverse then have inverse bounds. Quantiles are Student's.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ class TimingPolicy:
     Attributes:
         rounds: rounds of a comparison of engines.
         decides: whether times are meaningful. On an emulator they are not: they select nothing, peers are
-            measured
-        only on request, and instructions are counted instead.
+            measured only on request, and instructions are counted instead.
     """
 
     rounds: int

@@ -40,11 +40,10 @@ class DeployResult:
         command: the command line.
         installed: whether the bundle is active on the device.
         lengths: the comparison at each measured length of a range; `contenders` then has the figures of the
-            greatest length, and `ratios` the geometric means.
-            tuning: the result of measuring kernels; None if no kernels were measured.
-            power: variants of the model, also in other power modes; None if there was only one.
-            bundle_bytes: of the files that the device runs: library and parameters, or the model file.
-            emulated: the device is an emulator, whose times say nothing about a board.
+            greatest length, and `ratios` the geometric means. tuning: the result of measuring kernels; None
+            if no kernels were measured. power: variants of the model, also in other power modes; None if
+            there was only one. bundle_bytes: of the files that the device runs: library and parameters, or
+            the model file. emulated: the device is an emulator, whose times say nothing about a board.
     """
 
     name: str

@@ -143,8 +143,7 @@ class SshConnection(Closing):
 
         Raises:
             DeviceError: the connection was lost, or the command took too long or wrote more than
-                `limits.json`
-            allows; its channel is closed then.
+                `limits.json` allows; its channel is closed then.
         """
         until = time.monotonic() + timeout_s
         with self._guard(f"a command ({_shortened(command)})"):

@@ -21,13 +21,13 @@ _BATCH, _ROUNDS = 32, 4
 
 
 class Tlm:
-    """Writes candidates without measuring; the most promising first, see `ranking`.
+    """Proposes candidates without measuring, the most promising first; see `ranking`.
 
     Args:
-        checkpoint: folder of a trained model; read when the first candidate is asked for.
+        checkpoint: folder of a trained model, which is read for the first candidate.
         temperature: of the draws after the likeliest program.
         estimate: seconds of one call of a program; without it the likeliest programs come first.
-        ranking: how much estimate, likelihood and variety count.
+        ranking: weights of estimate, likelihood and variety.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Tlm:
 
         Raises:
             ScheduleError: the space has no decisions or no legal program.
-            TlmError: the checkpoint cannot be used, or the task cannot be said in its language.
+            TlmError: the checkpoint cannot be used, or its language cannot express the task.
         """
         names = [decision.name for decision in space.decisions]
         measured = {tuple(int(one.value(name)) for name in names) for one, _ in history}
@@ -80,7 +80,7 @@ class Tlm:
     def _written(
         self, space: DesignSpace, measured: set[tuple[int, ...]], k: int, seed: int
     ) -> list[ScoredProgram]:
-        """Different programs that were not measured, at least `k` where there are so many."""
+        """Different unmeasured programs, at least `k` if there are so many."""
         from host.tlm.model.decoding import generate
 
         names = [decision.name for decision in space.decisions]

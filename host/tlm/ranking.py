@@ -1,9 +1,9 @@
-"""The order in which programs are measured: by model and estimate, and later ones by how they differ.
+"""The order in which programs are measured: by probability and estimate, with variety among later programs.
 
-A program's score is log T - w log p, T its estimated time and p its probability under the model, in natural
-logarithms: what is likelier counts as if it were faster. The first is the best by that score; to the score
-of each further one is added what it has in common with those before it, so that measurements in a row teach
-more than one thing (the greedy form of maximal marginal relevance).
+A program's score is log T - w log p, where T is its estimated time and p its probability under the model, in
+natural logarithms: a likelier program counts as a faster one. The first program has the best score. The
+scores of the later ones have a penalty for what they have in common with the earlier ones, so that several
+measurements differ (the greedy form of maximal marginal relevance).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Estimate = Callable[[DesignSpace, Decisions], float]
 
 @dataclass(frozen=True)
 class Ranking:
-    """How much what counts.
+    """The weights of a ranking.
 
     Attributes:
-        likelihood: w, log seconds that one natural unit of log-likelihood is worth beside an estimate.
-        variety: log seconds that a program in common with an earlier one in all its decisions loses.
+        likelihood: w, the log seconds for one natural unit of log-likelihood.
+        variety: penalty in log seconds of a program with the same decisions as an earlier one.
     """
 
     likelihood: float = 0.02

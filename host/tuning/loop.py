@@ -2,10 +2,8 @@
 
 The order is that of the paper (TLM, OSDI'24): batches 0 and 1 come from the initial model; while batch i+1 is
 on the device, training on everything up to batch i makes the model that proposes batch i+2. If the host is
-the device
-and has no spare core, nothing may run during a measurement: the stages take turns, and the model that
-    proposes
-batch i+1 has learned from batch i.
+the device and has no spare core, nothing may run during a measurement: the stages take turns, and the model
+that proposes batch i+1 has learned from batch i.
 """
 
 from __future__ import annotations
@@ -52,10 +50,8 @@ def tune(
     """Spend a budget of measurements on the tasks of a model.
 
     Every record is in the store as soon as it is measured. Measurements of earlier runs of the same tuning
-    count
-    against the budget, and no program with a record of the board is measured again: after any interruption,
-        the same
-    call continues.
+    count against the budget, and no program with a record of the board is measured again: after any
+    interruption, the same call continues.
 
     Args:
         tasks: with decisions; one without is skipped with a note.

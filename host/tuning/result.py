@@ -176,8 +176,7 @@ def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[in
     """Estimated seconds of one run of the model against trials; it begins with each task's first program.
 
     A task counts with its best program so far, and before its first measurement with the first one: a step of
-        the curve
-    is therefore always a better program, never the first measurement of a task.
+    the curve is therefore always a better program, never the first measurement of a task.
     """
     known = {task.key: task for task in tasks}
     firsts = {task.key: _first(history, task) for task in tasks}

@@ -1,1 +1,1 @@
-"""Searches of the held-out networks by MetaSchedule, and their results, one file a network."""
+"""MetaSchedule's searches of the held-out networks, and their results, one file for each network."""

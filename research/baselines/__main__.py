@@ -1,9 +1,9 @@
 """Searched baselines of the held-out networks: `python -m research.baselines --networks NAME,...`.
 
-Of each network the fewest tasks that take 70% of its time are searched by MetaSchedule, one thread, 256
-trials each; then one task of every kind goes on to 1,000. A search that was broken off goes on from its
-records, and a task that two networks have is searched once. The results lie beside this file, one a network,
-and `sdk tlm evaluate` reads them.
+For each network, MetaSchedule searches the fewest tasks that take 70% of its time, with one thread and 256
+trials each; then the search of one task of every kind continues to 1,000 trials. An interrupted search
+continues from its records, and a task of two networks is searched once. The results lie beside this file, one
+file for each network, and `sdk tlm evaluate` reads them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TIME_LIMIT_S = 60.0
 
 @dataclass(frozen=True, eq=False)
 class SearchSetup:
-    """Where searches run and where their records lie."""
+    """The device, the folders and the options of the searches."""
 
     profile: DeviceProfile
     runner: LoggedRunner
@@ -76,7 +76,7 @@ def longest(networks: Sequence[Network]) -> list[tuple[Network, Task]]:
 
 
 def packed(network: Network, setup: SearchSetup, about: Mapping[str, Any]) -> Baseline:
-    """What is on record of a network."""
+    """The recorded baseline of a network."""
     chosen = {task.workload_hash for task in network.chosen}
     beside = [
         task
@@ -143,7 +143,7 @@ def choose_tasks(options: argparse.Namespace) -> tuple[DeviceProfile, list[Netwo
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Search and pack; returns what is on record."""
+    """Search the tasks; returns the recorded baselines."""
     with connect("local") as device:
         about = machine_of(device)
     profile, networks = choose_tasks(options)
@@ -163,7 +163,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _searched(network: Network, task: Task, setup: SearchSetup, trials: int, label: str) -> None:
-    """Search a task and say what came of it."""
+    """Search a task and print the result."""
     setup.search(task, trials)
     history = history_of(task, setup.folder(task), trials)
     print(

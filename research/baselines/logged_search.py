@@ -1,4 +1,4 @@
-"""A search with its history on record: when each trial was measured, on the clock and of the processor."""
+"""A search with a log of its history: wall time and processor time of each trial."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Elapsed:
         self._wall, self._cpu = time.monotonic(), processor_seconds()
 
     def now(self) -> tuple[float, float]:
-        """On the clock, and of the processor in this process and all that it started."""
+        """Wall time, and processor time of this process and its descendants."""
         return (
             self.wall_s + time.monotonic() - self._wall,
             self.cpu_s + processor_seconds() - self._cpu,
@@ -61,7 +61,7 @@ def processor_seconds() -> float:
 
 
 class LoggedRunner(KernelRunner):
-    """Measures, and writes a line for each program that came to be measured.
+    """Measures programs, and writes a line for each.
 
     Attributes:
         log: the file; set before each search.
@@ -95,7 +95,7 @@ def search_task(
     seed: int,
     cost_model: str = "xgb",
 ) -> None:
-    """Search until so many trials are on record; does nothing if they are.
+    """Search until so many trials are recorded; does nothing if they are.
 
     Args:
         task: the unscheduled function.
@@ -138,12 +138,12 @@ def search_task(
 
 
 def stage_path(records: Path, trials: int) -> Path:
-    """The file that says that so many trials are on record, and how long they took."""
+    """The file that marks the completion of so many trials, with their duration."""
     return records / f"stage-{trials}.json"
 
 
 def history_of(task: Task, records: Path, trials: int) -> SearchHistory:
-    """What the first so many trials on record give."""
+    """The history of the first so many recorded trials."""
     stage = json.loads(stage_path(records, trials).read_text())
     # As it was written: MetaSchedule's own database gives records in the order of their speed.
     lines = (records / "database_tuning_record.json").read_text().splitlines()[:trials]
@@ -167,7 +167,7 @@ def history_of(task: Task, records: Path, trials: int) -> SearchHistory:
 
 
 def _best(task: Task, on_record: list[Any], seconds: list[float]) -> tuple[Any, ...]:
-    """Records of the fastest programs that differ."""
+    """Records of the fastest distinct programs."""
     programs: list[Any] = []
     kept: list[Any] = []
     for place in sorted(range(len(seconds)), key=lambda place: seconds[place]):
@@ -181,7 +181,7 @@ def _best(task: Task, on_record: list[Any], seconds: list[float]) -> tuple[Any, 
 
 
 def _improvements(values: list[float]) -> list[int]:
-    """Positions of values that are less than all before them."""
+    """Positions of values that are less than all earlier ones."""
     least = list(accumulate(values, min))
     return [place for place, value in enumerate(values) if place == 0 or value < least[place - 1]]
 

@@ -1,9 +1,9 @@
-"""Our design spaces for MetaSchedule's evolutionary search.
+"""This project's design spaces for MetaSchedule's evolutionary search.
 
-The stock mutators know perfect tiles and unroll steps; our programs are made of categorical decisions, and
-some of them change the structure of the program. So a program carries its decisions as an annotation, and
-the mutator makes a new program from changed decisions. Every program that the search meets is one that
-Gensor could have proposed.
+The stock mutators change perfect tiles and unroll steps. Programs of these design spaces have categorical
+decisions, some of which change the structure of the program. A program therefore has its decisions as an
+annotation, and the mutator makes a new program from changed decisions. Gensor could have proposed every
+program that the search visits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ATTEMPTS = 50
 
 
 class _FixedSampler(Sampler):
-    """Enters plain numbers instead of sampling instructions: a replay gives the same program."""
+    """Uses plain numbers instead of sampling instructions: a replay gives the same program."""
 
     def sample(self, name: str) -> int:
         """The value taken."""
@@ -39,7 +39,7 @@ def program_of(space: DesignSpace, values: dict[str, int], module: tvm.IRModule)
     Args:
         space: of the task.
         values: the decisions.
-        module: the task as the search has it, see `workload_module`; held by the caller.
+        module: the task in the form of the search (see `workload_module`), referenced by the caller.
     """
     schedule = s_tir.Schedule(module, debug_mask="none", error_render_level="none")
     settled = _FixedSampler(schedule, space.decisions, values)
@@ -62,7 +62,7 @@ def decisions_of(trace: Any) -> dict[str, int]:
 
 @derived_object
 class OwnSpace(ms.space_generator.PySpaceGenerator):  # type: ignore[misc]
-    """Random programs of a design space as the sketches that the search starts from.
+    """Random programs of a design space as the initial sketches of the search.
 
     Args:
         space: of the task.
@@ -78,7 +78,7 @@ class OwnSpace(ms.space_generator.PySpaceGenerator):  # type: ignore[misc]
         self.mutator_probs = {DecisionMutator(space, seed): 1.0}
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        """Nothing of the context is needed."""
+        """Required by MetaSchedule; the context is not used."""
 
     def generate_design_space(self, mod: Any) -> list[s_tir.Schedule]:
         """Different random programs."""
@@ -111,7 +111,7 @@ class DecisionMutator(ms.mutator.PyMutator):  # type: ignore[misc]
         self.traces: dict[tuple[tuple[str, int], ...], Any] = {}
 
     def _initialize_with_tune_context(self, context: Any) -> None:
-        """Nothing of the context is needed."""
+        """Required by MetaSchedule; the context is not used."""
 
     def apply(self, trace: Any, _: Any) -> Any:
         """The trace of a program that differs in one decision; None if none was found."""
@@ -129,7 +129,7 @@ class DecisionMutator(ms.mutator.PyMutator):  # type: ignore[misc]
 
 
 def mutated(space: DesignSpace, values: dict[str, int], generator: random.Random) -> dict[str, int] | None:
-    """Legal decisions that differ from the given ones in one, or None if no draw gave some."""
+    """Legal decisions that differ from the given ones in one value, or None if no draw found any."""
     free = [decision for decision in space.decisions if len(decision.choices) > 1]
     for _ in range(_ATTEMPTS if free else 0):
         decision = generator.choice(free)

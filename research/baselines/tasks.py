@@ -1,4 +1,4 @@
-"""The tasks of the held-out networks, and which of them a search has to cover."""
+"""The tasks of the held-out networks, and the selection of those that are searched."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Network:
 
     Attributes:
         name: of the network.
-        tasks: all of it.
-        seconds: of one call by task's hash, by the program that Gensor constructs.
-        chosen: the fewest tasks that cover enough of the time, the heaviest first.
-        coverage: share of the time that they have.
+        tasks: all tasks of the network.
+        seconds: of one call of Gensor's program, by task's hash.
+        chosen: the fewest tasks that cover enough of the time, the longest first.
+        coverage: their share of the time.
         total_s: time of all tasks.
     """
 
@@ -56,9 +56,9 @@ def network_of(name: str, tasks: Sequence[Task], bench: Bench, known: Path, cove
 
     Args:
         name: of the network.
-        tasks: all of it.
-        bench: where to measure.
-        known: file of earlier measurements: another run would choose other tasks.
+        tasks: all tasks of the network.
+        bench: for the measurements.
+        known: file of earlier measurements, without which another run could choose other tasks.
         coverage: share of the time to reach.
     """
     seconds: dict[str, float] = json.loads(known.read_text()) if known.is_file() else {}
@@ -74,7 +74,7 @@ def network_of(name: str, tasks: Sequence[Task], bench: Bench, known: Path, cove
 def choose(
     tasks: Sequence[Task], seconds: Mapping[str, float], coverage: float
 ) -> tuple[tuple[Task, ...], float]:
-    """The fewest tasks with at least this share of the time, and the share that they have."""
+    """The fewest tasks with at least this share of the time, and their share."""
     cost = {task.workload_hash: task.weight * seconds[task.workload_hash] for task in tasks}
     total = sum(cost.values())
     chosen: list[Task] = []
@@ -88,10 +88,10 @@ def choose(
 
 
 def constructed_seconds(task: Task, bench: Bench) -> float:
-    """Seconds of one call of Gensor's program; of the default schedule where no rule takes the task.
+    """Seconds of one call of Gensor's program, or of the default schedule if no rule matches the task.
 
-    A task that cannot be run alone counts nothing: looking up a position in a table by numbers that are not
-    indices, for example.
+    A task that cannot be run alone has 0 seconds, for example a table look-up, for which random numbers are
+    no indices.
     """
     try:
         space = space_for(task, bench.profile.hardware, bench.profile.threads)
@@ -107,7 +107,7 @@ def constructed_seconds(task: Task, bench: Bench) -> float:
 
 
 def kind_of(task: Task) -> str:
-    """What a task is at its heart: "convolution", "depthwise", "matmul", "batched_matmul", "gemv", ..."""
+    """The kind of a task's anchor: "convolution", "depthwise", "matmul", "batched_matmul", "gemv", ..."""
     try:
         return kind_of_workload(analyse(task.function))
     except ScheduleError:

@@ -1,1 +1,1 @@
-"""How good proposed programs are, beside a search that measured hundreds: `sdk tlm evaluate`."""
+"""Evaluation of proposed programs against a search with hundreds of measurements: `sdk tlm evaluate`."""

@@ -1,7 +1,7 @@
-"""Files of searched baselines: a network's heaviest tasks with the best programs that a search found.
+"""Files of searched baselines: the longest tasks of a network, with the best programs of a search.
 
-A file carries everything that a comparison needs: the tasks' functions, MetaSchedule's records of the best
-programs, and the history of each search. Neither the network's model file nor the search has to be there.
+A file has everything that a comparison needs: the tasks' functions, MetaSchedule's records of the best
+programs, and the history of each search. Neither the network's model file nor the search is needed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MAKE = "python -m research.baselines --networks"
 
 @dataclass(frozen=True)
 class Improvement:
-    """A program that was faster than all before it.
+    """A program that was faster than all earlier ones.
 
     Attributes:
-        wall_s, cpu_s: since the search began: on the clock, and of the processor in all processes.
+        wall_s, cpu_s: wall time and processor time of all processes since the search began.
         seconds: of one call of the program, as the search measured it.
     """
 
@@ -45,11 +45,11 @@ class SearchHistory:
     """One search of one task.
 
     Attributes:
-        trials: programs on record; fewer than asked for where a task has no more.
-        failed: those of them that did not build or run.
+        trials: number of recorded programs; fewer than requested if a task has no more.
+        failed: number of those that did not build or run.
         wall_s, cpu_s: of the whole search.
-        by_trial: number of the trial and seconds of each program that was faster than all before it.
-        by_time: the same on the clock.
+        by_trial: number of the trial and seconds of each program that was faster than all earlier ones.
+        by_time: the same with times instead of trials.
         records: MetaSchedule's records of the best programs in plain data, fastest first.
     """
 
@@ -92,10 +92,10 @@ class Baseline:
         target: TVM's, in plain data.
         machine: where it was searched, with versions.
         coverage: share of the network's time that the tasks have.
-        network_s: seconds of all tasks of the network by Gensor's programs.
-        tasks: by share, the greatest first.
-        beside: tasks that were searched for longer as examples of their kind and are not among those; they
-            count in no figure of the network.
+        network_s: seconds of all tasks of the network with Gensor's programs.
+        tasks: in the order of their share, the largest first.
+        beside: further tasks that were searched for longer as examples of their kind; they are in no figure
+            of the network.
     """
 
     network: str
@@ -110,7 +110,7 @@ class Baseline:
 
     @property
     def name(self) -> str:
-        """What the figures call it."""
+        """Name of the search in the figures."""
         return f"metaschedule-{self.trials}"
 
 
@@ -138,8 +138,8 @@ def read_baseline(folder: Path, network: str) -> Baseline:
     """Read a network's file.
 
     Raises:
-        UserError: there is none; the message says how to make it.
-        EdgeError: it is damaged or of another schema.
+        UserError: there is no such file; the message says how to make it.
+        EdgeError: the file is damaged or has another schema.
     """
     path = folder / f"{network}{SUFFIX}"
     if not path.is_file():
@@ -174,7 +174,7 @@ def read_baseline(folder: Path, network: str) -> Baseline:
 
 
 def baseline_names(folder: Path) -> tuple[str, ...]:
-    """Networks that the folder has files of."""
+    """Names of the networks with a file in the folder."""
     return tuple(sorted(path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")))
 
 

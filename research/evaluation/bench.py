@@ -33,9 +33,8 @@ class MeasurePlan:
     """How a program is measured.
 
     Attributes:
-        samples: in one measurement; the least of them counts, since neighbours on the machine can only add
-            time.
-        sample_ms: length of a sample, at least, in milliseconds.
+        samples: in one measurement; the shortest is used, since other work on the machine only adds time.
+        sample_ms: smallest length of a sample in milliseconds.
         pass_s: a pass over one program stops early after this long.
         rounds: of the comparison side by side.
         seed: of the arguments and of the order within the rounds.
@@ -55,7 +54,7 @@ class Built:
     Attributes:
         key: hash of the program.
         library: shared library, on the host.
-        build_s: seconds that it took.
+        build_s: seconds of building.
     """
 
     key: str
@@ -65,7 +64,7 @@ class Built:
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """An open device with what measuring needs; see `open_bench`."""
+    """A device with a session for measuring programs; see `open_bench`."""
 
     profile: DeviceProfile
     target: tvm.target.Target
@@ -105,7 +104,7 @@ class Bench:
         )
 
     def time(self, task: Task, built: Built, max_s: float | None = None) -> float:
-        """Seconds of one call: the least of the samples of one pass.
+        """Seconds of one call: the shortest sample of one pass.
 
         Raises:
             MeasureError: it cannot be run.
@@ -114,7 +113,7 @@ class Bench:
         return min(self.measure(task, built, max_s).times_s)
 
     def outputs(self, task: Task, built: Built) -> list[np.ndarray]:
-        """What the program leaves in its arguments, which are the same for all programs of a task.
+        """The arguments after a run of the program; the inputs are the same for all programs of a task.
 
         Raises:
             MeasureError: it cannot be run.
@@ -124,7 +123,7 @@ class Bench:
         return self.runner.run(built.library, KERNEL, [_array(*one, generator) for one in arguments_of(task)])
 
     def side_by_side(self, task: Task, programs: Mapping[str, Built]) -> dict[str, tuple[float, ...]]:
-        """Seconds of every program in interleaved rounds, in an order drawn for each; rounds correspond.
+        """Seconds of every program in interleaved rounds, in random order; rounds correspond.
 
         Raises:
             MeasureError: a program cannot be run.
@@ -144,13 +143,13 @@ def open_bench(device: Device, profile: DeviceProfile, folder: Path, plan: Measu
 
     Args:
         device: connected.
-        profile: of it; `threads` is that of every program.
-        folder: for libraries and compiled kernels. No kernel of before is taken, so that seconds of
-            building count everything.
-        plan: how to measure.
+        profile: of the device; `threads` is that of every program.
+        folder: for libraries and compiled kernels. Kernels of earlier runs are not used, so that the seconds
+            of building are complete.
+        plan: of the measurements.
 
     Raises:
-        DeviceError: the device went away or is in use.
+        DeviceError: the device was lost or is in use.
     """
     with (
         device.open_session("tvm", profile.threads, time_limit_s=_TIME_LIMIT_S) as session,
@@ -161,12 +160,12 @@ def open_bench(device: Device, profile: DeviceProfile, folder: Path, plan: Measu
 
 
 def restricted(profile: DeviceProfile, description: MachineDescription, part: str) -> DeviceProfile:
-    """The profile of the same machine with a part of its processor left unused: another board in all figures.
+    """The profile of the same machine without some of its instructions, as a different board.
 
     Args:
         profile: of the whole machine.
-        description: of it.
-        part: that stays, "avx2" on x86-64; "" changes nothing.
+        description: of the machine.
+        part: the remaining instructions, "avx2" on x86-64; "" changes nothing.
 
     Raises:
         UserError: the board knows no such restriction, or it changes nothing.
@@ -190,7 +189,7 @@ def arguments_of(task: Task) -> tuple[tuple[tuple[int, ...], str], ...]:
 def difference(made: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
     """Largest difference of corresponding arrays, each relative to its largest expected value.
 
-    Infinite where something is no finite number.
+    Infinite if a value is not finite.
 
     Raises:
         MeasureError: the arrays do not correspond.

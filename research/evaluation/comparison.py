@@ -1,4 +1,4 @@
-"""Finalists of one task beside the searched baseline: checked against it, then measured in turns."""
+"""Comparison of finalists of one task with the searched baseline: check the results, then measure in turn."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PASSES = 3
 
 @dataclass(frozen=True, eq=False)
 class FinalistComparison:
-    """What the rounds gave.
+    """The result of the rounds.
 
     Attributes:
         baseline_s: seconds of one call of the baseline's program.
         seconds: of one call, by finalist.
-        wrong: finalists whose results differ from the baseline's or that cannot be run, with the reason.
+        wrong: reasons for finalists that cannot be run, or whose results differ from the baseline's.
         error: largest difference of results from the baseline's, relative to the largest value.
     """
 
@@ -56,10 +56,10 @@ def program_of_record(task: Task, record: Any) -> tvm.tirx.PrimFunc:
 
 
 def baseline_program(bench: Bench, entry: BaselineTask, trials: int) -> Built:
-    """The fastest of the search's best programs, measured now: of hundreds the first was also lucky.
+    """The fastest of the search's best programs, measured again, because ranks of a search are noisy.
 
     Raises:
-        EdgeError: none of them can be run on this device.
+        EdgeError: none of the programs can be run on this device.
     """
     records = entry.searches[trials].records
     if any("Tensorize" in str(record) for record in records):
@@ -114,7 +114,7 @@ def compare_finalists(
 def _verdict(
     bench: Bench, entry: BaselineTask, built: Built, expected: list[np.ndarray]
 ) -> tuple[str, float]:
-    """Why a program cannot take part, "" if it can; and its difference."""
+    """Why a program cannot be compared, "" if it can; and its difference."""
     try:
         error = difference(bench.outputs(entry.task, built), expected)
     except (MeasureError, SessionLost) as failure:

@@ -33,18 +33,18 @@ METHODS = ("tlm", "gensor", "tree", "random")
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What to evaluate.
+    """Options of an evaluation.
 
     Attributes:
         baselines: folder of the searched baselines.
         checkpoint: of the language model.
-        networks: names; empty for all that the folder has.
-        budgets: numbers of measurements a task; with 0 the first proposal counts.
+        networks: names; empty for all networks in the folder.
+        budgets: numbers of measurements for each task; 0 takes the first proposal.
         methods: names from `METHODS`.
         plan: how programs are measured.
         seed: of the proposers.
-        finetune: batches of each training of a language model that learns between its measurements, which is
-            then one more method; 0 leaves it out.
+        finetune: batches of each training of a language model that is fine-tuned between its measurements, as
+            a further method; 0 leaves this method out.
     """
 
     baselines: Path
@@ -64,22 +64,22 @@ def evaluate(
     note: Callable[[str], None],
     keep: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """Run the evaluation, from no record at all.
+    """Run the evaluation without earlier records.
 
     Args:
-        device: connected; programs are measured there.
-        profile: of it, with the threads of the baselines.
-        options: what to evaluate.
+        device: connected, on which programs are measured.
+        profile: of the device, with the threads of the baselines.
+        options: of the evaluation.
         note: called with a line for every task.
-        keep: is given the figures so far after every network.
+        keep: called with the figures so far after every network.
 
     Returns:
         The figures as plain data: `baseline`, `networks` by name and more.
 
     Raises:
-        UserError: a baseline does not exist, or those given are of different searches.
-        EdgeError: a baseline is damaged, or none of its networks can be evaluated.
-        DeviceError: the device went away.
+        UserError: a baseline does not exist, or the baselines are of different searches.
+        EdgeError: a baseline is damaged, or none of the networks can be evaluated.
+        DeviceError: the device was lost.
     """
     baselines = load_baselines(options)
     networks: dict[str, Any] = {}
@@ -107,11 +107,11 @@ def evaluate(
 
 
 def load_baselines(options: EvaluateOptions) -> list[Baseline]:
-    """The baselines of the networks that were asked for.
+    """The baselines of the requested networks.
 
     Raises:
-        UserError: one does not exist, or they are of different searches.
-        EdgeError: one is damaged.
+        UserError: a baseline does not exist, or they are of different searches.
+        EdgeError: a baseline is damaged.
     """
     # An empty folder is as good as a missing file: the message names the first network of the issue.
     names = options.networks or baseline_names(options.baselines) or ("mobilenetv2",)
@@ -133,7 +133,7 @@ def _proposers(options: EvaluateOptions) -> dict[str, Proposer]:
 
 
 def _warmed(proposers: Mapping[str, Proposer], bench: Bench, baseline: Baseline, seed: int) -> float:
-    """Seconds of reading the language model, which then counts once and not in the first task."""
+    """Seconds of loading the language model, which are counted once instead of in the first task."""
     if TLM not in proposers:
         return 0.0
     for entry in baseline.tasks:
@@ -196,7 +196,7 @@ def _compared(
     entry: BaselineTask,
     selections: Mapping[tuple[str, int], Selection],
 ) -> FinalistComparison:
-    """The finalists beside the search's program; those of longer searches take part too."""
+    """Comparison of the finalists with the search's program and the programs of longer searches."""
     finalists = {finalist(*which): selection.built for which, selection in selections.items()}
     for trials in entry.searches:
         if trials != baseline.trials:
@@ -211,7 +211,7 @@ def _learned(
     options: EvaluateOptions,
     note: Callable[[str], None],
 ) -> dict[tuple[str, int], Selection]:
-    """What the model comes to that learns; by task and budget, nothing where it is left out."""
+    """Results of the model that learns, by task and budget; empty if it is left out."""
     if not options.finetune:
         return {}
     folder = bench.folder / f"learning-{baseline.network}"
@@ -221,7 +221,7 @@ def _learned(
 
 
 def task_line(network: str, name: str, comparison: FinalistComparison) -> str:
-    """A task's ratios of speed as a line."""
+    """The ratios of speed of a task as one line."""
     ratios = [f"{one} {comparison.baseline_s / seconds:.2f}" for one, seconds in comparison.seconds.items()]
     wrong = [f"{one} is left out: {reason}" for one, reason in comparison.wrong.items()]
     return f"{network} {name}: " + "  ".join([*ratios, *wrong])

@@ -1,4 +1,4 @@
-"""From seconds of tasks to the figures: ratios of speed weighted by time, and time to reach a share."""
+"""Figures from the seconds of tasks: weighted ratios of speed, and the time to reach a share of the speed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class TuningTime:
     """Seconds of a search: of all, and until the network reached the share of its final speed.
 
     Attributes:
-        whole_s, whole_cpu_s: of the whole search, on the clock and of the processor.
-        reached_s, reached_cpu_s: until then.
+        whole_s, whole_cpu_s: wall time and processor time of the whole search.
+        reached_s, reached_cpu_s: the same until the share is reached.
     """
 
     whole_s: float
@@ -30,9 +30,9 @@ class TuningTime:
 def weighted_ratio(
     weights: Mapping[str, int], baseline_s: Mapping[str, float], ours_s: Mapping[str, float]
 ) -> float | None:
-    """Ratio of speed over all tasks: seconds of the baseline through ours, each by calls in the network.
+    """Ratio of speed over all tasks: baseline seconds over the method's, weighted by calls in the network.
 
-    None where a task has no time of ours: a figure without it would be of another network.
+    None if the method has no time for a task: a figure without the task would be of a different network.
     """
     if any(key not in ours_s for key in weights):
         return None
@@ -43,7 +43,7 @@ def weighted_ratio(
 def speed_curve(
     weights: Mapping[str, int], baseline_s: Mapping[str, float], histories: Mapping[str, Sequence[float]]
 ) -> list[float]:
-    """Ratio of speed after each measurement a task; 0 while a task has no program that runs.
+    """Ratio of speed after each measurement of every task; 0 while a task has no program that runs.
 
     Args:
         weights: calls of each task in the network.
@@ -61,7 +61,7 @@ def speed_curve(
 
 
 def search_curve(histories: Sequence[SearchHistory], weights: Sequence[int]) -> list[tuple[int, float]]:
-    """Number of trials a task and ratio of a search's speed then to its speed at the end, where it rose."""
+    """Points at which the speed of a search rose: trials of each task, and share of the final speed."""
     final = sum(w * history.by_trial[-1][1] for history, w in zip(histories, weights, strict=True))
     found: list[tuple[int, float]] = []
     for trial in sorted({number for history in histories for number, _ in history.by_trial}):
@@ -75,10 +75,10 @@ def search_curve(histories: Sequence[SearchHistory], weights: Sequence[int]) -> 
 def tuning_time(
     histories: Sequence[SearchHistory], weights: Sequence[int], share: float = REACHED
 ) -> TuningTime:
-    """When searches that run side by side, each at the same part of its way, reach a share of their speed.
+    """When searches that progress at the same rate reach a share of their final speed.
 
     Args:
-        histories: one a task.
+        histories: one for each task.
         weights: calls of each task in the network.
         share: of the speed of the best programs at the end.
     """
@@ -108,7 +108,7 @@ def _best_at(history: SearchHistory, wall_s: float) -> float | None:
 
 
 def _processor_at(history: SearchHistory, wall_s: float) -> float:
-    """Processor seconds by then, straight between the points that are known."""
+    """Processor seconds at a wall time, interpolated linearly between the known points."""
     points = [
         (0.0, 0.0),
         *((one.wall_s, one.cpu_s) for one in history.by_time),

@@ -1,7 +1,7 @@
-"""The language model as it learns on the board: measured in rounds, fine-tuned between them.
+"""The language model with fine-tuning: measure programs in rounds, and train between the rounds.
 
-The rounds of all tasks of a network come before its first training, as in `sdk tune`: what was measured of
-one task helps the others.
+A round covers all tasks of a network before each training, as in `sdk tune`: measurements of one task help
+the others.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MIN_PROGRAMS = 24
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """How it learns.
+    """Options of the model that learns.
 
     Attributes:
-        checkpoint: that it starts from.
+        checkpoint: of the initial model.
         folder: of the records and checkpoints of this evaluation.
-        steps: batches of each training; 0 for none, which only measures.
+        steps: batches of each training; 0 trains nothing and only measures.
         seed: of proposals and batches.
     """
 
@@ -44,11 +44,11 @@ class LearnOptions:
 
 
 class Learner:
-    """The model, and what it measured of the tasks of one network.
+    """The model and its measurements of the tasks of one network.
 
     Args:
         subjects: tasks by workload hash.
-        options: how it learns.
+        options: of the model.
         note: called with a line for every training.
     """
 
@@ -76,9 +76,9 @@ class Learner:
         self._store.close()
 
     def run(self, budgets: Sequence[int]) -> dict[tuple[str, int], Selection]:
-        """What it comes to with each number of measurements, by task and budget.
+        """The selections after each number of measurements, by task and budget.
 
-        The seconds of a selection count the task's share of all trainings by then.
+        The seconds of a selection include the task's share of all trainings so far.
 
         Raises:
             BuildError: nothing of a task compiles.
@@ -93,7 +93,7 @@ class Learner:
         return found
 
     def _measure(self, key: str, target: int) -> None:
-        """Measure so many programs of a task in all, by the present model."""
+        """Measure programs of the current model until a task has so many measurements."""
         subject, earlier = self._subjects[key], self._candidates[key]
         if len(earlier) >= target:
             return
@@ -122,7 +122,7 @@ class Learner:
         return replace(chosen, seconds=chosen.seconds + self._training_s / len(self._subjects))
 
     def _learn(self) -> None:
-        """Train on everything measured so far; the model that comes of it proposes from now on."""
+        """Train on all measurements so far; the new model proposes from then on."""
         from host.tlm.language.vocabulary import Vocabulary
         from host.tlm.training.finetune import FinetuneOptions, examples_of, finetune
 
@@ -159,7 +159,7 @@ class Learner:
 
 
 def rounds(budgets: Sequence[int]) -> list[int]:
-    """Numbers of measurements after which the model learns: every budget, and between those far apart."""
+    """Numbers of measurements after which the model is trained: every budget, and numbers between."""
     found: list[int] = []
     before = 0
     for budget in sorted(set(budgets)):

@@ -1,4 +1,4 @@
-"""What a proposer comes to with a number of measurements: the program, and the seconds that it took."""
+"""The result of a proposer with a number of measurements: the program, and the seconds spent."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Proposed:
 
     Attributes:
         candidates: best first.
-        seconds: that proposing took.
-        reason: why there are none; "" where there are.
+        seconds: of proposing.
+        reason: why there are no candidates; "" if there are some.
     """
 
     candidates: tuple[Candidate, ...]
@@ -64,15 +64,15 @@ class Proposed:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One program, made and perhaps measured.
+    """One program, built and perhaps measured.
 
     Attributes:
-        built: None where it did not apply or compile.
-        applied: whether the decisions became a program.
-        made_s: that applying and building took.
-        measurement: None where it was not measured or does not run.
-        measured_s: that measuring took.
-        reason: why it cannot be used; "" where it can.
+        built: None if the decisions did not apply or the program did not compile.
+        applied: whether the decisions gave a program.
+        made_s: seconds of applying and building.
+        measurement: None if the program was not measured or does not run.
+        measured_s: seconds of measuring.
+        reason: why the program cannot be used; "" if it can.
     """
 
     built: Built | None
@@ -84,21 +84,21 @@ class Trial:
 
     @property
     def seconds(self) -> float | None:
-        """Of one call, the least of the samples; None where it was not measured or does not run."""
+        """Seconds of one call, the shortest sample; None if the program was not measured or does not run."""
         return None if self.measurement is None else min(self.measurement.times_s)
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What a proposer came to.
+    """The program that a proposer selected.
 
     Attributes:
-        built: the program that was chosen.
-        decisions: of it; empty for the default schedule.
-        proposed, applied: programs that were proposed, and those of them that are programs.
-        propose_s: seconds for all proposals.
-        seconds: in all: proposing, building, measuring.
-        reason: why it is the default schedule; "" where it is not.
+        built: the selected program.
+        decisions: of the program; empty for the default schedule.
+        proposed, applied: numbers of proposals, and of those that gave a program.
+        propose_s: seconds of all proposals.
+        seconds: of proposing, building and measuring together.
+        reason: why it is the default schedule; "" if it is not.
         best_by_measurement: seconds of one call of the fastest program after each measurement; infinite while
             none runs.
     """
@@ -115,13 +115,13 @@ class Selection:
 
 @dataclass(eq=False)
 class Subject:
-    """A task with all programs of it that were made so far; each is built and measured once.
+    """A task with all its programs so far; each program is built and measured once.
 
     Attributes:
-        bench: where.
-        task: what.
-        space: its programs; None where no rule takes it.
-        why: reason for that.
+        bench: for the measurements.
+        task: of the programs.
+        space: of the task; None if no rule matches it.
+        why: the reason for that.
     """
 
     bench: Bench
@@ -139,13 +139,13 @@ class Subject:
             self.why = str(error)
 
     def select(self, proposer: Proposer, budget: int, seed: int) -> Selection:
-        """The first proposal that is a program, or the best of `budget` measured ones.
+        """The first proposal that gives a program, or the best of `budget` measured ones.
 
-        Where there is none, it is the default schedule, as in the product.
+        If there is none, the default schedule is selected, as in the product.
 
         Args:
-            proposer: whose programs.
-            budget: measurements.
+            proposer: of the programs.
+            budget: number of measurements.
             seed: of the proposer.
 
         Raises:
@@ -155,7 +155,7 @@ class Subject:
         return self.chosen(proposed, measured=budget > 0)
 
     def chosen(self, proposed: Proposed, measured: bool) -> Selection:
-        """The best of the proposed programs by measurement, or the first one that is a program.
+        """The fastest measured program, or the first proposal that gives a program.
 
         Raises:
             BuildError: there is none, and not even the default schedule compiles.
@@ -199,7 +199,7 @@ class Subject:
         history: Sequence[tuple[Candidate, Measurement]],
         seed: int,
     ) -> Proposed:
-        """Up to `count` programs with the seconds that they took."""
+        """Up to `count` programs, with the seconds of proposing."""
         begin = time.perf_counter()
         candidates, reason = self._candidates(proposer, count, history, seed)
         return Proposed(tuple(candidates), time.perf_counter() - begin, reason)

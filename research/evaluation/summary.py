@@ -1,4 +1,4 @@
-"""A network's part of the figures: ratios, curves and seconds, from its tasks' comparisons."""
+"""The figures of one network: ratios, curves and seconds, from the comparisons of its tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaskResult:
     Attributes:
         selections: by method and budget.
         comparison: of the finalists, whose names are `finalist(method, budget)`.
-        validity: of what the language model writes first.
+        validity: of the first programs that the language model writes.
     """
 
     selections: Mapping[tuple[str, int], Selection]
@@ -44,7 +44,7 @@ def network_figures(
     budgets: Sequence[int],
     load_s: float,
 ) -> dict[str, Any]:
-    """A network's part of the figures."""
+    """The figures of one network."""
     beside = [_task_figures(entry, results[entry.task.workload_hash]) for entry in baseline.beside]
     weights = {entry.task.workload_hash: entry.task.weight for entry in baseline.tasks}
     results = {key: results[key] for key in weights}
@@ -83,7 +83,7 @@ def _curves(
     methods: Sequence[str],
     most: int,
 ) -> dict[str, Any]:
-    """Speed by number of measurements, as each method and the search measured it itself."""
+    """Speed by number of measurements, from the own measurements of each method and of the search."""
     weights = {entry.task.workload_hash: entry.task.weight for entry in baseline.tasks}
     histories = [entry.searches[baseline.trials] for entry in baseline.tasks]
     curves: dict[str, Any] = {

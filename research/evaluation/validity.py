@@ -1,4 +1,4 @@
-"""Whether what the language model writes first is a program: nothing is ranked, drawn again or left out."""
+"""The share of valid programs among those that the language model writes first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITTEN = 32
 
 @dataclass(frozen=True)
 class Validity:
-    """Programs that were written, and those of them that apply to their task.
+    """Numbers of written programs, and of those that apply to their task.
 
     Attributes:
         written, valid: their numbers.
@@ -32,12 +32,12 @@ class Validity:
 
     @property
     def share(self) -> float | None:
-        """Share of the valid ones; None where nothing was written."""
+        """Share of valid programs; None if none were written."""
         return self.valid / self.written if self.written else None
 
 
 class Writer:
-    """A language model that writes without a proposer around it.
+    """A language model that writes programs without a proposer.
 
     Args:
         checkpoint: of the model.
@@ -53,7 +53,7 @@ class Writer:
         self._model, _ = load_model(checkpoint, self._vocabulary)
 
     def check(self, space: DesignSpace, seed: int) -> Validity:
-        """Write programs of a task and apply each; a task that the language cannot say has none."""
+        """Write programs of a task and apply each; a task that the language cannot express has none."""
         from host.tlm.model.decoding import generate
 
         names = [decision.name for decision in space.decisions]

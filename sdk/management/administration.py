@@ -54,7 +54,7 @@ def add(request: AddRequest, progress: Progress) -> tuple[DeviceEntry, Installed
     Raises:
         UserError: the name, the address or the board is invalid.
         DeviceError: the board does not answer, or cannot run the agent; nothing is registered, and the same
-        command continues from there.
+            command continues from there.
     """
     from host.devices import DeviceEntry, Registry
     from host.devices.entry import checked, parse_address

@@ -1,4 +1,4 @@
-"""Board and task as the language model sees them: what sentences say of them, no more and no less."""
+"""Descriptions of board and task: exactly what a sentence contains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READS = 2
 
 
 def level_of(value: float, unit: float = 1.0) -> int:
-    """A quantity on the scale of half octaves: round(2 log2(value / unit)), 0 for what is below one unit."""
+    """A quantity on the scale of half octaves: round(2 log2(value / unit)), 0 for values below one unit."""
     if value <= unit:
         return 0
     return min(LEVELS - 1, round(2.0 * math.log2(value / unit)))

@@ -1,13 +1,13 @@
-"""Whole numbers as tokens: exponents of small primes, then the digits of what is left.
+"""Integers as tokens: exponents of small primes, then the digits of the remaining factor.
 
     0     0
     1     2^0
     56    2^3 7^1
     197   2^0 h3 x5        (197 = 3 * 64 + 5)
 
-So every number has exactly one spelling, a size never seen is made of parts that were, and that a tile
-divides an extent can be read off their exponents. A number starts with `0` or `2^a` and ends before the first
-token that is no part of one.
+Every number has exactly one spelling, a new size consists of known parts, and the exponents show whether a
+tile divides an extent. A number starts with `0` or `2^a` and ends before the first token that cannot be part
+of a number.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     <board> cpu q0 q8 ... <task> rule:tiled bytes:4 bytes:4 bytes:4 spatial:-ug 2^6 ... anchor:contraction q46
     q30 stage:injective q33 q15 <decide> quality:0 vectors= 2^1 rows= 2^1 3^1 ... <end>
 
-The idea of a sentence of what is known and what is decided is TLM's (OSDI'24); this language is ours.
+The idea of a sentence with context and decisions is TLM's (OSDI'24); the language itself is this project's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a sentence says.
+    """The content of a sentence.
 
     Attributes:
         board: the processor.
@@ -61,14 +61,14 @@ def encode(sentence: Sentence) -> list[str]:
     """The tokens of a sentence.
 
     Raises:
-        TlmError: a number, a rule or a decision that the language has no words for.
+        TlmError: the language has no token for a number, a rule or a decision.
     """
     known = encode_prompt(sentence.board, sentence.task, sentence.quality)
     return [*known, *vocab.spell_decisions(sentence.decisions)]
 
 
 def encode_prompt(board: BoardDescription, task: TaskDescription, quality: int = 0) -> list[str]:
-    """The tokens of what is known before the first decision."""
+    """The tokens before the first decision."""
     tokens = [vocab.BOARD, board.kind, *map(vocab.level_token, board.figures)]
     for size, bandwidth in board.memory:
         tokens += [vocab.level_token(size), vocab.level_token(bandwidth)]
@@ -82,7 +82,7 @@ def encode_prompt(board: BoardDescription, task: TaskDescription, quality: int =
 
 
 def decode(tokens: Sequence[str]) -> Sentence:
-    """What a sentence says.
+    """Decode the tokens of a sentence.
 
     Raises:
         TlmError: it is not a sentence of the language; the message names the token.
@@ -137,7 +137,7 @@ def _after(token: str, prefix: str, reader: _Reader) -> str:
 
 
 class _Reader:
-    """Tokens one after the other."""
+    """Reads tokens in order."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = tokens
@@ -148,31 +148,31 @@ class _Reader:
         return self._tokens[self.position] if self.position < len(self._tokens) else ""
 
     def take(self) -> str:
-        """The next token, taken."""
+        """Read the next token."""
         token = self.peek()
         self.position += 1
         return token
 
     def expect(self, token: str) -> None:
-        """Takes a token that has to be there."""
+        """Read a token that must be the next one."""
         found = self.take()
         if found != token:
             raise self.error(token, found)
 
     def level(self) -> int:
-        """A quantity, taken."""
+        """Read a quantity."""
         token = self.take()
         if not token.startswith("q") or not token[1:].isdigit():
             raise self.error("a quantity", token)
         return int(token[1:])
 
     def number(self) -> int:
-        """A number, taken."""
+        """Read a number."""
         value, self.position = numbers.read(self._tokens, self.position)
         return value
 
     def error(self, wanted: str, found: str) -> TlmError:
-        """The error of a token that is not what has to come."""
+        """The error of an unexpected token."""
         return TlmError(
             f"sentence, token {self.position - 1}: {wanted} was expected, not {found or 'the end'}"
         )

@@ -44,7 +44,7 @@ def level_token(level: int) -> str:
 
 
 def quality_token(quality: int) -> str:
-    """The token of how good a program is."""
+    """The token of the quality of a program."""
     return f"quality:{quality}"
 
 
@@ -59,10 +59,10 @@ def decision_token(name: str) -> str:
 
 
 def spell_decisions(decisions: Iterable[tuple[str, int]]) -> list[str]:
-    """The tokens of what is decided, in the order of the design space, with the end.
+    """The tokens of the decisions, in the order of the design space, with the end token.
 
     Raises:
-        TlmError: a number that cannot be said.
+        TlmError: a number is too large for the language.
     """
     tokens = []
     for name, value in decisions:

@@ -1,7 +1,7 @@
-"""What a checkpoint is, told from its files without loading a network.
+"""The card of a checkpoint, read from its files without loading a network.
 
-A checkpoint is a folder: `weights.safetensors` in half precision, and `model.json` with what it was made of
-and the digest of the weights.
+A checkpoint is a folder: `weights.safetensors` in half precision, and `model.json` with the card, which has
+the digest of the weights.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Size:
 
 @dataclass(frozen=True)
 class Card:
-    """What a checkpoint is.
+    """The description of a checkpoint.
 
     Attributes:
-        vocabulary: version of the vocabulary that it has rows for.
-        tokens: of that vocabulary.
-        untrained: those of them that were appended after the pre-training and that no training has seen;
-            their rows are the means of their classes.
+        vocabulary: version of the vocabulary of its rows.
+        tokens: number of tokens of that vocabulary.
+        untrained: tokens that were appended after the pre-training and that no training has seen; their rows
+            are the means of their classes.
         rules: version of each rule whose programs it was trained on, by name.
         size: dimensions.
         base: digest of the weights that training started from; "" for random ones.
@@ -63,7 +63,7 @@ class Card:
     training: dict[str, Any] = field(default_factory=dict)
 
     def outdated(self, versions: Mapping[str, int]) -> tuple[str, ...]:
-        """Rules whose decisions mean something else now than in the programs that it was trained on.
+        """Rules that have changed since the programs that the model was trained on.
 
         The model still writes legal programs of such a rule; fine-tuning on new records brings it up to date.
 
@@ -74,12 +74,12 @@ class Card:
 
     @property
     def root(self) -> str:
-        """Digest of the weights that were trained from random ones: its own or its base's."""
+        """Digest of the pre-trained weights: its own, or those of its base."""
         return self.base or self.weights
 
 
 def read_card(folder: Path) -> Card:
-    """What a checkpoint says of itself.
+    """Read the card of a checkpoint.
 
     Raises:
         TlmError: it is missing or damaged.
@@ -113,7 +113,7 @@ def read_card(folder: Path) -> Card:
 
 
 def extended(card: Card, vocabulary: Vocabulary, folder: Path) -> Card:
-    """The card of a checkpoint after rows are appended for the tokens that the vocabulary has more of.
+    """The card of a checkpoint after rows are appended for new tokens of the vocabulary.
 
     Raises:
         TlmError: the vocabulary of the checkpoint is not the beginning of this one.
@@ -129,7 +129,7 @@ def extended(card: Card, vocabulary: Vocabulary, folder: Path) -> Card:
 
 
 def read_weights(folder: Path, vocabulary: Vocabulary) -> tuple[bytes, Card]:
-    """The weights of a checkpoint as they lie on disk, whole, and its card.
+    """The bytes of a checkpoint's weight file, and its card.
 
     Raises:
         TlmError: it is missing, damaged, or its vocabulary is not the beginning of this one.
@@ -147,7 +147,7 @@ def read_weights(folder: Path, vocabulary: Vocabulary) -> tuple[bytes, Card]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all."""
+    """Write a file completely or not at all."""
     partial = path.with_name(f".{path.name}.part")
     try:
         partial.write_bytes(data)

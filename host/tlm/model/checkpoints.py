@@ -1,9 +1,9 @@
-"""Which checkpoint is used for a device: what was fine-tuned on its records, else what is shipped.
+"""The checkpoint for a device: fine-tuned on its records, or the shipped one.
 
-Fine-tuned checkpoints of one device profile and base lie in one folder. A new one is written
-beside the old one, and `current` is replaced last, so that whoever reads finds one of the two whole:
+Fine-tuned checkpoints of one device profile and base lie in one folder. A new checkpoint is written beside
+the old one, and `current` is replaced last, so that a reader always finds a complete checkpoint:
 
-    <root>/<board>-<threads>/<key>/belongs.json            what the key is of
+    <root>/<board>-<threads>/<key>/belongs.json            the content of the key
                                    current                 name of the checkpoint in use
                                    <digest>/model.json, weights.safetensors
 """
@@ -49,12 +49,12 @@ def shipped() -> Path:
 
 
 def tuned_folder(profile: DeviceProfile, base: str, root: Path | None = None) -> Path:
-    """Where the checkpoints lie that were fine-tuned for a device; it need not exist.
+    """The folder of the checkpoints that were fine-tuned for a device, which may not exist.
 
     Args:
         profile: of the device; its name and its calibration do not matter, as for records.
-        base: digest of the weights that fine-tuning started from in the first place (`Card.root`).
-        root: folder of all; None takes the user's.
+        base: digest of the pre-trained weights (`Card.root`).
+        root: folder of all models; None takes the user's.
     """
     key = hashlib.sha256(json.dumps(_belongs(profile, base), sort_keys=True).encode()).hexdigest()
     return _boards_folder(profile, root) / key[:16]
@@ -68,7 +68,7 @@ def model_for(
     Args:
         profile: of the device.
         root: folder of fine-tuned checkpoints; None takes the user's.
-        note: called with a line where an earlier fine-tuning does not apply any more.
+        note: called with a line if an earlier fine-tuning no longer applies.
 
     Raises:
         TlmError: the package has no weights, or the fine-tuned checkpoint is damaged.
@@ -86,7 +86,7 @@ def model_for(
 
 
 def accepted(home: Path) -> Path | None:
-    """The checkpoint in use of a device's folder, checked; None where nothing was accepted yet.
+    """The current checkpoint of a device's folder, checked; None if none was accepted yet.
 
     Raises:
         TlmError: it is damaged or missing.
@@ -110,7 +110,7 @@ def accepted(home: Path) -> Path | None:
 
 
 def prepare(profile: DeviceProfile, base: str, root: Path | None = None) -> Path:
-    """Makes `tuned_folder`, with what it belongs to said in it so that a changed board can be told of.
+    """Make `tuned_folder`, with a file that names its board, so that a changed board can be reported.
 
     Raises:
         TlmError: it cannot be written.
@@ -126,10 +126,10 @@ def prepare(profile: DeviceProfile, base: str, root: Path | None = None) -> Path
 
 
 def accept(checkpoint: Path, home: Path) -> Path:
-    """Puts a checkpoint in use; until it is whole the old one stays.
+    """Make a checkpoint the current one; the old one stays until the copy is complete.
 
     Args:
-        checkpoint: folder of it; it is copied.
+        checkpoint: folder of the new checkpoint, which is copied.
         home: the device's folder.
 
     Raises:
@@ -153,7 +153,7 @@ def accept(checkpoint: Path, home: Path) -> Path:
 
 
 def outdated(profile: DeviceProfile, base: str, root: Path | None = None) -> tuple[str, ...]:
-    """Why models that were fine-tuned for this board earlier do not apply any more, a line each."""
+    """Why models that were fine-tuned for this board earlier no longer apply, one line for each model."""
     now = _belongs(profile, base)
     lines = []
     for path in sorted(_boards_folder(profile, root).glob(f"*/{BELONGS}")):
@@ -188,7 +188,7 @@ def _boards_folder(profile: DeviceProfile, root: Path | None) -> Path:
 
 
 def _clean(home: Path, current: str) -> None:
-    """Removes all checkpoints but the newest ones and the one in use."""
+    """Remove all checkpoints but the newest ones and the current one."""
     folders = [path.parent for path in home.glob(f"*/{CARD}") if not path.parent.name.startswith(".")]
     folders.sort(key=lambda folder: (folder.name == current, (folder / CARD).stat().st_mtime_ns))
     for folder in folders[:-_KEPT]:

@@ -1,12 +1,11 @@
-"""Which values a decision may still take so that the program becomes a legal one.
+"""The values of the next decision that continue a legal program.
 
-A value is allowed only with a witness in hand: a legal program that begins with what is decided and this
-value. So whatever is chosen from the allowed values, one after the other, ends in a legal program; nothing
-has to be thrown away afterwards. The other direction, that every legal program can be reached, holds where a
-witness is found among few: all open decisions at their smallest value, or one of them at another. Tiles of
-one element and no unrolling ask the least of registers and divide everything, so that this is where one is;
-which decisions may need another value (of a Winograd convolution the tiles that its rows divide) is found out
-once per space.
+A value is allowed only if a witness is known: a legal program that begins with the decisions so far and this
+value. Any sequence of allowed values therefore ends in a legal program, and nothing is discarded. Conversely,
+every legal program can be reached if a witness exists among few candidates: all open decisions at their
+smallest value, or one of them at another value. Tiles of one element without unrolling need the fewest
+registers and divide every extent, so they are usually a witness. Decisions that may need another value (for
+example the tiles that divide the rows of a Winograd convolution) are found once for each space.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _SEED = 0
 
 
 class Completions:
-    """The allowed values of one space, remembered by what was decided before.
+    """The allowed values of one space, cached by the decisions so far.
 
     Args:
-        space: the space.
+        space: of the task.
 
     Raises:
         ScheduleError: the space has no decisions, or no legal program was found.
@@ -47,10 +46,10 @@ class Completions:
             self._remember(tuple(sampled[name] for name in self._names))
 
     def allowed(self, decided: tuple[int, ...]) -> tuple[int, ...]:
-        """Values of the next decision that a legal program goes on with.
+        """Values of the next decision that continue a legal program.
 
         Args:
-            decided: values of the first decisions, each of them allowed where it was taken.
+            decided: values of the first decisions, each of which was allowed in its place.
         """
         found = self._allowed.get(decided)
         if found is None:
@@ -73,7 +72,7 @@ class Completions:
         return self._witnesses[decided]
 
     def _remember(self, witness: tuple[int, ...], start: int = 0) -> None:
-        """A legal program is the witness of all its beginnings from a length on that have none yet."""
+        """Store a legal program as the witness of those of its prefixes that have none, from a length on."""
         for length in range(start, len(witness) + 1):
             if self._witnesses.get(witness[:length]) is None:
                 self._witnesses[witness[:length]] = witness
@@ -96,7 +95,7 @@ class Completions:
         return None
 
     def _find_rescuing(self) -> tuple[int, ...]:
-        """Decisions that may need more than their smallest value, found on drawn walks through the space."""
+        """Decisions that may need more than their smallest value, found by random walks through the space."""
         generator = random.Random(_SEED)
         rescuing: set[int] = set()
         for walk in range(_WALKS):

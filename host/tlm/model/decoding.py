@@ -1,7 +1,7 @@
-"""Decoding: the model writes the decisions of many programs at once, and can write nothing but legal ones.
+"""Decoding: the model writes the decisions of many programs at once; all of them are legal.
 
-At each step only those tokens have probability that some allowed value of the decision goes on with (see
-`completions`): what is drawn always parses and is always legal.
+At each step, only tokens that continue an allowed value of the decision (see `completions`) have a
+probability above zero: every drawn program parses and is legal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIRST_TOKENS = 769
 
 @dataclass(frozen=True)
 class GeneratedProgram:
-    """A program that the model wrote.
+    """A generated program.
 
     Attributes:
         values: of all decisions, in the order of the space.
@@ -39,9 +39,9 @@ class GeneratedProgram:
 
 
 class _Writer:
-    """One program being written: which tokens may come next.
+    """The state of one program during generation: which tokens may come next.
 
-    The sentence goes through names and values in turn; `_spelled` is what is written of the current value.
+    Names and values alternate in the sentence; `_spelled` has the tokens of the current value so far.
     """
 
     def __init__(self, completions: Completions, names: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ class _Writer:
         self.finished = False
 
     def allowed(self) -> tuple[str, ...]:
-        """Tokens that can come next."""
+        """The tokens that may come next."""
         if self._spelled is None:
             return (self._following(),)
         length = len(self._spelled)
@@ -66,7 +66,7 @@ class _Writer:
         )
 
     def take(self, token: str) -> None:
-        """Writes a token."""
+        """Append a token."""
         if self._spelled is None or token in (self._following(1), END):
             if self._spelled is not None:
                 done = next(value for value, spelling in self._open if spelling == self._spelled)
@@ -97,20 +97,19 @@ def generate(
     seed: int,
     temperature: float = 1.0,
 ) -> list[GeneratedProgram]:
-    """Programs that the model writes for a space: the likeliest at each step, then drawn ones.
+    """Generate programs for a space: the first takes the likeliest token at each step, the others are drawn.
 
     Args:
         model: the language model.
         vocabulary: its vocabulary.
         space: the space of the task on the board.
-        count: number of programs, the same one perhaps more than once.
+        count: number of programs; the same program may occur more than once.
         seed: of the draws.
-        temperature: of the draws, from this one on evenly to twice as much: some keep to what is likely, some
-            go far from it.
+        temperature: of the first draw; it rises evenly to twice this value at the last one, for variety.
 
     Raises:
         ScheduleError: the space has no decisions or no legal program.
-        TlmError: the language has no word for something of the task or the board.
+        TlmError: the language has no token for a property of the task or the board.
     """
     completions = Completions(space)
     names = [decision.name for decision in space.decisions]
@@ -136,7 +135,7 @@ def generate(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sums in one order however many cores there are, and no core taken from a measurement beside it."""
+    """Use one thread: sums have one order on every machine, and no core is taken from a measurement."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -71,7 +71,7 @@ def save_model(
     rules: Mapping[str, int] | None = None,
     untrained: tuple[str, ...] = (),
 ) -> Card:
-    """Writes a checkpoint; weights first, so that a cut-off one is noticed by its digest.
+    """Write a checkpoint, weights first, so that the digest reveals an incomplete one.
 
     Args:
         model: the network.
@@ -107,10 +107,10 @@ def save_model(
 
 
 def load_model(folder: Path, vocabulary: Vocabulary) -> tuple[GPT2LMHeadModel, Card]:
-    """A checkpoint, ready to write programs, and its card.
+    """Load the network and the card of a checkpoint.
 
-    Where the vocabulary has grown since, network and card are those of the whole vocabulary: a token that was
-    appended has the mean of its class as its row.
+    If the vocabulary has grown since, network and card are extended to the whole vocabulary: the row of an
+    appended token is the mean of its class.
 
     Raises:
         TlmError: it is missing, damaged, or its vocabulary is not the beginning of this one.

@@ -1,1 +1,1 @@
-"""Fine-tuning on measured records, and what all training shares."""
+"""Fine-tuning on measured records, and code for all kinds of training."""

@@ -1,4 +1,4 @@
-"""One task with programs, as training reads it: token numbers, and how good each program is."""
+"""One task with programs as a training example: token numbers, and the quality of each program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SLOWER = (1.02, 1.1, 1.5)
 
 
 def quality_of(slower: float) -> int:
-    """How good a program is that takes `slower` times as long as the best known one: 0 is the best."""
+    """The quality of a program that takes `slower` times as long as the best known one: 0 is the best."""
     return next((quality for quality, most in enumerate(_SLOWER) if slower <= most), len(_SLOWER))
 
 
@@ -25,7 +25,7 @@ class Example:
         index: its number.
         prompt: token numbers up to and without the quality.
         programs: token numbers of the decisions, and how many times slower than the best each is.
-        left_out: why it is not trained on; "" where it is.
+        left_out: why the example is not used; "" if it is used.
     """
 
     index: int
@@ -35,7 +35,7 @@ class Example:
 
     @property
     def qualities(self) -> tuple[int, ...]:
-        """How good each program is."""
+        """The quality of each program."""
         return tuple(quality_of(slower) for _, slower in self.programs)
 
 
@@ -48,10 +48,10 @@ def content_of(example: Example) -> dict[str, Any]:
 
 
 def example_from(path: Path, number: int, content: Any) -> Example:
-    """The example of a line of a file.
+    """Read an example from a line of a file.
 
     Raises:
-        TlmError: it is none.
+        TlmError: the line is not an example.
     """
     try:
         if "left_out" in content:

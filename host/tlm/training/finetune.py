@@ -1,9 +1,9 @@
-"""Fine-tuning on what was measured: the model of a board gets better at the board's own programs.
+"""Fine-tuning of a board's model on measured records.
 
-A new checkpoint is used only if it beats the one in use on withheld records (`gate`). Half of each batch
-repeats sentences of pre-training, so that other boards and tasks are not forgotten.
+A new checkpoint is used only if it is better than the current one on withheld records (`gate`). Half of each
+batch repeats sentences of pre-training, so that the model does not forget other boards and tasks.
 
-    python -m host.tlm.training.finetune --job FILE.json       in a process of its own; see `write_job`
+    python -m host.tlm.training.finetune --job FILE.json       in a separate process; see `write_job`
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _WARM_UP = 5
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """How to fine-tune.
+    """Options of a fine-tuning.
 
     Attributes:
         start: checkpoint that training starts from.
         out: folder of the device's checkpoints (`checkpoints.tuned_folder`) and of the state.
-        present: checkpoint in use, to be beaten; None for `start`.
+        present: current checkpoint, with which the new one is compared; None for `start`.
         replay: sentences of pre-training; None for those beside `start`, else the shipped ones.
         steps: batches in all.
         seconds: stop training after so long; 0 for no limit.
         seed: of the batches.
-        resume: go on with an interrupted training of the same records.
+        resume: continue an interrupted training on the same records.
         batch: tasks of one step.
         learning_rate: the largest one.
         replay_share: share of a batch that repeats pre-training.

@@ -8,8 +8,8 @@
          |
          +-- no time is left --> DROPPED
 
-A job is in exactly one state and RUNNING on exactly one board, so none is lost and none is measured twice.
-If a job is taken from a board, a later answer of this board is ignored.
+A job is in exactly one state and RUNNING on exactly one board, so none is lost and none is measured twice. If
+a job is taken from a board, a later answer of this board is ignored.
 """
 
 from __future__ import annotations

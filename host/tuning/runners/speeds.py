@@ -3,8 +3,7 @@
 Every board times the same programs when it joins, when it comes back and after a number of trials. The group
 is the largest set of boards whose speeds agree; times are relative to its geometric mean. The times of a
 board in the group are divided by its factor. A board whose speed differs by more than the tolerance measures
-nothing until it
-is back within the tolerance: it throttles, does other work, or is a different machine.
+nothing until it is back within the tolerance: it throttles, does other work, or is a different machine.
 """
 
 from __future__ import annotations
