@@ -1,4 +1,4 @@
-"""The process of one session: it runs models and kernels and may crash without harm to the daemon.
+"""The process of one session: it runs models and kernels; if it crashes, the daemon continues.
 
 Started by the daemon as `python -m device_agent.execute.executor` with a JSON specification on stdin:
 `engine`, `threads`, `key`, `workdir`, `parent_pid`, `system_root`, `meter` (command line of the process that
@@ -43,7 +43,7 @@ Reply = Tuple[Header, List[frames.Buffer]]
 
 
 class Status:
-    """Tells the daemon when work begins and ends."""
+    """Reports to the daemon when work begins and ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -64,7 +64,7 @@ class Status:
 
 
 class Commands:
-    """What the host can ask of a session, one method a command.
+    """The commands of a session, one method for each.
 
     Args:
         name: of the engine.
@@ -193,8 +193,8 @@ def _tensor_reply(fields: Header, tensors: List[TensorData]) -> Reply:
 class Executor:
     """The listener and its two kinds of client.
 
-    Frames are served by the main thread, because TVM keeps a thread pool for each calling thread; RPC has a
-    thread of its own. Each kind has one client at a time.
+    The main thread serves frames, because TVM has a thread pool for each calling thread; another thread
+    serves RPC. Each kind has one client at a time.
     """
 
     def __init__(self, specification: Dict[str, Any], status: Status) -> None:
@@ -275,7 +275,7 @@ class Executor:
         try:
             frames.send(connection, {"ok": True, "schema": frames.SCHEMA})
         except OSError:
-            connection.close()  # whoever knocked did not stay
+            connection.close()  # the client did not stay connected
             self._frames_taken.release()
         else:
             self._waiting.put(connection)
@@ -291,7 +291,7 @@ class Executor:
                 connection.sendall(rpc_server.WELCOME)
                 rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
             except OSError:
-                pass  # whoever knocked did not stay
+                pass  # the client did not stay connected
             finally:
                 self._rpc_taken.release()
 
@@ -330,7 +330,7 @@ def answer(commands: Commands, header: Header, blob: bytearray) -> Reply:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Has the kernel kill this process when its parent ends, however that ends."""
+    """Makes the kernel kill this process when its parent ends for any reason."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)

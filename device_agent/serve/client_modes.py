@@ -1,4 +1,4 @@
-"""Whose power modes are set: they last as long as their client, or as one of its sessions."""
+"""Power modes of clients: a mode is restored when its client or session ends."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ClientPowerModes:
 
     Args:
         modes: of the machine.
-        reservation: of the device, which a client has while it has modes changed.
-        recover: restores what killed agents left, before anything is changed.
-        log: told of modes that could not be restored.
+        reservation: of the device, which a client has while a mode is changed for it.
+        recover: restores modes that killed agents left changed, before the first change.
+        log: receives a line about modes that could not be restored.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ClientPowerModes:
 
     @property
     def unrestored(self) -> bool:
-        """Whether something is not as it was found."""
+        """Whether some mode is still changed."""
         return self._modes.changed
 
     def list(self) -> Dict[str, Any]:
@@ -53,9 +53,9 @@ class ClientPowerModes:
         """Puts the device into a mode for a client.
 
         Args:
-            client: who asks; the device is its own until the mode is restored.
+            client: that makes the request; it has the device until the mode is restored.
             name: of the mode.
-            session: restore when this session ends, "" for when the client goes or asks for it.
+            session: whose end restores the mode, "" for the end of the client or its request.
 
         Returns:
             The reply to `modes.list` afterwards.
@@ -81,10 +81,10 @@ class ClientPowerModes:
             return self._modes.list()
 
     def restore(self, client: Client) -> None:
-        """Restores at once, as the client asks.
+        """Restores the modes at the request of a client.
 
         Raises:
-            AgentError: it is another client's, or something could not be restored.
+            AgentError: another client changed them, or something could not be restored.
         """
         with self._lock:
             if self._user is not None and self._user.client != client:
@@ -93,19 +93,19 @@ class ClientPowerModes:
             self._forget()
 
     def session_ended(self, name: str) -> None:
-        """Restores what was set for a session."""
+        """Restores the modes that were set for a session."""
         with self._lock:
             if self._user is not None and self._user.session == name:
                 self._end()
 
     def client_ended(self, client: Client) -> None:
-        """Restores what a client that has gone has set."""
+        """Restores the modes that a disconnected client has set."""
         with self._lock:
             if self._user is not None and self._user.client == client:
                 self._end()
 
     def close(self) -> None:
-        """Restores everything: the agent ends."""
+        """Restores everything at the end of the agent."""
         with self._lock:
             self._end()
 

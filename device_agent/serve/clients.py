@@ -1,4 +1,4 @@
-"""How many clients an agent serves, and whether one is still there."""
+"""The number of clients that an agent serves, and whether a client is still connected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIN_CLIENTS = 2
 
 
 def max_clients() -> int:
-    """How many clients fit in the files that this process may open, which are made as many as is allowed."""
+    """The largest number of clients; it first raises the limit of open files as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""The agent as a service: started where none runs, told to stop, and asked how it is."""
+"""The agent as a service: start, stop and status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RESTART_S = 30.0
 
 
 def ticket(home: AgentFolder, python: str) -> Dict[str, Any]:
-    """A ticket of the running agent, which is started if need be.
+    """A ticket of the running agent, which is started if necessary.
 
     Args:
         home: the agent's folder.
@@ -53,10 +53,10 @@ def ticket(home: AgentFolder, python: str) -> Dict[str, Any]:
 
 
 def start(home: AgentFolder, python: str) -> Dict[str, Any]:
-    """Starts the agent unless it runs; one that runs other code than this is replaced when nobody uses it.
+    """Starts the agent unless it runs; an agent of another version is replaced if nobody uses it.
 
     Returns:
-        What its `agent.json` says.
+        The content of its `agent.json`.
 
     Raises:
         AgentError: it cannot be started, or one of another version is in use.
@@ -77,7 +77,7 @@ def start(home: AgentFolder, python: str) -> Dict[str, Any]:
 
 
 def stop(home: AgentFolder) -> bool:
-    """Ends the agent with all its sessions; False where none runs.
+    """Ends the agent with all its sessions; False if none runs.
 
     Raises:
         AgentError: it does not end.
@@ -96,10 +96,10 @@ def stop(home: AgentFolder) -> bool:
 
 
 def ask(record: Dict[str, Any], command: str) -> Header:
-    """One request of the running agent, by a ticket of its own.
+    """Sends one request to the running agent, with a new ticket.
 
     Args:
-        record: what `agent.json` says.
+        record: the content of `agent.json`.
         command: without arguments.
 
     Raises:

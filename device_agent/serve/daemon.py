@@ -55,7 +55,7 @@ def _without_client(command: KeyCommand) -> Command:
 
 
 class Settings(NamedTuple):
-    """How a daemon serves.
+    """The settings of a daemon.
 
     Attributes:
         store_dir: folder of bundles, uploads and the sessions' files.
@@ -83,11 +83,11 @@ class Daemon:
 
     Args:
         settings: see there.
-        token: the one secret of clients, None for tickets.
+        token: the shared secret of all clients, None for tickets.
         store: bundle store, by default one in the settings' folder.
 
     Raises:
-        AgentError: another agent serves this home, or its folder belongs to another user.
+        AgentError: another agent serves this folder, or the folder belongs to another user.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Daemon:
         return os.path.join(self._settings.store_dir, "modes.lock")
 
     def _recover(self, left: str) -> bool:
-        """Ends and restores what a killed agent left running and changed; False where that fails."""
+        """Ends processes and restores modes that a killed agent left behind; False if that fails."""
         kill_leftovers(left)
         try:
             PowerModes(self._settings.system_root, left, self._mode_lock).restore()
@@ -156,8 +156,8 @@ class Daemon:
         """Serves until told to stop, by the host, by SIGTERM or by the parent's end.
 
         Returns:
-            What the process ends with: 0, or another status that asks systemd for a new agent; 1 where the
-            listener failed.
+            The exit code of the process: 0, or a code for which systemd starts a new agent; 1 if the listener
+                failed.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop())
@@ -199,12 +199,12 @@ class Daemon:
         return None if left_s == math.inf else max(0.0, left_s)
 
     def stop(self) -> None:
-        """Has `run` return soon."""
+        """Makes `run` return soon."""
         self._stop.set()
         self._sessions.wake()
 
     def _listener_failed(self, reason: str) -> None:
-        """Ends an agent that nobody can reach any more."""
+        """Ends an agent that nobody can reach."""
         self._failed = True
         if self._settings.home is None:  # its log is quiet, and its host reads stderr
             listener.write_stderr(reason)
@@ -212,7 +212,7 @@ class Daemon:
         self.stop()
 
     def _admit_client(self, connection: socket.socket, data: bytes) -> None:
-        """Lets a client in that has a secret, in a thread of its own."""
+        """Admits a client with a valid secret and serves it in a new thread."""
         try:
             hello = frames.check_hello(data, self._admit)
             if len(self._clients) >= self._max_clients:
@@ -260,7 +260,7 @@ class Daemon:
         self._quiet_since_s = time.monotonic()
 
     def _replace(self, fields: Fields, client: Client) -> None:
-        """Ends the holder's connection, which was cut without this side having noticed."""
+        """Ends the holder's connection, whose loss this side has not noticed."""
         holder, identity = self._reservation.holder(), fields.text("identity", _LIMITS.name_characters)
         if holder is None or not identity or holder.client.identity != identity:
             return
@@ -301,7 +301,7 @@ class Daemon:
         return self._commands[command](fields, client) or {}
 
     def _all_commands(self) -> Dict[str, Command]:
-        """What a client may ask; every one reads its fields through `Fields`."""
+        """The commands of clients; each reads its fields through `Fields`."""
         return {
             "describe": lambda f, c: self._machine.describe(),
             "state": lambda f, c: self._machine.state(),
@@ -332,7 +332,7 @@ class Daemon:
         }
 
     def _retire(self, fields: Fields, client: Client) -> None:
-        """Makes room for an agent of another version, unless somebody would lose work."""
+        """Ends this agent for one of another version, unless a client uses the device."""
         holder = self._reservation.holder()
         if holder is not None:
             raise AgentError("busy", "the agent of another version is in use by %s" % holder.describe())
@@ -351,7 +351,7 @@ class Daemon:
         return power.summary(power.choose(self._settings.system_root, facts))
 
     def _session_options(self, fields: Fields) -> SessionOptions:
-        """What a session may use, as `session.open` asks for it.
+        """The options of a session, from the fields of `session.open`.
 
         Raises:
             AgentError: nothing serves the engine, or a field is wrong.

@@ -1,4 +1,4 @@
-"""The process of a session as the daemon sees it: started, heard, signalled, and its end explained."""
+"""The executor process of a session: start it, read its status, stop it, and explain its end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MARK = "EDGETLM_SESSION"
 
 
 class SessionOptions(NamedTuple):
-    """What a session may use.
+    """The options of a session.
 
     Attributes:
         engine: of `device_agent.execute.engines`.
@@ -48,7 +48,7 @@ class SessionOptions(NamedTuple):
         site: folder of the payload that a Python executor imports from, "" for its interpreter's own.
         meter: command line of the process that reads power sensors.
         keys: file of the keys whose bundles may be loaded.
-        system_root: prefix of all system paths, "/" but in tests.
+        system_root: prefix of all system paths; "/" except in tests.
     """
 
     engine: str
@@ -63,17 +63,17 @@ class SessionOptions(NamedTuple):
 
 
 class ExecutorProcess:
-    """One process and what it last said.
+    """One executor process and its last status.
 
     Attributes:
-        port: where it listens, once `ready` is set.
+        port: on which it listens, once `ready` is set.
         key: its secret.
-        reason: how it ended, None while it lives.
-        refusal: the error with which it declined to start.
+        reason: how it ended, None while it runs.
+        refusal: the error that it reported instead of starting.
     """
 
     def __init__(self, options: SessionOptions, workdir: str) -> None:
-        """Starts it; OSError where the command does not exist.
+        """Starts the process; OSError if the command does not exist.
 
         The kernel will kill it when the calling thread ends (PR_SET_PDEATHSIG).
         """
@@ -128,14 +128,14 @@ class ExecutorProcess:
 
     @property
     def busy(self) -> bool:
-        """Whether it has said that it works, and is not stopped."""
+        """Whether it has reported work, and is not stopped."""
         return bool(self._deadlines) and not self._paused
 
     def read_status(self) -> bool:
-        """Takes what came through the status pipe; False when that was closed.
+        """Reads from the status pipe; False when the pipe was closed.
 
-        A model's own code can write into the pipe, so what comes may be anything. What the protocol does not
-        have ends the executor, with that as the reason.
+        A model's own code can write into the pipe, so the data is not trusted. Anything that is not in the
+        protocol ends the executor, with that as the reason.
         """
         try:
             data = os.read(self.status.fileno(), _PIECE_BYTES)
@@ -223,7 +223,7 @@ class ExecutorProcess:
             time.sleep(0.001)
 
     def broken_limit(self) -> Optional[str]:
-        """Which of its options it breaks at this moment."""
+        """The limit that it exceeds now, as a sentence; None if it exceeds none."""
         limit = self._options.memory_limit_bytes
         used = usage(self.pid).resident_bytes
         if limit and used > limit:
@@ -239,7 +239,7 @@ class ExecutorProcess:
         return self._process.poll() is not None
 
     def end(self, reason: Optional[str]) -> None:
-        """Kills it and what it may have started, and keeps the reason: its own end if None is given."""
+        """Kills the process and its descendants; the reason None stands for how the process ended."""
         if self.reason is not None:
             return
         self._signal(signal.SIGKILL)
@@ -291,7 +291,7 @@ def _environment(options: SessionOptions, workdir: str) -> Dict[str, str]:
 
 
 def kill_leftovers(folder: str) -> None:
-    """Kills what executors started that worked in this folder: whatever a process does, it keeps this mark.
+    """Kills the descendants of executors that worked in this folder, by a mark in their environment.
 
     Args:
         folder: of a session, or of all sessions of an agent that was killed.

@@ -1,6 +1,7 @@
-"""What a host may ask about the keys whose bundles this device runs.
+"""Commands of a host about the keys whose bundles this device runs.
 
-Whoever may ask runs code here as this user in any case, so the keys tell hosts' bundles apart, and not hosts.
+A host that may send these commands can run code on the device as this user anyway. The keys protect against
+bundles of other makers, not against hosts.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _listed(keys: TrustedKeys) -> Header:
 
 
 def _refused(change: Callable[[], _Result]) -> _Result:
-    """What a change comes to, with what the contract refuses as an error for the host."""
+    """The result of a change, with a refusal of the contract as an error for the host."""
     try:
         return change()
     except ContractError as error:

@@ -1,4 +1,4 @@
-"""The agent's messages: who came and went, what ended how. Never a secret."""
+"""The agent's log: clients, sessions and how they ended. It never has a secret."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LIMIT_BYTES = 1 << 20
 class Log:
     """Messages with the time of day, to a file of limited size or to stderr.
 
-    One older file is kept beside it (`.1`). With a file, whatever else the process prints goes there too.
+    One older file is kept beside it (`.1`). With a file, everything that the process prints goes there too.
 
     Args:
-        path: of the file, None for stderr (systemd keeps that in its journal).
-        quiet: write nothing: the host that started this agent keeps its stderr for errors.
+        path: of the file, None for stderr (which systemd stores in its journal).
+        quiet: write nothing, because the host that started this agent uses its stderr for errors.
         limit_bytes: size at which a new file begins.
     """
 
@@ -32,16 +32,16 @@ class Log:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """From now on what this process prints goes to the file, if there is one.
+        """Redirects the output of this process to the file, if there is one.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         if self._path is not None:
             self._redirect(self._path)
 
     def write(self, text: str) -> None:
-        """One message, whatever characters it has; one that cannot be written, on a full disk, is dropped."""
+        """Writes one message with any characters; a message that does not fit on the disk is dropped."""
         if self._quiet:
             return
         shown = printable(text, _LINE_CHARACTERS)

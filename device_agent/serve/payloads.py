@@ -1,4 +1,4 @@
-"""How executors are started: from an installed payload, or from the agent's own interpreter.
+"""Command lines of executors: of an installed payload, or of the agent's own interpreter.
 
 `payloads.json` in the agent's folder, written by the host when it installs:
 `{"tvm": {"kind": "native"|"python", "path": "payloads/HASH", "launcher": [...], "python": "..."}, ...}`. The
@@ -19,7 +19,7 @@ NATIVE_NAME = "edgetlm-executor"
 
 
 class Payloads:
-    """What is installed to run models with.
+    """The installed payloads.
 
     Args:
         home: None for an agent without one: its own interpreter serves every engine.
@@ -37,10 +37,10 @@ class Payloads:
 
         Args:
             engine: of `device_agent.execute.engines`.
-            python: an interpreter that the host names, which has the engine itself.
+            python: an interpreter that the host names, in which the engine is installed.
 
         Raises:
-            AgentError: nothing that is installed here serves the engine.
+            AgentError: no installed payload serves the engine.
         """
         if python:
             return _executor(python), ""

@@ -1,4 +1,4 @@
-"""Who has the device: one client at a time, the others wait in line or are told."""
+"""The reservation of the device: one client has the device; others wait in a queue or are refused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Client(NamedTuple):
 
     Attributes:
         number: of the connection, unique while the daemon runs.
-        name: what it calls itself, as user@host.
-        identity: a random word by which its host, coming back after a cut, names this connection.
+        name: as the client reports it, such as user@host.
+        identity: a random word by which its host refers to this connection after a loss.
     """
 
     number: int
@@ -30,9 +30,9 @@ class Holder(NamedTuple):
     """The client that has the device.
 
     Attributes:
-        client: it.
+        client: the client.
         since_s: monotonic time at which it got the device.
-        uses: sessions and other claims by it.
+        uses: number of its sessions and other reservations.
     """
 
     client: Client
@@ -40,14 +40,14 @@ class Holder(NamedTuple):
     uses: int
 
     def describe(self) -> str:
-        """Who it is and since when, in words."""
+        """The holder and its duration as text."""
         seconds = int(time.monotonic() - self.since_s)
         since = "%d s" % seconds if seconds < 120 else "%d min" % (seconds // 60)
         return "%s for %s" % (self.client.name, since)
 
 
 class DeviceReservation:
-    """The device's holder and those who wait for it, first come, first served."""
+    """The holder of the device and a first-come, first-served queue."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -60,12 +60,12 @@ class DeviceReservation:
         """Gives a client the device, or one more use of it.
 
         Args:
-            client: who wants it.
-            wait_s: how long to wait for it.
-            present: whether the client is still there, asked while it waits.
+            client: that requests it.
+            wait_s: seconds to wait for it.
+            present: whether the client is still connected; called while it waits.
 
         Raises:
-            AgentError: another client has it, and kept it for as long as this one waited.
+            AgentError: another client has the device for the whole time of waiting.
         """
         until = time.monotonic() + wait_s
         place = object()
@@ -106,14 +106,14 @@ class DeviceReservation:
             self._changed.notify_all()
 
     def release_all(self, client: Client) -> None:
-        """Ends all uses of a client that has gone."""
+        """Ends all uses of a disconnected client."""
         with self._changed:
             if self._has(client):
                 self._holder = None
                 self._changed.notify_all()
 
     def await_end(self, client: Client, limit_s: float) -> None:
-        """Waits until a client does not have the device any more, but not for longer than the limit."""
+        """Waits until a client no longer has the device, but not longer than the limit."""
         with self._changed:
             self._changed.wait_for(lambda: not self._has(client), limit_s)
 
@@ -121,7 +121,7 @@ class DeviceReservation:
         return self._holder is not None and self._holder.client.number == client.number
 
     def holder(self) -> Optional[Holder]:
-        """Who has the device now."""
+        """The current holder of the device."""
         with self._changed:
             return self._holder
 

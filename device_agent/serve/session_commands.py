@@ -1,4 +1,4 @@
-"""What a host may ask of sessions."""
+"""Commands of a host about sessions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class SessionCommands:
 
     Args:
         sessions: of the daemon.
-        options: reads what a new session may use.
-        uploads: whose files are placed in sessions.
-        modes: restored at the end of the session that they were set for.
-        present: makes a function that says whether a client is still connected.
+        options: reads the options of a new session.
+        uploads: with the files that are placed in sessions.
+        modes: restored at the end of the session for which they were set.
+        present: makes a function that returns whether a client is still connected.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SessionCommands:
         return self._sessions.status(fields.name("session"), fields.seconds("wait_s", 0.0))
 
     def _place(self, fields: Fields, client: Client) -> Header:
-        """Gives a session uploaded files under their names, in a folder of its own."""
+        """Places uploaded files in a new folder of a session, under their names."""
         session = self._sessions.get(fields.name("session"))
         # All of the request is looked at before anything is changed.
         folder = os.path.join(session.workdir, "files", check_file_name(fields.name("folder")))

@@ -1,4 +1,4 @@
-"""Sessions: one executor process each, watched, and replaced when it dies.
+"""Sessions: each has an executor process, which is monitored and replaced when it dies.
 
 Executors are started by the daemon's main thread only: the kernel ties PR_SET_PDEATHSIG to the thread that
 forked, and the threads that serve clients come and go.
@@ -26,7 +26,7 @@ _IDLE_POLL_S = 0.25
 
 
 class Session:
-    """One session: its options, its folder and its present executor."""
+    """One session: its options, its folder and its current executor."""
 
     def __init__(self, name: str, owner: Client, options: SessionOptions, workdir: str) -> None:
         self.name = name
@@ -70,10 +70,10 @@ class Sessions:
         """Opens a session and waits for its executor.
 
         Args:
-            owner: whose session it is; it ends with that client.
+            owner: the client whose end closes the session.
             options: of the session.
-            wait_s: how long to wait for the device if another client has it.
-            present: whether the client is still there, asked while it waits.
+            wait_s: seconds to wait for the device if another client has it.
+            present: whether the client is still connected; called while it waits.
 
         Raises:
             AgentError: another client uses the device, or the executor does not start.
@@ -93,7 +93,7 @@ class Sessions:
             raise
 
     def attach(self, name: str) -> Dict[str, Any]:
-        """Where the session's executor listens; a dead one is replaced first.
+        """The contact of the session's executor; a dead one is replaced first.
 
         Raises:
             AgentError: no such session, or the executor does not start.
@@ -106,11 +106,11 @@ class Sessions:
         return self._start(session)
 
     def status(self, name: str, wait_s: float = 0.0) -> Dict[str, Any]:
-        """Whether the executor lives, with what it uses, and the reason if not.
+        """Whether the executor runs, its memory and processor time, and the reason of its end.
 
         Args:
             name: of the session.
-            wait_s: wait so long for its end: a dying process closes its connections before it is gone.
+            wait_s: seconds to wait for its end: a dying process closes its connections before it has ended.
         """
         executor = self.get(name).executor
         until = time.monotonic() + wait_s
@@ -177,7 +177,7 @@ class Sessions:
             self.close(name)
 
     def wake(self) -> None:
-        """Has `poll` return soon."""
+        """Makes `poll` return soon."""
         os.write(self._wake_writer, b"x")
 
     def _start(self, session: Session) -> Dict[str, Any]:
@@ -203,7 +203,7 @@ class Sessions:
     # -- for the main thread
 
     def poll(self, timeout_s: Optional[float] = None) -> None:
-        """Starts ordered executors, hears what executors say, ends those that break their options.
+        """Starts requested executors, reads the status of executors, and ends those that exceed a limit.
 
         Args:
             timeout_s: return after so long even if nothing has happened; None for never.

@@ -1,7 +1,8 @@
-"""The agent as a unit of systemd: of a user, or of the system with all that it does not need taken away.
+"""The agent as a unit of systemd: of a user, or a hardened one of the system.
 
 Options and their versions: systemd.exec(5), systemd.resource-control(5), systemd.service(5). A systemd that
-does not know one says so in its journal and goes on.
+    does
+not know an option logs that and continues.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _RAPL = "/sys/class/powercap/intel-rapl:*/energy_uj"
 
 
 class SystemdUnit(NamedTuple):
-    """What a unit depends on.
+    """The parameters of a unit.
 
     Attributes:
         home: the agent's folder.
@@ -26,7 +27,7 @@ class SystemdUnit(NamedTuple):
         user: whose agent it is; for the system's unit.
         system: a unit of the system, not of the user's own systemd.
         power_modes: let the agent change power modes.
-        nvpmodel: the board's modes are set by NVIDIA's program, which needs root.
+        nvpmodel: whether NVIDIA's program, which needs root, sets the modes of the board.
     """
 
     home: str
@@ -116,7 +117,7 @@ class SystemdUnit(NamedTuple):
         return lines + self._grants()
 
     def _interpreter(self) -> List[str]:
-        """Makes an interpreter visible that lies in somebody's home."""
+        """Makes an interpreter visible that is below a home directory."""
         prefixes = {os.path.dirname(os.path.dirname(self.python)), sys.prefix, sys.base_prefix}
         hidden = sorted(prefix for prefix in prefixes if re.match(r"/(home|root|run/user)/", prefix + "/"))
         return ["BindReadOnlyPaths=%s" % _bind(prefix) for prefix in hidden]
@@ -137,7 +138,7 @@ class SystemdUnit(NamedTuple):
         ]
 
     def _grants(self) -> List[str]:
-        """What root does before the agent starts, so that the agent needs no root."""
+        """The commands that root runs before the agent starts, so that the agent needs no root."""
         lines = [
             "",
             "# The processor's energy counters are root's since CVE-2020-8694; this user may read them.",
@@ -177,7 +178,7 @@ def _grant(user: str, files: str, mode: str) -> str:
 
 
 def _word(text: str, keep_dollars: bool = False) -> str:
-    """A word of a command line: systemd's own quoting, specifiers and variables."""
+    """A word of a command line, with systemd's quoting, specifiers and variables."""
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     if not keep_dollars:
         text = text.replace("$", "$$")

@@ -1,9 +1,9 @@
-"""Tickets: secrets that let one connection in, once, and expire.
+"""Tickets: secrets that admit one connection, once, and expire.
 
-A ticket is asked for on the board, by the agent's own user (over SSH: `python3 -m device_agent ticket`), and
-travels back through the channel that it was asked for in. The agent keeps no ticket, only a hash, in a file
-that only its user can read, named by the ticket's public half. Time is the board's monotonic clock, which
-the processes of one boot share; what an earlier boot left is removed with the run folder that it lies in.
+The agent's own user requests a ticket on the board (over SSH: `python3 -m device_agent ticket`), and the
+ticket travels back through the same channel. The agent stores only a hash of the ticket, in a file that only
+its user can read; the public half of the ticket is its name. Time is the board's monotonic clock, which the
+processes of one boot share; tickets of an earlier boot are removed with their run folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TicketBox:
     """The tickets of one agent process.
 
     Args:
-        folder: of the agent's run folder; made if need be.
+        folder: in the agent's run folder; created if necessary.
         lifetime_s: of a ticket.
     """
 
@@ -53,7 +53,7 @@ class TicketBox:
         return "%s.%s" % (name, secret)
 
     def admit(self, token: str) -> None:
-        """Takes a ticket, which is worth nothing afterwards.
+        """Accepts a ticket, which is invalid afterwards.
 
         Raises:
             AgentError: there is no such ticket, it was used, or it has expired.
@@ -76,7 +76,7 @@ class TicketBox:
 
     @property
     def pending(self) -> bool:
-        """Whether somebody has a ticket that was not used yet."""
+        """Whether there is an unused ticket."""
         self.sweep()
         return bool(os.listdir(self._folder))
 

@@ -26,7 +26,7 @@ Chart = dict[str, Any]
 
 
 def latency_chart(result: DeployResult) -> Chart | None:
-    """Every sample of every engine as a box with its points."""
+    """Box plots of the samples of every engine."""
     traces = [
         {
             "type": "box",
@@ -46,7 +46,7 @@ def latency_chart(result: DeployResult) -> Chart | None:
 
 
 def rounds_chart(result: DeployResult) -> Chart | None:
-    """The samples in the order they were taken: a drifting machine shows here."""
+    """The samples in the order of their measurement, which shows drift of the machine."""
     traces = [
         {
             "type": "scatter",
@@ -62,7 +62,7 @@ def rounds_chart(result: DeployResult) -> Chart | None:
 
 
 def kernel_chart(result: DeployResult) -> Chart | None:
-    """Time per kernel, coloured by who made it; the longest first."""
+    """Time per kernel, coloured by its proposer; the longest first."""
     timed = sorted(
         (task for task in result.tasks if task.latency_us is not None), key=_microseconds, reverse=True
     )
@@ -109,7 +109,7 @@ def kernel_chart(result: DeployResult) -> Chart | None:
 
 
 def instructions_chart(result: DeployResult) -> Chart | None:
-    """Millions of instructions of a run, where an emulator counted them; None elsewhere."""
+    """Millions of instructions of a run, if an emulator counted them; None otherwise."""
     counted = {
         name: one.measurement.instructions / 1e6
         for name, one in result.contenders.items()
@@ -119,7 +119,7 @@ def instructions_chart(result: DeployResult) -> Chart | None:
 
 
 def stage_chart(result: DeployResult) -> Chart | None:
-    """Where the time of the deployment went."""
+    """The time of each stage of the deployment."""
     return _bars({name: value for name, value in result.seconds.items() if name != "total"}, "seconds")
 
 

@@ -1,4 +1,4 @@
-"""What got better or worse from one result to another, beyond noise."""
+"""Comparison of two results: what became better or worse beyond noise."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Change:
     Attributes:
         metric: "latency", "energy", "memory", "accuracy error", "fallback share" or "instructions".
         unit: of `before` and `after`.
-        before, after: the figures; None where a side has none.
-        ratio: after over before with its 95% bounds; None where there is none.
+        before, after: the figures; None if a side has none.
+        ratio: after over before with its 95% bounds; None if there is none.
         verdict: "better", "worse", "same" (no difference beyond noise and tolerance) or "not judged".
-        remark: how it was judged, or why not.
+        remark: how the figure was judged, or why it was not.
     """
 
     metric: str
@@ -49,7 +49,7 @@ class Comparison:
         before, after: the sides.
         tolerance: share by which a figure may get worse.
         changes: by figure.
-        remarks: in what else the two differ.
+        remarks: other differences between the two.
     """
 
     before: Side
@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def regressions(self) -> tuple[Change, ...]:
-        """The figures that got worse."""
+        """The figures that became worse."""
         return tuple(change for change in self.changes if change.verdict == WORSE)
 
 
@@ -69,7 +69,7 @@ def compare(before: Side, after: Side, tolerance: float = 0.0) -> Comparison:
 
     Args:
         before: the reference.
-        after: what is judged.
+        after: the result that is judged.
         tolerance: share by which a figure may get worse, beyond noise (0.05 is 5%).
     """
     changes = [_latency(before, after, tolerance), _energy(before, after, tolerance)]
@@ -139,7 +139,7 @@ def _energy(before: Side, after: Side, tolerance: float) -> Change:
 
 
 def incomparable(a: EnergySide, b: EnergySide) -> str:
-    """Why two energies must not be compared; "" where they may."""
+    """Why two energies must not be compared; "" if they may."""
     for one in (a, b):
         if not one.value_mj:
             return f"unavailable: {one.reason}"
@@ -174,7 +174,7 @@ def _verdict(ratio: Estimate, tolerance: float) -> str:
 
 
 def _exact(before: float, after: float, noise: float, tolerance: float) -> str:
-    """The verdict on figures that do not vary from run to run."""
+    """The verdict on figures without noise."""
     if after > before * (1.0 + tolerance) and after - before > noise:
         return WORSE
     return BETTER if before - after > noise else SAME

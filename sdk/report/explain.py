@@ -1,4 +1,4 @@
-"""The picture of `sdk explain`: one HTML file that needs nothing else."""
+"""The page of `sdk explain`: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_explanation(found: Explanation, path: Path) -> None:
-    """Write the picture, whole or not at all.
+    """Write the page completely or not at all.
 
     Raises:
         DeviceFull: no space left.
@@ -25,7 +25,7 @@ def write_explanation(found: Explanation, path: Path) -> None:
 
 
 def render_explanation(found: Explanation) -> str:
-    """The picture as text."""
+    """The page as HTML."""
     made: dict[str, Chart | None] = {
         "walk": walk_chart(found),
         "benefits": benefit_chart(found),

@@ -17,7 +17,7 @@ _PATH, _CHOSEN, _MEASURED = "#0072b2", "#d55e00", "#009e73"
 
 
 def walk_chart(found: Explanation) -> Chart | None:
-    """Estimated time of every state by step, a line a walk; the path to the program in colour."""
+    """Estimated time of every state by step, one line for each walk; the path to the program in colour."""
     if not found.steps:
         return None
     traces = []
@@ -44,7 +44,7 @@ def walk_chart(found: Explanation) -> Chart | None:
 
 
 def benefit_chart(found: Explanation) -> Chart | None:
-    """Benefit of every edge at each state of the path, a colour a decision; what was taken is ringed."""
+    """Benefit of every edge at each state of the path, coloured by decision; the chosen one is ringed."""
     if not found.path:
         return None
     points: dict[str, tuple[list[int], list[float], list[str]]] = {}
@@ -141,7 +141,7 @@ def roofline_chart(found: Explanation) -> Chart | None:
 
 
 def shares_chart(found: Explanation) -> Chart | None:
-    """What the estimate is made of, in microseconds on one core."""
+    """The parts of the estimate, in microseconds on one core."""
     if not found.shares:
         return None
     names = list(found.shares)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_report(result: DeployResult, path: Path) -> None:
-    """Write the report of a deployment, whole or not at all; see `StagedPage.write` and `render_page`."""
+    """Write the report of a deployment completely or not at all; see `StagedPage.write` and `render_page`."""
     with StagedPage(path) as page:
         page.write(render(result))
 

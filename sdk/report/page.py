@@ -1,4 +1,4 @@
-"""Pages that need nothing else: one HTML file with its charts and the library that draws them."""
+"""Self-contained pages: one HTML file with its charts and the library that draws them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FIGURES = '<script type="application/json" id="figures">'
 
 
 class StagedPage:
-    """A page beside its place, which appears there when all else is done, or leaves nothing.
+    """A page in a temporary file, which is renamed to its place at the end or removed.
 
     Args:
-        path: where the page is to lie.
+        path: of the page.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,9 +68,9 @@ def render_page(
 
     Args:
         template: file name.
-        charts: by name; those that are None are left out.
-        figures: the result as plain data, kept in the page for programs to read; None for none.
-        values: what else the template shows.
+        charts: by name; None leaves a chart out.
+        figures: the result as plain data, embedded in the page for programs; None for none.
+        values: further values of the template.
 
     Raises:
         EdgeError: the chart library is not installed.
@@ -89,7 +89,7 @@ def render_page(
 
 
 def figures_in(page: str) -> dict[str, Any] | None:
-    """The result that `render_page` kept in a page; None where there is none."""
+    """The result that `render_page` embedded in a page; None if there is none."""
     begin = page.find(_FIGURES)
     if begin < 0:
         return None
@@ -107,7 +107,7 @@ def _chart_library() -> str:
 
 
 def _shown(value: Any) -> Any:
-    """What stands for a value: text of others shows its hidden characters, before it is escaped for HTML."""
+    """The printable form of a value, before the escaping for HTML: hidden characters are shown."""
     # Undefined is what `"s" if several` gives for one; it prints as nothing.
     return value if isinstance(value, (markupsafe.Markup, jinja2.Undefined)) else visible_lines(value)
 

@@ -1,4 +1,4 @@
-"""What the pages say of power: variants and modes, and the energy of each engine."""
+"""Power in the pages: variants and modes, and the energy of each engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def energy_charts(result: DeployResult) -> dict[str, Chart | None]:
-    """The charts of a deployment that have to do with energy, by name."""
+    """The energy charts of a deployment, by name."""
     points = contender_points(result)
     energies = {name: joules_of(one) for name, one in result.contenders.items()}
     charts: dict[str, Chart | None] = {"energy": joules_chart(energies)}
@@ -67,7 +67,7 @@ def energy_rows(result: DeployResult) -> list[dict[str, Any]]:
 
 
 def throttled(result: DeployResult) -> tuple[str, ...]:
-    """What shows that the board was slowed down while something was measured; () if it was not."""
+    """Evidence that the board was slowed down during the measurements; () if there is none."""
     found: dict[str, None] = {}
     for point in (*contender_points(result), *(result.power.points if result.power is not None else ())):
         for one in (*point.windows, *([point.measurement] if point.measurement is not None else [])):

@@ -27,8 +27,8 @@ def power_charts(power: VariantSelection, peers: Sequence[EntrantResult] = ()) -
     """The charts of variants and power modes by name.
 
     Args:
-        power: what was measured.
-        peers: other engines, measured in the mode that the device was in.
+        power: the measured variants.
+        peers: other engines, measured in the original mode of the device.
     """
     points = [*power.points, *peers]
     windows = [(point.title, window) for point in points for window in point.windows]
@@ -107,7 +107,7 @@ def _mode_trace(
 
 
 def _labelled(point: EntrantResult, power: VariantSelection) -> str:
-    """A point's name with what is to be known of it."""
+    """The name of a point with its remarks."""
     remarks = []
     if point is power.taken:
         remarks.append("deployed")
@@ -126,7 +126,7 @@ def _milli(point: EntrantResult) -> tuple[float, float]:
 
 
 def _bars(estimates: Sequence[Estimate | None]) -> Chart:
-    """Error bars between the bounds in thousandths; of no length where there are no bounds."""
+    """Error bars between the bounds in thousandths; of length zero without bounds."""
     known = [
         (one.value, one.low, one.high)
         if one is not None and one.low is not None and one.high is not None
@@ -170,7 +170,7 @@ def joules_chart(estimates: Mapping[str, Estimate | None]) -> Chart | None:
 
 
 def trace_chart(windows: Iterable[tuple[str, Measurement]]) -> Chart | None:
-    """Watts against seconds since the window began: the last window of each name, and power without work."""
+    """Watts against seconds since the window began: the last window of each name, and the idle power."""
     last = {name: window for name, window in windows if window.energy.trace}
     traces = []
     idle = None
@@ -191,7 +191,7 @@ def trace_chart(windows: Iterable[tuple[str, Measurement]]) -> Chart | None:
 
 
 def thinned(trace: Sequence[tuple[float, float, float | None]]) -> list[tuple[float, float, float | None]]:
-    """At most some hundred samples, evenly taken; the last one stays."""
+    """At most a few hundred samples, evenly spaced, including the last one."""
     step = -(-len(trace) // _MAX_SAMPLES)
     return [*trace[:-1:step], trace[-1]]
 

@@ -1,4 +1,4 @@
-"""One side of a comparison, out of a result file, a bundle or a report."""
+"""One side of a comparison, read from a result file, a bundle or a report."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class EnergySide:
     """Energy of a run of one side.
 
     Attributes:
-        kind, boundary, rails: what it is of; see `host.model.Energy`.
-        value_mj: millijoules; None where unavailable.
-        std_mj, trials: spread of the agent's own trials, where it made any.
-        windows_mj: the windows that were kept.
-        reason: why there is none.
+        kind, boundary, rails: see `host.model.Energy`.
+        value_mj: millijoules; None if unavailable.
+        std_mj, trials: spread of the agent's own trials, if there are any.
+        windows_mj: the recorded windows.
+        reason: why energy is unavailable.
     """
 
     kind: str
@@ -52,8 +52,8 @@ class EngineSide:
     Attributes:
         rounds_ms: median milliseconds of each round.
         energy: of a run.
-        error, tolerance: of the outputs, against the golden ones; None where they were not verified.
-        throttled: the device was slowed down.
+        error, tolerance: of the outputs, against the golden ones; None if they were not verified.
+        throttled: whether the device was slowed down.
     """
 
     rounds_ms: tuple[float, ...]
@@ -65,20 +65,20 @@ class EngineSide:
 
 @dataclass(frozen=True)
 class Side:
-    """What a result says of the deployed model.
+    """The figures of the deployed model in a result.
 
     Attributes:
         source: the file that it was read from.
         name, device, backend: as deployed.
-        threads: that it uses.
-        cpu: processor; "" where the source does not say.
+        threads: of the model.
+        cpu: name of the processor; "" if the source has none.
         own: the deployed engine.
-        peers: the others that were measured beside it, by name.
-        bundle_bytes: of what the device runs.
+        peers: the other measured engines, by name.
+        bundle_bytes: of the files that the device runs.
         default_share: share of the kernels' time on default schedules.
         versions: by name.
-        emulated: the device is an emulator.
-        instructions: of a run, where an emulator counted them; None elsewhere.
+        emulated: whether the device is an emulator.
+        instructions: of a run, if an emulator counted them; None otherwise.
     """
 
     source: str
@@ -100,11 +100,11 @@ def read_side(path: Path) -> Side:
     """Read one side.
 
     Args:
-        path: what `sdk deploy --json` wrote, a bundle's directory or zip, or a report.
+        path: a file of `sdk deploy --json`, a bundle's directory or zip, or a report.
 
     Raises:
-        UserError: there is nothing, it is something else, of another version, or without samples.
-        BundleError: the bundle is damaged.
+        UserError: the file is missing, is no result, has another version, or has no samples. BundleError:
+                the bundle is damaged.
     """
     if not path.exists():
         raise UserError(f"{path}: no such file: give a result of sdk deploy --json, a bundle or a report")
@@ -164,7 +164,7 @@ class _Engine(_Part):
     instructions: float | None = None
 
     def side(self) -> EngineSide:
-        """As the comparison takes it."""
+        """The side in the form that the comparison needs."""
         energy = self.energy_mj
         return EngineSide(
             rounds_ms=self.samples.rounds_ms,

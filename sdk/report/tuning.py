@@ -1,4 +1,4 @@
-"""Who won what in a tuning, and how the model's time fell."""
+"""The report of a tuning: wins of each proposer, and the model's time against trials."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def curve_chart(result: TuneResult) -> Chart | None:
 
 
 def shares_chart(result: TuneResult) -> Chart | None:
-    """Whose programs each batch was made of."""
+    """The number of programs of each proposer in each batch."""
     if not result.shares:
         return None
     names = sorted({name for batch in result.shares for name in batch})

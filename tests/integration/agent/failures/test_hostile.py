@@ -99,7 +99,7 @@ def test_another_user_cannot_end_the_listener(service):
         service.connect().close()
 
 
-def test_what_is_said_at_the_door_forges_no_line_of_the_log(service):
+def test_a_refused_first_request_forges_no_line_of_the_log(service):
     port = service.ticket()["port"]
     forged = "X\n2026-01-01 00:00:00 client 1: root@admin \x1b[31m\u202e"
     talk(port, frame({"command": "hello", "schema": forged, "secret": ""}))
