@@ -134,7 +134,7 @@ def calibrate(device: Device, progress: Progress | None = None) -> Calibration:
     complaints = found.complaints(board_of(device.describe(), device.name).hardware)
     if complaints:
         raise MeasureError(
-            f"calibration of {device.name} makes no sense and is not kept: {'; '.join(complaints)};"
+            f"calibration of {device.name} is implausible and is not stored: {'; '.join(complaints)};"
             " end other work on the device and run it again"
         )
     return found

@@ -99,7 +99,7 @@ def explain(path: Path, task: str) -> Explanation:
 
 def _kernel(path: Path, manifest: Manifest, name: str) -> Kernel:
     if not manifest.kernels:
-        raise UserError(f"{path} runs by {manifest.backend} and holds no kernels to explain")
+        raise UserError(f"{path} runs with {manifest.backend} and has no kernels to explain")
     exact = [kernel for kernel in manifest.kernels if kernel.name == name]
     fitting = exact or [kernel for kernel in manifest.kernels if name and name in kernel.name]
     if len(fitting) == 1:

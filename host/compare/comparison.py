@@ -213,7 +213,7 @@ def compare_variants(settings: ComparisonSettings, variants: Sequence[Entrant]) 
         sessions, opened = _open(settings, variants, stack)
         excluded = [one for one in opened.values() if one.why_excluded]
         for one in excluded:
-            note(f"variant {one.name} on {one.threads} threads is out: {one.why_excluded}")
+            note(f"variant {one.name} on {one.threads} threads is excluded: {one.why_excluded}")
         if not sessions:
             raise EngineError(
                 f"no variant of the model runs: {'; '.join(one.why_excluded for one in excluded)}"

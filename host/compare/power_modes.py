@@ -167,4 +167,6 @@ class ModeSwitch:
         except DeviceError as failure:
             found = self._found.get(mode.kind)
             name = found.name if found is not None else "what it was"
-            self._note(f"{self._device.name}: the power mode is not back at {name} ({failure}); set it there")
+            self._note(
+                f"{self._device.name}: the power mode was not restored to {name} ({failure}); set it there"
+            )

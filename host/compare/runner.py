@@ -278,7 +278,7 @@ def require_any(results: Collection[EntrantResult]) -> None:
     """
     if not any(one.measurement is not None for one in results):
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in results if one.reason)
-        raise MeasureError(f"no contender came through the comparison ({reasons}); measure again")
+        raise MeasureError(f"every session of the comparison failed ({reasons}); measure again")
 
 
 def _merged(rounds: Sequence[Measurement], windows: Sequence[Measurement]) -> Measurement:

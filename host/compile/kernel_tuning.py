@@ -93,7 +93,7 @@ def take_first_programs(
                 proposed = proposer.propose(plan.spaces[key], profile, (), 1, seed)
             except EdgeError as error:
                 clock.progress.note(
-                    f"{proposer.name} proposes nothing, gensor's program is taken: {one_line(error)}"
+                    f"{proposer.name} proposes nothing, gensor's program is used: {one_line(error)}"
                 )
                 continue
             chosen[key] = proposed[0] if proposed else chosen[key]
@@ -111,7 +111,7 @@ def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple
         checkpoint = model_for(profile, note=note)
         return Tlm(checkpoint, estimate=DesignSpace.estimate_s), read_card(checkpoint).weights
     except TlmError as error:
-        note(f"no language model proposes: {one_line(error)}")
+        note(f"the language model is not used: {one_line(error)}")
         return None, ""
 
 

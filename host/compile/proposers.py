@@ -42,7 +42,7 @@ class CheckedProposer:
         """See `Proposer.propose`.
 
         Raises:
-            ScheduleError: the proposer raised something, or returned what is no program of the space.
+            ScheduleError: the proposer raised something, or returned something that is not a program of the space.
         """
         try:
             found = list(self._proposer.propose(space, profile, history, k, seed))
@@ -52,7 +52,7 @@ class CheckedProposer:
         for one in found:
             if not isinstance(one, Candidate) or not _is_program(space, one):
                 raise ScheduleError(
-                    f"the proposer {self.name} returned what is no program of {space.task.name}:"
+                    f"the proposer {self.name} returned something that is not a program of {space.task.name}:"
                     f" {printable(one, 200)}; make candidates with space.candidate(decisions, name)"
                 )
         return found[:k]
@@ -93,5 +93,5 @@ def _installed(name: str) -> object:
         return known[name].load(callable, "class or function that makes a proposer")()
     except TypeError as error:
         raise UserError(
-            f"{known[name].title} cannot be made: {error}; mend or remove that package"
+            f"{known[name].title} cannot be made: {error}; repair or remove that package"
         ) from error

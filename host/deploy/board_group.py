@@ -111,7 +111,7 @@ class Boards(Closing):
             try:
                 device.close()
             except DeviceError as error:
-                self._note(f"{device.name}: at the end: {error}")
+                self._note(f"{device.name}: closing the connection failed: {error}")
 
 
 def device_names(text: str) -> tuple[str, ...]:

@@ -158,7 +158,9 @@ def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[
         if compiler.options.backend == "tvm":
             raise
         reason = one_line(error)
-        compiler.clock.progress.note(f"tvm cannot compile it, so its own runtime is tried: {reason}")
+        compiler.clock.progress.note(
+            f"the model cannot be compiled, so its original runtime is used: {reason}"
+        )
         return None, reason
 
 

@@ -78,5 +78,5 @@ class Staging:
         if not self.is_archive and place.is_dir():
             if (place / MANIFEST).is_file() or not any(place.iterdir()):
                 return
-            raise UserError(f"{place} holds something else than a bundle: choose another directory")
+            raise UserError(f"{place} contains something other than a bundle: choose another directory")
         raise UserError(f"{place} exists and is no bundle: choose another place")

@@ -158,7 +158,7 @@ class Answer:
         except (ValueError, LookupError, TypeError) as error:
             said = printable(repr(value), 80) if field in self._fields else "nothing"
             raise DeviceError(
-                f"{self._name}: the board answers {said} as its {field}, as no agent of ours does;"
+                f"{self._name}: the board answers {said} as its {field}, which no EdgeTLM agent does;"
                 f" see whose board that is, then install the agent anew:"
                 f" sdk devices install-agent {self._name}"
             ) from error

@@ -96,7 +96,7 @@ class Registry:
         found = [entry for entry in entries.values() if entry.board in members]
         if len(found) > 1:
             names = ", ".join(f"{entry.name} ({entry.board})" for entry in found)
-            raise UserError(f"several devices are of the family {name}: {names}; say which with --device")
+            raise UserError(f"several devices are of the family {name}: {names}; choose one with --device")
         if not found:
             raise UnknownDeviceError(
                 f"no registered device is of the family {name} ({', '.join(members)}); add yours:"

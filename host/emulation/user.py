@@ -139,7 +139,7 @@ def _script(path: Path, command: list[str]) -> None:
 def _link_agent(link: Path) -> None:
     spec = importlib.util.find_spec("device_agent")
     if spec is None or not spec.submodule_search_locations:
-        raise DeviceError("the package device_agent is not installed; install edgetlm whole")
+        raise DeviceError("the package device_agent is not installed; install the complete package edgetlm")
     link.unlink(missing_ok=True)
     link.symlink_to(Path(next(iter(spec.submodule_search_locations))).resolve())
 

@@ -50,7 +50,7 @@ def agent_files() -> dict[str, Path]:
     """
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise PayloadError("the package device_agent is not installed; install edgetlm whole")
+        raise PayloadError("the package device_agent is not installed; install the complete package edgetlm")
     folder = Path(next(iter(spec.submodule_search_locations)))
     return {
         f"{_PACKAGE}/{name}": path

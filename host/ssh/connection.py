@@ -171,7 +171,7 @@ class SshConnection(Closing):
                 ) from error
             except TooMuchOutput as error:
                 raise DeviceError(
-                    f"{self.name}: {_shortened(command)} answers with {error}, as no agent of ours does;"
+                    f"{self.name}: {_shortened(command)} answers with {error}, which no EdgeTLM agent does;"
                     f" see what runs there: ssh {self.endpoint.address}"
                 ) from error
             finally:

@@ -84,7 +84,7 @@ def _extension(entry: DeviceEntry) -> Device:
         )
     device = found.load(callable, "function")(entry)
     if not isinstance(device, Device):
-        raise DeviceError(f"{entry.name}: {found.title} returned no device; mend or remove that package")
+        raise DeviceError(f"{entry.name}: {found.title} returned no device; repair or remove that package")
     return device
 
 

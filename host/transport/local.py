@@ -58,7 +58,9 @@ class LocalAgent(OnThisMachine):
     ) -> None:
         spec = importlib.util.find_spec("device_agent")
         if spec is None or not spec.submodule_search_locations:
-            raise DeviceError("local: the package device_agent is not installed; install edgetlm whole")
+            raise DeviceError(
+                "local: the package device_agent is not installed; install the complete package edgetlm"
+            )
         self.folder = Path(tempfile.mkdtemp(prefix="edgetlm-"))
         self.log = log or self.folder / "agent.log"
         self.token = secrets.token_hex(32)

@@ -40,7 +40,7 @@ def ticket_of(name: str, printed: bytes) -> Ticket:
     except ValueError as error:
         raise DeviceError(f"{name}: the agent gives no ticket: {error}; install it again") from error
     if not isinstance(values, dict):
-        raise DeviceError(f"{name}: the agent gives no ticket, but no object; install it again")
+        raise DeviceError(f"{name}: the agent's ticket is not a JSON object; install the agent again")
     fields = fields_of(name, values)
     schema = fields.name("schema")
     if schema != SCHEMA:

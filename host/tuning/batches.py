@@ -178,6 +178,6 @@ class BatchBuilder:
                 board = describe_board(space.hardware, space.threads)
                 self._sentences[task.key] = tuple(encode_prompt(board, describe_task(space)))
             except TlmError as error:
-                self._note(f"nothing is learned from {task.name}: {error}")
+                self._note(f"{task.name} is not used for training: {error}")
                 self._sentences[task.key] = None
         return self._sentences[task.key]

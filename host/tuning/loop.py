@@ -252,7 +252,7 @@ class _TuningRun:
             trained = training.result()
         except TlmError as error:
             if not self._ending:
-                self._notes.note(f"the model learned nothing: {error}")
+                self._notes.note(f"the training failed: {error}")
             return
         self._trained_on = len(history.records)
         self.trainings.append(trained)

@@ -144,7 +144,7 @@ class Learner:
         try:
             result = finetune(options, examples_of(records, spaces, Vocabulary()), lambda _: None)
         except TlmError as error:
-            self._note(f"the model learned nothing from {len(records)} programs: {error}")
+            self._note(f"training on {len(records)} programs failed: {error}")
             return
         finally:
             self._training_s += time.perf_counter() - begin

@@ -120,7 +120,7 @@ def read_side(path: Path) -> Side:
     if not isinstance(content, dict) or "schema" not in content:
         raise UserError(f"{path} is no result: give what sdk deploy --json wrote, a bundle or a report")
     if str(content["schema"]).startswith("edgetlm.tune/"):
-        raise UserError(f"{path} is of a tuning: compare deployments, of sdk deploy --json")
+        raise UserError(f"{path} is the result of a tuning: give a result of sdk deploy --json")
     if content["schema"] != DEPLOY_SCHEMA:
         schema = printable(repr(content["schema"]), 80)
         raise UserError(f"{path} is {schema}, this program compares {DEPLOY_SCHEMA!r}: {_AGAIN}")
@@ -263,7 +263,7 @@ def _measured_peers(path: Path, backend: str, engines: Mapping[str, _Engine]) ->
         UserError: the deployed one has none.
     """
     if not engines[backend].samples.rounds_ms:
-        raise UserError(f"{path} holds no samples, so noise cannot be told from change: {_AGAIN}")
+        raise UserError(f"{path} holds no samples, so noise cannot be distinguished from change: {_AGAIN}")
     return {name: one.side() for name, one in engines.items() if name != backend and one.samples.rounds_ms}
 
 

@@ -142,7 +142,7 @@ def read_weights(folder: Path, vocabulary: Vocabulary) -> tuple[bytes, Card]:
     except OSError as error:
         raise TlmError(f"{path}: {error.strerror or error}; train the model again") from error
     if hashlib.sha256(data).hexdigest() != card.weights:
-        raise TlmError(f"{path}: not the weights that {CARD} is of; copy the model again, both files")
+        raise TlmError(f"{path}: the weights do not match {CARD}; copy both files of the model again")
     return data, card
 
 

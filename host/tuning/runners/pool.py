@@ -127,11 +127,11 @@ class WorkerPool:
             worker.connection.abort()
         thread.join(_END_S)
         if thread.is_alive():
-            self._group.note(f"{worker.name} still hangs and is left behind")
+            self._group.note(f"{worker.name} still hangs and is abandoned")
         return not thread.is_alive()
 
     def _close(self, worker: Worker) -> None:
         try:
             worker.connection.close()
         except DeviceError as error:
-            self._group.note(f"{worker.name}: at the end: {one_line(error)}")
+            self._group.note(f"{worker.name}: closing the connection failed: {one_line(error)}")

@@ -37,6 +37,6 @@ class ReconnectPolicy:
 def boards_lost_error(names: str, reason: DeviceError | None) -> DeviceError:
     """The error that ends a tuning whose boards do not come back."""
     return DeviceError(
-        f"{names} does not come back ({reason}); everything measured is kept: run the same command again "
+        f"{names} does not come back ({reason}); all measurements are stored: run the same command again "
         "when the device answers"
     )

@@ -136,7 +136,7 @@ def remove_device(
 
     for path in administration.remove(name, purge, forget):
         print_line(f"removed {path} on {name}")
-    print_line(f"{name} is forgotten")
+    print_line(f"{name} is no longer registered")
 
 
 @_DEVICES.command("calibrate")

@@ -50,5 +50,5 @@ def emulate(
             f" --known-hosts {machine.known_hosts}"
         )
         return
-    print_line(f"{given} runs; what is installed there is gone when it stops: sdk devices remove {given}")
+    print_line(f"{given} runs; everything installed on it is lost when it stops: sdk devices remove {given}")
     print_line(f"next: sdk deploy MODEL --device {given}")

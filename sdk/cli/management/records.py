@@ -132,7 +132,7 @@ def import_records(
         )
     if model is None and taken.left_out:
         count = sum(taken.left_out.values())
-        print_line(f"{count} records of ours left out: name the model that they are of with --model MODEL")
+        print_line(f"{count} records of this program left out: name their model with --model MODEL")
     else:
         _print_left_out(taken.left_out)
 

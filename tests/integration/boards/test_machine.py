@@ -43,7 +43,7 @@ def test_from_a_bare_machine_to_a_verified_model(
         page = (tmp_path / "report.html").read_text()
         assert "cannot be known" in page
         _roll_back(tmp_path, capsys)
-        assert "vm is forgotten" in sdk(capsys, "devices remove vm")
+        assert "vm is no longer registered" in sdk(capsys, "devices remove vm")
         assert machine.running(folder) is None and not folder.exists()
     finally:
         machine.stop(folder)

@@ -99,7 +99,7 @@ def test_a_board_that_stays_off_ends_it_with_what_to_do_and_the_records(
         power.on_again = threading.Timer(0.0, lambda: None)
         patch.setattr("sdk.cli.console.ConsoleProgress.advance", lambda self, *step: power.advance(*step))
         assert main([*command, "--reconnect", "1s"]) == 1
-    assert "everything measured is kept: run the same command again" in capsys.readouterr().err
+    assert "all measurements are stored: run the same command again" in capsys.readouterr().err
     assert 3 <= len(records()) < 8
     bench.start()
     assert main(command) == 0

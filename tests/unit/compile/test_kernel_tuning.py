@@ -144,7 +144,7 @@ def test_without_weights_gensor_alone_proposes(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("host.tlm.model.checkpoints.SHIPPED", tmp_path / "nothing")
     notes: list[str] = []
     assert language_model(profile(), notes.append) == (None, "")
-    assert len(notes) == 1 and notes[0].startswith("no language model proposes: ")
+    assert len(notes) == 1 and notes[0].startswith("the language model is not used: ")
 
 
 @pytest.mark.parametrize(

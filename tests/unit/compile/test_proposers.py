@@ -51,7 +51,7 @@ def test_what_it_raises_is_one_line_that_names_it() -> None:
 
 @pytest.mark.parametrize("answer", [[None], ["rows=4"], [{"rows": 4}]])
 def test_what_is_no_candidate_is_refused(answer: Any) -> None:
-    with pytest.raises(ScheduleError, match="returned what is no program of task"):
+    with pytest.raises(ScheduleError, match="returned something that is not a program of task"):
         proposed(answer)
 
 

@@ -102,7 +102,7 @@ def test_a_model_goes_to_metaschedule_and_back(
     assert f"0 of {count} records are new" in capsys.readouterr().out
     stored = ["--records", str(tmp_path / "copy.sqlite")]
     assert main(["records", "import", folder, *stored]) == 0
-    assert f"{count} records of ours left out: name the model" in capsys.readouterr().out
+    assert f"{count} records of this program left out: name their model" in capsys.readouterr().out
     assert main(["records", "import", folder, *named, *stored]) == 0
     assert f"{count} of {count} records are new" in capsys.readouterr().out
 

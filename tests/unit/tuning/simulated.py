@@ -103,7 +103,7 @@ class Broken:
         k: int,
         seed: int,
     ) -> list[Candidate]:
-        raise TlmError("models/x/weights.safetensors: not the weights that model.json is of; copy it again")
+        raise TlmError("models/x/weights.safetensors: the weights do not match model.json; copy it again")
 
 
 def candidate(task: str, number: int, proposer: str) -> Candidate:

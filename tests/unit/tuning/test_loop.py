@@ -315,7 +315,7 @@ def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
     )
     assert result.trials == 24
     assert result.trainings == ()
-    assert listening.notes == ["the model learned nothing: out of memory"]
+    assert listening.notes == ["the training failed: out of memory"]
     assert {one.origin.base for one in records(tmp_path)} == {"digest 0"}
 
 
