@@ -42,7 +42,7 @@ class CheckedProposer:
         """See `Proposer.propose`.
 
         Raises:
-            ScheduleError: the proposer raised something, or returned something that is not a program of the space.
+            ScheduleError: the proposer failed, or returned something that is not a program of the space.
         """
         try:
             found = list(self._proposer.propose(space, profile, history, k, seed))

@@ -40,7 +40,7 @@ def test_the_gpu_goes_to_the_finals(
     assert points["fastest programs"]["latency_ms"]["value"] > 0
     if broken:
         assert points[GPU]["reason"]
-        assert "variant gpu on 1 threads is out" in shown.out + shown.err
+        assert "variant gpu on 1 threads is excluded" in shown.out + shown.err
         assert power["taken"] == points["fastest programs"]["name"]
     else:
         assert points[GPU]["latency_ms"]["value"] > 0

@@ -129,7 +129,8 @@ def test_a_board_that_cannot_be_restored_is_told_of() -> None:
         switch.set(setting)
         device.gone = True
     assert said == [
-        "board: the power mode was not restored to schedutil (board: the device agent went away); set it there"
+        "board: the power mode was not restored to schedutil "
+        "(board: the device agent went away); set it there"
     ]
 
 

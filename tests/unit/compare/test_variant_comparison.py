@@ -115,7 +115,7 @@ def test_wrong_outputs_and_what_does_not_load_are_out_with_their_reason() -> Non
     reasons = {point.name: point.why_excluded for point in result.points}
     assert reasons["broken"] == "it does not load"
     assert reasons["wrong"].startswith("it gives wrong outputs: output 'y' differs")
-    assert any("variant wrong on 1 threads is out" in text for text in notes.said)
+    assert any("variant wrong on 1 threads is excluded" in text for text in notes.said)
     with pytest.raises(EngineError, match="no variant of the model runs: it does not load"):
         held(board(), ("broken",))
 

@@ -159,7 +159,7 @@ class SimulatedRunner:
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         if self.lose_after is not None and len(self.done) >= self.lose_after:
-            raise DeviceError("desk does not come back; everything measured is kept")
+            raise DeviceError("desk does not come back; all measurements are stored")
         time.sleep(self._pause_s)
         candidate = self._built[library]
         self.done.append(candidate)

@@ -210,7 +210,7 @@ def test_when_all_boards_stay_away_it_ends_with_what_to_do(tmp_path: Path) -> No
 
     policy = ReconnectPolicy(limit_s=0.1, first_pause_s=0.001, longest_pause_s=0.01)
     workers = pool([FakeBoard("a", gone), FakeBoard("b", gone)], tmp_path, policy=policy)
-    with pytest.raises(DeviceError, match=r"none of a, b .*kept: run the same command again"):
+    with pytest.raises(DeviceError, match=r"none of a, b .*stored: run the same command again"):
         run(workers, made_programs(tmp_path, 5))
 
 
