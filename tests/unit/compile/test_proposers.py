@@ -56,12 +56,12 @@ def test_what_is_no_candidate_is_refused(answer: Any) -> None:
 
 
 def test_a_program_of_another_task_or_an_illegal_one_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="no program of task"):
+    with pytest.raises(ScheduleError, match="not a program of task"):
         proposed(Gensor().propose(space(63), PROFILE, (), 1, 0))
     here = space()
     values = {one.name: one.choices[-1] for one in here.decisions}
     assert not here.legal(values)
-    with pytest.raises(ScheduleError, match="no program of task"):
+    with pytest.raises(ScheduleError, match="not a program of task"):
         proposed([here.candidate(values, "mine")])
 
 
