@@ -26,7 +26,7 @@ from host.tlm.training.example import Example
 from host.tlm.training.finetune import FinetuneOptions, FinetuneResult, examples_of
 from host.tlm.training.replay import REPLAY, write_replay
 from host.transport import Device, connect
-from research.baselines.__main__ import Place, packed
+from research.baselines.__main__ import SearchSetup, packed
 from research.baselines.logged_search import LoggedRunner, search_task
 from research.baselines.tasks import Network
 from research.evaluation import learning
@@ -61,7 +61,7 @@ def baselines(device: Device, profile: DeviceProfile, tmp_path_factory: pytest.T
     """A folder with the baseline `tiny`, of a search of two trials that was continued to four."""
     folder = tmp_path_factory.mktemp("baselines")
     with device.open_session("tvm", 1) as session, LoggedRunner(session) as runner:
-        place = Place(profile, runner, folder / "records", trials=2, seed=0)
+        place = SearchSetup(profile, runner, folder / "records", trials=2, seed=0)
         target = target_for(profile.board)
         # As left by a search that was killed while it built.
         (place.folder(TASK) / "building" / "candidate0").mkdir(parents=True)
