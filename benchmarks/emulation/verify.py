@@ -95,7 +95,7 @@ def run_around(subject: Subject, library: Path, kernel: Kernel) -> np.ndarray:
         kernel: takes the function's arguments, the output last and zeroed; returns them as they are after it.
     """
     here = _for_this_machine(subject.lowered)
-    build_model(here, {}, library, lanes=4)
+    build_model(here, {}, library)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())
     calls = 0
 

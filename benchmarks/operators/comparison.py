@@ -80,7 +80,6 @@ def verify(bench: Bench, subject: Subject, program: Program) -> float:
         subject.lowered,
         {subject.task.name: program.function},
         path,
-        lanes=bench.profile.hardware.lanes,
         cache=bench.cache,
     )
     if stats.refused:

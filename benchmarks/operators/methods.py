@@ -66,7 +66,7 @@ def _first(proposer: Gensor) -> Method:
                 program = _program(space, candidate)
                 details = {"rule": space.rule.name}
             except ScheduleError as error:
-                function = default_schedule(subject.task.function, bench.profile.hardware.lanes)
+                function = default_schedule(subject.task.function)
                 program = Program(function, {})
                 details = {"rule": "default", "reason": str(error)}
         return Proposal(program, watch, details)

@@ -53,7 +53,6 @@ def build_model(
     output: Path,
     progress: Progress | None = None,
     *,
-    lanes: int,
     cache: KernelCache | None = None,
     workers: int | None = None,
     cuda_major: int = 12,
@@ -68,7 +67,6 @@ def build_model(
             compile, get the default schedule.
         output: path of the library.
         progress: told of every kernel that is done.
-        lanes: fp32 elements of one vector register, for default schedules.
         cache: where kernels are looked up and kept; None compiles all.
         workers: threads that compile; the machine's usable cores if None.
         cuda_major: CUDA major version of the board's driver, where the target is its GPU.
@@ -85,7 +83,7 @@ def build_model(
         link_cuda(executable, made, output, target)
         distinct, cached = len(made), sum(kernel.from_cache for kernel in made.values())
     else:
-        objects, refused = _compile_all(functions, kernels, target, progress, lanes, cache, workers)
+        objects, refused = _compile_all(functions, kernels, target, progress, cache, workers)
         _link(executable, objects, output, target)
         origins = {kernel.key: kernel.from_cache for kernel in objects.values()}
         distinct, cached = len(origins), sum(origins.values())
@@ -153,7 +151,6 @@ def _compile_all(
     kernels: Mapping[str, tvm.tirx.PrimFunc],
     target: tvm.target.Target,
     progress: Progress | None,
-    lanes: int,
     cache: KernelCache | None,
     workers: int | None,
 ) -> tuple[dict[str, KernelObject], dict[str, str]]:
@@ -171,7 +168,7 @@ def _compile_all(
             except BuildError as error:
                 refused[name] = str(error)
         try:
-            return compile_kernel(default_schedule(functions[name], lanes), name, target, cache)
+            return compile_kernel(default_schedule(functions[name]), name, target, cache)
         except BuildError:
             return compile_kernel(functions[name], name, target, cache)
 

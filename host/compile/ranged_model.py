@@ -194,7 +194,6 @@ def compile_ranged(
             {name: kernel.function for name, kernel in kernels.items()},
             library,
             lambda done, total, _: clock.progress.advance(done, total),
-            lanes=profile.hardware.lanes,
             cache=KernelCache(),
         )
     tasks = tuple(_outcome(task, kernels[task.name], stats.refused) for task in lowered.tasks)
@@ -212,7 +211,7 @@ def _kernels(
             with defects_as(ScheduleError, name):
                 made[name] = kernel_over(name, template, symbolic.dimension, profile, seed)
         except ScheduleError as error:
-            made[name] = default_over(name, template, profile, one_line(error))
+            made[name] = default_over(name, template, one_line(error))
         clock.progress.advance(len(made), len(symbolic.functions))
     return made
 

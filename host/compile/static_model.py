@@ -140,7 +140,6 @@ def build(
             kernels,
             library,
             lambda done, total, _: clock.progress.advance(done, total),
-            lanes=profile.hardware.lanes,
             cache=KernelCache(),
             cuda_major=cuda_major(profile.software),
         )

@@ -54,5 +54,5 @@ def _build_unscheduled(bundle: Path, reference: Path, made: Compiled, profile: D
 
     functions = {task.name: task.function for task in made.lowered.tasks}
     library = reference.with_name("unscheduled.so")
-    build_model(made.lowered, functions, library, lanes=profile.hardware.lanes, cache=KernelCache())
+    build_model(made.lowered, functions, library, cache=KernelCache())
     write_variant(reference, bundle, threads=1, library=library)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import isqrt
 from typing import Any
 
@@ -20,13 +21,15 @@ from host.errors import EdgeError, LoweringError, ScheduleError
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
-from host.schedules.api import PARALLEL
+from host.schedules.api import PARALLEL, WordClass
 
 # Multiples of a program's tiles, and lengths that no tile divides, from which programs over the length are
 # made: primes, so that no number in a program is one of them by accident. The lengths leave different rests
 # by 8 and by 16: with equal rests, what is rounded up to vectors would look like a line.
 _MULTIPLES = (7, 11, 13)
 _RAGGED = (37, 59, 97, 151)
+# Programs that are tried until one is legal, and has one structure, at all of these.
+_CANDIDATES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,7 @@ def _made(name: str, template: Template, dimension: Dimension, profile: DevicePr
         except ScheduleError as error:
             return _ragged(name, template, profile, seed, str(error))
     except (ScheduleError, LoweringError) as error:
-        return default_over(name, template, profile, " ".join(str(error).split()))
+        return default_over(name, template, " ".join(str(error).split()))
 
 
 def _fixed(name: str, template: Template, profile: DeviceProfile, seed: int) -> Kernel:
@@ -162,30 +165,46 @@ def _prime_from(start: int, rest: int) -> int:
 
 
 def _ragged(name: str, template: Template, profile: DeviceProfile, seed: int, untiled: str) -> Kernel:
-    """One program for lengths that no vector divides; it takes the others as well."""
+    """One program, without tiles along the length, for lengths that no vector divides and all others."""
     lengths = _ragged_lengths(profile.threads)
     spaces = {n: space_for(task_at(name, template, n), profile.hardware, profile.threads) for n in lengths}
     middle = spaces[lengths[-1]]
-    candidates = Gensor().propose(middle, profile, (), 4, seed)
-    for candidate in candidates:
+    rule, open_space = middle.rule, middle
+    if rule.length_tiling is not None:
+        tiling = rule.length_tiling.between(spaces[lengths[0]].workload, middle.workload, profile.hardware)
+        open_space = middle.fixed(tiling.untiled()) or middle
+    refused = f"no program of rule {rule.name} is legal at every length"
+    # What threads share may be other loops at other lengths: then one thread has the program alone.
+    serial = open_space.fixed({PARALLEL.name: 1}) or open_space
+    # The smallest tiles divide any length.
+    tiles = (decision for decision in serial.decisions if decision.kind.words is WordClass.TILE)
+    smallest = serial.fixed({decision.name: decision.choices[0] for decision in tiles}) or serial
+    tried = (open_space, serial, smallest)
+    proposed = (Gensor().propose(space, profile, (), _CANDIDATES, seed) for space in tried)
+    for candidate in chain.from_iterable(proposed):
         values = {key: int(value) for key, value in candidate.decisions}  # type: ignore[arg-type]
-        if middle.rule.length_tiling is not None or not all(space.legal(values) for space in spaces.values()):
+        if not all(space.rule is rule and space.legal(values) for space in spaces.values()):
             continue
-        programs = {}
-        for n, space in spaces.items():
-            fixed = space.decided(values)
-            programs[n] = scheduled_function(fixed.apply(fixed.candidate(values, candidate.proposer)))
-        function = unify(programs, name).over(tirx.Var("length", "int32"))
+        try:
+            function = unify(_programs(spaces, values), name).over(tirx.Var("length", "int32"))
+        except LoweringError as error:
+            refused = str(error)
+            continue
         return Kernel(name, function, candidate.proposer, candidate.rule, values)
-    raise ScheduleError(f"{untiled}; and no program of rule {middle.rule.name} is legal at every length")
+    raise ScheduleError(f"{untiled}; and {refused}")
 
 
-def default_over(name: str, template: Template, profile: DeviceProfile, reason: str) -> Kernel:
+def _programs(spaces: Mapping[int, DesignSpace], values: Mapping[str, int]) -> dict[int, tirx.PrimFunc]:
+    """The program with these decisions at every length."""
+    fixed = {n: space.decided(values) for n, space in spaces.items()}
+    return {n: scheduled_function(space.apply(space.candidate(values, ""))) for n, space in fixed.items()}
+
+
+def default_over(name: str, template: Template, reason: str) -> Kernel:
     """A default schedule, or the function as it was lowered where that changes with the length."""
     length = tirx.Var("length", "int32")
-    lanes = profile.hardware.lanes
     try:
-        programs = {n: default_schedule(template.at(n), lanes) for n in _RAGGED}
+        programs = {n: default_schedule(template.at(n)) for n in _RAGGED}
         function = unify(programs, name).over(length)
     except EdgeError:
         function = template.over(length)

@@ -7,9 +7,9 @@ structure: nothing is taken on trust.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import tvm_ffi
@@ -22,13 +22,25 @@ from host.structural import mapped
 
 @dataclass(frozen=True)
 class Share:
-    """A float that is a fixed part of the length: numerator / n, as in a mean."""
+    """A float that is a fixed part of the length: numerator / (parts * n), as in a mean."""
 
     numerator: float
+    parts: int = 1
 
     def at(self, length: int) -> float:
         """The float at one length."""
-        return self.numerator / length
+        return self.numerator / (self.parts * length)
+
+    def of_parts(self, size: int) -> Share:
+        """The same in a number that is `size` times as large."""
+        common = math.gcd(self.parts, size)
+        return Share(self.numerator * (size // common), self.parts // common)
+
+    def expression(self, length: Any) -> Any:
+        """The same over a TensorIR expression of a floating-point type."""
+        dtype = str(length.ty.dtype)
+        whole = length if self.parts == 1 else length * tirx.const(self.parts, dtype)
+        return tirx.const(self.numerator, dtype) / whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +135,19 @@ def _explained(values: Mapping[int, int | float]) -> Formula | Share | None:
     whole = {length: value for length, value in values.items() if isinstance(value, int)}
     if len(whole) == len(values):
         return fit(whole)
-    products = [Fraction(value) * length for length, value in values.items()]
-    numerator = float(products[0])
-    rounded = float(round(numerator))
+    length, value = next(iter(values.items()))
+    numerator = value * length
+    if not numerator:
+        return None
     # Literals carry the precision of float32 at least.
-    if all(abs(float(product) - rounded) <= 1e-6 * abs(rounded) for product in products) and rounded:
-        return Share(rounded)
-    if all(abs(float(product) - numerator) <= 1e-6 * abs(numerator) for product in products):
-        return Share(numerator)
-    return None
+    shares = (Share(float(round(numerator))), Share(1.0, round(1 / numerator)), Share(numerator))
+    return next((share for share in shares if _is_share(share, values)), None)
+
+
+def _is_share(share: Share, values: Mapping[int, int | float]) -> bool:
+    if not share.numerator or not share.parts:
+        return False
+    return all(abs(share.at(n) - value) <= 1e-6 * abs(value) for n, value in values.items())
 
 
 def _literal(number: Any, value: int | float) -> Any:
@@ -143,6 +159,6 @@ def _symbolic(number: Any, slot: Formula | Share, length: Any) -> Any:
     dtype = str(number.ty.dtype)
     same = dtype == str(length.ty.dtype)
     length = length if same else tirx.Cast(dtype, length)
-    if isinstance(slot, Share):
-        return tirx.const(slot.numerator, dtype) / length
-    return slot.expression(length) if not slot.is_constant else tirx.IntImm(dtype, slot.constant)
+    if isinstance(slot, Formula) and slot.is_constant:
+        return tirx.IntImm(dtype, slot.constant)
+    return slot.expression(length)

@@ -19,7 +19,7 @@ from tvm import s_tir, tirx
 from host.dynamic.fetches import apart, joined
 from host.dynamic.formula import Formula
 from host.dynamic.parallel import dependent_buffer, uses
-from host.dynamic.template import unify
+from host.dynamic.template import Share, unify
 from host.errors import ScheduleError
 from host.structural import mapped
 
@@ -75,8 +75,6 @@ def clamped(programs: Mapping[int, tirx.PrimFunc], period: int, length: tirx.Var
     count = tirx.Var("multiples", "int32")
     slots = {}
     for place, slot in template.slots.items():
-        if not isinstance(slot, Formula):
-            raise ScheduleError(f"{what}: a float depends on the number of tiles")
         slots[place] = _Scaled(slot, period, length)
     function = template.with_slots(slots).over(count)  # type: ignore[arg-type]
     writer = _Clamping(count, period, length, what)
@@ -90,22 +88,23 @@ def clamped(programs: Mapping[int, tirx.PrimFunc], period: int, length: tirx.Var
 
 @dataclass(frozen=True)
 class _Scaled:
-    """A formula in multiples, written in the length where that is exact.
+    """A number that depends on the multiples, written in the length where that is exact.
 
     Attributes:
-        formula: in the number of multiples.
+        number: in the number of multiples.
         period: length of one multiple.
         length: the variable.
     """
 
-    formula: Formula
+    number: Formula | Share
     period: int
     length: tirx.Var
-    is_constant = False
 
     def expression(self, count: Any) -> Any:
         """In the length if it divides, else in the number of multiples."""
-        formula, period = self.formula, self.period
+        formula, period = self.number, self.period
+        if isinstance(formula, Share):
+            return formula.of_parts(period).expression(tirx.Cast(str(count.ty.dtype), self.length))
         if formula.units or formula.unit_rows:
             return formula.expression(count)
         linear, rest = divmod(formula.linear, period)
@@ -158,7 +157,9 @@ class _Clamping:
         body = _moved(loop.body, loop.loop_var, step, start, self.what)
         place = tirx.min(loop.loop_var * step, self.length - step)
         bound = tirx.SeqStmt([tirx.Bind(start, place), body])
-        return _with(loop, (self.length + (step - 1)) // step, bound)
+        # How many tiles there are is open now, so an unrolled loop no longer can be.
+        kind = tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.UNROLLED else loop.kind
+        return _with(loop, (self.length + (step - 1)) // step, bound, kind)
 
     def _blocked(self, loop: tirx.For, step: int, inner: tirx.For) -> tirx.For:
         """Two loops, blocks of tiles: as few blocks as before, all of about the same number of tiles."""

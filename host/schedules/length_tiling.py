@@ -74,6 +74,10 @@ class LengthTiling(ABC):
         """The tiles to construct programs for, on a processor as it is."""
 
     @abstractmethod
+    def untiled(self) -> Mapping[str, int]:
+        """Decisions with tiles of one iteration, whose programs have one structure at every length."""
+
+    @abstractmethod
     def tile(self, values: Mapping[str, int], hardware: HardwareModel) -> LengthTile:
         """The tile of a program with these decisions."""
 

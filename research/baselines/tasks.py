@@ -98,7 +98,7 @@ def constructed_seconds(task: Task, bench: Bench) -> float:
         [candidate] = Gensor().propose(space, bench.profile, (), 1, 0)
         function = scheduled_function(space.apply(candidate))
     except ScheduleError:
-        function = default_schedule(task.function, bench.profile.hardware.lanes)
+        function = default_schedule(task.function)
     try:
         built = bench.build(function)
         return min(bench.time(task, built) for _ in range(_PASSES))

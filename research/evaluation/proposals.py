@@ -188,7 +188,7 @@ class Subject:
                 total,
                 best_by_measurement=tuple(best_by_measurement),
             )
-        built = self.bench.build(default_schedule(self.task.function, self.bench.profile.hardware.lanes))
+        built = self.bench.build(default_schedule(self.task.function))
         total += built.build_s
         return Selection(built, (), count, applied, proposed.seconds, total, reason or "no proposal")
 

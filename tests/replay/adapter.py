@@ -269,7 +269,7 @@ def _default(task: Any, profile: Any) -> tvm.tirx.PrimFunc:
 
     if profile.hardware.gpu is not None:
         return default_schedule_gpu(task.function, task.name)
-    return default_schedule(task.function, profile.hardware.lanes)
+    return default_schedule(task.function)
 
 
 def _says(candidate: Any) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def _lower_over(model: Any, profile: Any) -> Lowered:
                 with defects_as(ScheduleError, name):
                     made = kernel_over(name, template, symbolic.dimension, profile, SEED)
             except ScheduleError as error:
-                made = default_over(name, template, profile, one_line(error))
+                made = default_over(name, template, one_line(error))
             says = {
                 "weight": symbolic.weights[name],
                 "source": made.source,

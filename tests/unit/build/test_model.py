@@ -83,7 +83,7 @@ def test_library_runs_where_only_the_runtime_is(
 ) -> None:
     model = perceptron(target)
     seen: list[tuple[int, int, str]] = []
-    stats = build_model(model, {}, tmp_path / "lib.so", lambda *step: seen.append(step), lanes=4, cache=cache)
+    stats = build_model(model, {}, tmp_path / "lib.so", lambda *step: seen.append(step), cache=cache)
     x = np.random.default_rng(1).standard_normal((3, 20)).astype("float32")
     logits, hidden = run_with_runtime_alone(model, tmp_path / "lib.so", x)
     w1, b1, w2, b2 = model.parameters
@@ -95,7 +95,7 @@ def test_library_runs_where_only_the_runtime_is(
     assert stats.library_bytes == (tmp_path / "lib.so").stat().st_size
     assert [(done, total) for done, total, _ in seen] == [(1, 2), (2, 2)]
     assert sorted(name for _, _, name in seen) == list(stats.defaulted)
-    again = build_model(model, {}, tmp_path / "again.so", lanes=4, cache=cache)
+    again = build_model(model, {}, tmp_path / "again.so", cache=cache)
     assert (again.compiled, again.cached) == (0, 2)
 
 
@@ -104,7 +104,7 @@ def test_given_schedules_are_used(tmp_path: Path, target: tvm.target.Target) -> 
     schedule = s_tir.Schedule(model.module[HIDDEN])
     block = schedule.get_sblock("matmul")
     schedule.vectorize(schedule.split(schedule.get_loops(block)[1], [None, 4])[1])
-    stats = build_model(model, {HIDDEN: schedule.mod["main"]}, tmp_path / "lib.so", lanes=4)
+    stats = build_model(model, {HIDDEN: schedule.mod["main"]}, tmp_path / "lib.so")
     assert HIDDEN not in stats.defaulted
     assert not stats.refused
     x = np.ones((3, 20), "float32")
@@ -119,7 +119,7 @@ def test_a_schedule_that_does_not_compile_is_replaced_and_named(
     model = perceptron(target)
     schedule = s_tir.Schedule(model.module[HIDDEN])
     schedule.bind(schedule.get_loops(schedule.get_sblock("matmul"))[0], "threadIdx.x")
-    stats = build_model(model, {HIDDEN: schedule.mod["main"]}, tmp_path / "lib.so", lanes=4)
+    stats = build_model(model, {HIDDEN: schedule.mod["main"]}, tmp_path / "lib.so")
     assert list(stats.refused) == [HIDDEN]
     assert HIDDEN in stats.defaulted
     assert len(run_with_runtime_alone(model, tmp_path / "lib.so", np.ones((3, 20), "float32"))) == 2
@@ -130,7 +130,7 @@ def test_threads_and_one_thread_give_the_same_library(tmp_path: Path, target: tv
     contents = []
     for workers in (1, 4):
         path = tmp_path / f"lib{workers}.so"
-        build_model(model, {}, path, lanes=4, workers=workers)
+        build_model(model, {}, path, workers=workers)
         contents.append(path.read_bytes())
     assert contents[0] == contents[1]
 
@@ -156,7 +156,7 @@ def test_progress_can_interrupt(tmp_path: Path, target: tvm.target.Target) -> No
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_model(perceptron(target), {}, tmp_path / "lib.so", stop, lanes=4)
+        build_model(perceptron(target), {}, tmp_path / "lib.so", stop)
     assert not list(tmp_path.iterdir())
 
 

@@ -94,6 +94,58 @@ def test_a_task_without_tiles_has_one_program_for_all() -> None:
         np.testing.assert_array_equal(run(function, [a], (n, 10)), 2 * a)
 
 
+def padded(n: int) -> tirx.PrimFunc:
+    return functions.convolution(n, 5, 16, 3, 1, lanes=8)
+
+
+def test_a_padded_input_is_copied_and_tiles_of_the_image_overlap() -> None:
+    made = kernel(padded, "padded")
+    assert (made.source, made.rule) == ("gensor", "tiled"), made.reason
+    function, draw = compiled(made), np.random.default_rng(0)
+    weights = draw.normal(size=(2, 3, 3, 5, 8)).astype(np.float32)
+    bias = draw.normal(size=(16,)).astype(np.float32)
+    for n in (*range(1, 20), 31, 37, 64):
+        image = draw.normal(size=(1, n, n, 5)).astype(np.float32)
+        got = run(function, [image, weights, bias], (1, n, n, 16))
+        expected = functions.convolution_numpy(image, weights, bias, 1)
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
+def strided(n: int) -> tirx.PrimFunc:
+    return functions.convolution(n, 5, 16, 3, 2, lanes=8)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_steps_that_no_tile_of_the_length_has_are_taken_one_by_one(threads: int) -> None:
+    made = kernel(strided, "strided", threads)
+    assert (made.source, made.rule, made.programs) == ("gensor", "tiled", 1), made.reason
+    function, draw = compiled(made), np.random.default_rng(0)
+    weights = draw.normal(size=(2, 3, 3, 5, 8)).astype(np.float32)
+    bias = draw.normal(size=(16,)).astype(np.float32)
+    for n in (1, 2, 3, 4, 7, 16, 31, 64):
+        image = draw.normal(size=(1, n, n, 5)).astype(np.float32)
+        expected = functions.convolution_numpy(image, weights, bias, 2)
+        got = run(function, [image, weights, bias], expected.shape)
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
+def mean(n: int) -> tirx.PrimFunc:
+    a = te.placeholder((n, 16), name="A")
+    k = te.reduce_axis((0, n), name="k")
+    total = te.compute((16,), lambda j: te.sum(a[k, j], axis=k), name="total")
+    share = te.compute((16,), lambda j: total[j] * tirx.const(1.0 / n, "float32"), name="share")
+    return te.create_prim_func([a, share])
+
+
+def test_a_mean_along_the_length() -> None:
+    made = kernel(mean, "mean")
+    assert (made.source, made.rule) == ("gensor", "tiled"), made.reason
+    function = compiled(made)
+    for n in range(1, HIGH + 1):
+        a = np.random.default_rng(n).normal(size=(n, 16)).astype(np.float32)
+        np.testing.assert_allclose(run(function, [a], (16,)), a.mean(0), rtol=1e-4, atol=1e-5)
+
+
 def test_short_and_long_lengths_have_programs_of_their_own() -> None:
     made = kernel(dense, "dense")
     assert 1 < made.programs <= 8

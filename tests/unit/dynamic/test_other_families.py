@@ -46,6 +46,9 @@ class _OwnLengths(LengthTiling):
     def designs(self, hardware: HardwareModel) -> Iterator[TileDesign]:
         return (replace(design, decisions=_own(design.decisions)) for design in self.tiled.designs(hardware))
 
+    def untiled(self) -> Mapping[str, int]:
+        return _own(self.tiled.untiled())
+
     def tile(self, values: Mapping[str, int], hardware: HardwareModel) -> LengthTile:
         return self.tiled.tile(_of_tiled(values), hardware)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from tvm import tirx
 
-from host.errors import ScheduleError
 from host.schedules import space_for
 from host.schedules.analysis import analyse
 from host.schedules.cpu.tiled.lengths import TiledLengths
+from host.schedules.cpu.tiled.roles import PAD_COPY
 from host.schedules.length_tiling import LengthTile
 from tests.unit.schedules import functions as fn
 
@@ -30,20 +29,21 @@ def test_tiles_are_counted_along_every_axis_that_grows() -> None:
 
 def test_rows_that_grow_are_the_tile_and_leave_the_columns_open() -> None:
     tiling = _between(lambda n: fn.dense(n, 32, 24, 8))
-    assert tiling == TiledLengths(rows=True, vector=False, outer=False, reduction=False)
+    assert tiling == TiledLengths(rows=True, vector=False, outer=False, reduction=False, padded=False)
     designs = list(tiling.designs(HARDWARE))
     assert all(set(design.decisions) == {"rows"} for design in designs)
     assert all(design.length % design.decisions["rows"] == 0 for design in designs)
     assert {design.hardware for design in designs} == {HARDWARE}
     values = {"rows": 4, "block": 6, "vectors": 2}
     assert tiling.tile(values, HARDWARE) == LengthTile((4,), 24)
+    assert tiling.untiled() == {"rows": 1, "block": 1}
     # Five tiles are one block of five; nine are blocks of three.
     assert [tiling.decisions_at(values, n)["block"] for n in (4, 20, 24, 36)] == [1, 5, 6, 3]
 
 
 def test_vectors_along_the_length_may_be_shorter_than_the_processors() -> None:
     tiling = _between(lambda n: fn.batched(2, n, n, 8))
-    assert tiling == TiledLengths(rows=True, vector=True, outer=False, reduction=False)
+    assert tiling == TiledLengths(rows=True, vector=True, outer=False, reduction=False, padded=False)
     designs = list(tiling.designs(HARDWARE))
     assert {design.hardware.lanes for design in designs} == {8, 4}
     assert all(design.decisions["panel"] == 1 for design in designs)
@@ -59,9 +59,9 @@ def test_a_sum_along_the_length_is_not_unrolled() -> None:
     assert tiling.tile({"rows": 4, "block": 3}, HARDWARE).count(12) == 12 * 3
 
 
-def test_padding_does_not_overlap() -> None:
-    with pytest.raises(ScheduleError, match="padded"):
-        _between(lambda n: fn.convolution(n, 5, 32, 3, 1))
+def test_a_padded_input_is_copied() -> None:
+    tiling = _between(lambda n: fn.convolution(n, 5, 32, 3, 1))
+    assert {design.decisions["pad"] for design in tiling.designs(HARDWARE)} == {PAD_COPY}
 
 
 def test_a_space_with_a_fixed_decision_keeps_the_others_open() -> None:

@@ -9,7 +9,7 @@ from typing import Self
 
 from host.errors import ScheduleError
 from host.schedules.cpu.tiled.cost import FETCHING_ROWS
-from host.schedules.cpu.tiled.roles import roles_of
+from host.schedules.cpu.tiled.roles import PAD_COPY, roles_of
 from host.schedules.length_tiling import LengthTile, LengthTiling, TileDesign
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -31,22 +31,22 @@ class TiledLengths(LengthTiling):
 
     Attributes:
         rows, vector, outer, reduction: whether axes of that role do.
+        padded: whether it reads a padded input: a copy, since borders that are peeled off are not tiles.
     """
 
     rows: bool
     vector: bool
     outer: bool
     reduction: bool
+    padded: bool
 
     @classmethod
     def between(cls, shorter: Workload, longer: Workload, hardware: HardwareModel) -> Self:
         """Reads the growing axes off the anchor.
 
         Raises:
-            ScheduleError: padding is read, or the axes change with the length.
+            ScheduleError: the axes change with the length.
         """
-        if any(stage.kind == "padding" for stage in shorter.stages):
-            raise ScheduleError("padded tiles do not overlap")
         a, b = shorter.anchor_stage, longer.anchor_stage
         roles = roles_of(a, hardware)
         if roles is None or len(a.axes) != len(b.axes):
@@ -57,6 +57,7 @@ class TiledLengths(LengthTiling):
             vector=roles.vector in grown,
             outer=roles.second is not None and bool(grown & {*roles.outer}),
             reduction=bool(grown & {*roles.reduction}),
+            padded=any(stage.kind == "padding" for stage in shorter.stages),
         )
 
     def designs(self, hardware: HardwareModel) -> Iterator[TileDesign]:
@@ -71,6 +72,10 @@ class TiledLengths(LengthTiling):
                         length = self._construction_length(rows, vectors * narrow.lanes)
                         yield TileDesign(narrow, self._fixed(rows, vectors), length)
 
+    def untiled(self) -> Mapping[str, int]:
+        """One row, or one vector of which the last is not full."""
+        return {**self._fixed(1, 1), **({"block": 1} if self.rows else {})}
+
     def _fixed(self, rows: int, vectors: int) -> dict[str, int]:
         """The register tile, and what overlapping tiles cannot leave open."""
         fixed: dict[str, int] = {}
@@ -82,6 +87,8 @@ class TiledLengths(LengthTiling):
             fixed |= {"rows2": 1, "block2": 1}
         if self.reduction:
             fixed |= {"unroll": 1, "window": 0}
+        if self.padded:
+            fixed["pad"] = PAD_COPY
         return fixed
 
     def _construction_length(self, rows: int, elements: int) -> int:
