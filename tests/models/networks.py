@@ -84,3 +84,51 @@ class LstmTagger(nn.Module):
 def lstm_tagger() -> nn.Module:
     """A small recurrent model."""
     return LstmTagger()
+
+
+class RecurrentClassifier(nn.Module):
+    """Two recurrent layers over frames of sound, and scores of the last frame."""
+
+    def __init__(self, layer: type[nn.GRU | nn.LSTM], bidirectional: bool) -> None:
+        super().__init__()
+        self.recurrent = layer(40, 128, 2, batch_first=True, bidirectional=bidirectional)
+        self.head = nn.Linear(256 if bidirectional else 128, 12)
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        """Frames (N, T, 40) to scores (N, 12)."""
+        scores: torch.Tensor = self.head(self.recurrent(frames)[0][:, -1])
+        return scores
+
+
+def gru_keywords() -> nn.Module:
+    """A keyword spotter."""
+    return RecurrentClassifier(nn.GRU, bidirectional=False)
+
+
+def lstm_speech() -> nn.Module:
+    """The same with LSTM in both directions."""
+    return RecurrentClassifier(nn.LSTM, bidirectional=True)
+
+
+class DilatedPyramid(nn.Module):
+    """Segmentation by dilated convolutions of one small image side by side (ASPP, as in DeepLabV3)."""
+
+    def __init__(self, rates: tuple[int, ...] = (12, 24, 36)) -> None:
+        super().__init__()
+        widths = (3, 16, 32, 96, 320)
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+        self.backbone = nn.Sequential(*layers)
+        self.branches = nn.ModuleList([self._branch(1, 0)] + [self._branch(3, rate) for rate in rates])
+        self.head = nn.Conv2d(256 * len(self.branches), 21, 1)
+
+    def _branch(self, kernel: int, rate: int) -> nn.Module:
+        convolution = nn.Conv2d(320, 256, kernel, padding=rate, dilation=max(1, rate), bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm2d(256), nn.ReLU())
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Image (N, 3, H, W) to scores (N, 21, H / 16, W / 16)."""
+        features = self.backbone(image)
+        scores: torch.Tensor = self.head(torch.cat([branch(features) for branch in self.branches], 1))
+        return scores

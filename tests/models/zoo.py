@@ -188,6 +188,13 @@ ZOO: dict[str, ZooModel] = {
     "lstm": ZooModel(
         networks.lstm_tagger, lambda: (torch.randint(0, 1000, (1, 16)),), ("tokens",), ("tags",)
     ),
+    "gru-keywords": ZooModel(
+        networks.gru_keywords, lambda: (torch.randn(1, 50, 40),), ("frames",), ("scores",), ("onnx",)
+    ),
+    "lstm-speech": ZooModel(
+        networks.lstm_speech, lambda: (torch.randn(1, 50, 40),), ("frames",), ("scores",), ("onnx",)
+    ),
+    "aspp": ZooModel(networks.DilatedPyramid, _image(256), ("image",), ("scores",), ("onnx",)),
     "vit-tiny": _image_model(
         _vision(
             "ViTForImageClassification",
