@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,11 +30,11 @@ CELLS = {
 }
 
 
-def _function(cell: Cell) -> tvm.tirx.PrimFunc:
+def _function(cell: Cell, shape: LoopShape = SHAPE) -> tvm.tirx.PrimFunc:
     builder = Builder(known_operators())
-    attrs = {"cell": cell, "shape": SHAPE, "reverse": False}
-    states = (SHAPE.batch, SHAPE.hidden)
-    outputs = [((SHAPE.steps, *states), "float32"), *((states, "float32") for _ in cell.states[1:])]
+    attrs = {"cell": cell, "shape": shape, "reverse": False}
+    states = (shape.batch, shape.hidden)
+    outputs = [((shape.steps, *states), "float32"), *((states, "float32") for _ in cell.states[1:])]
     value = builder.emit("recurrent_loop", [Value((1,), "float32")], attrs, outputs)[0]
     assert value.producer is not None
     return recurrent_function(value.producer)
@@ -94,6 +95,16 @@ def test_an_estimate_grows_with_the_steps_and_shrinks_with_a_tile_that_hides_lat
     space, _ = _space("gru reset after")
     least = {"vectors": 1, "rows": 1, "unroll": 1}
     assert space.estimate_s({**least, "rows": 4}) < space.estimate_s(least)
+
+
+def test_threads_pay_for_large_layers_only() -> None:
+    """A step of a small layer is shorter than the wait for another thread."""
+    least = {"vectors": 1, "rows": 1, "unroll": 1}
+    for blocks, faster in ((4, 1), (128, 2)):
+        function = _function(CELLS["lstm"], replace(SHAPE, blocks=blocks, batch=1))
+        space = space_for(fn.task(function, "layer"), fn.board("avx2", 2).hardware, 2)
+        times = {threads: space.estimate_s({**least, "parallel": threads}) for threads in (1, 2)}
+        assert min(times, key=times.__getitem__) == faster
 
 
 def test_a_tile_that_does_not_fit_the_registers_is_not_legal() -> None:

@@ -13,6 +13,9 @@ ROWS, BLOCKS, GATES = 0, 1, 2
 # Cycles of a loop's own instructions, and of storing one vector of a tile and starting the next tile.
 _LOOP_CYCLES = 1.0
 _TILE_CYCLES = 20.0
+# Starts of a parallel loop that a step with threads is charged for: every step waits for the slowest thread,
+# and one that another program has put to sleep holds all steps up.
+_STARTS = 5
 
 
 def products(workload: Workload) -> list[Stage]:
@@ -37,6 +40,7 @@ def recurrent_seconds(workload: Workload, hardware: HardwareModel, threads: int,
         passes = stage.axes[ROWS].extent // values["rows"]
         moved = _weight_bytes(stage) * passes / level.bandwidth_bytes_per_s
         total += shared_seconds(max(seconds, moved), hardware, threads)
+        total += (_STARTS - 1) * hardware.parallel_launch_s if threads > 1 else 0.0
     return total * workload.steps
 
 
