@@ -12,9 +12,9 @@ import tvm
 import tvm_ffi
 
 from host.build.cache import KernelCache
+from host.build.structural import mapped
 from host.build.target import architecture_of
 from host.errors import BuildError
-from host.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
 BUILD_VERSION = 4

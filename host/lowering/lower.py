@@ -10,20 +10,20 @@ from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.ops import known_operators
 from host.lowering.passes.decompose_transposed import decompose_transposed
-from host.lowering.passes.drop_padding_taps import drop_padding_taps
-from host.lowering.passes.expand_recurrent import expand_recurrent
 from host.lowering.passes.fold_affine import fold_affine
 from host.lowering.passes.pack_weights import pack_weights
+from host.lowering.passes.padding.drop_taps import drop_taps
+from host.lowering.passes.padding.split_by_region import split_by_region
 from host.lowering.passes.pointwise_as_dense import pointwise_as_dense
 from host.lowering.passes.recognise import recognise
 from host.lowering.passes.share_equal import share_equal
 from host.lowering.passes.simplify import simplify
 from host.lowering.passes.sink_reshapes import sink_reshapes
 from host.lowering.passes.sink_transposes import sink_transposes
-from host.lowering.passes.split_by_padding import split_by_padding
 from host.lowering.passes.split_sliced_dense import split_sliced_dense
 from host.lowering.passes.widen_halves import widen_halves
 from host.lowering.reader.relax_reader import read
+from host.lowering.recurrent.expand import expand_recurrent
 from host.lowering.spec import OperatorTable, Phase
 from host.lowering.tasks import make_tasks
 from host.model import ImportedModel, LoweredModel
@@ -102,13 +102,13 @@ def optimise(
     graph = sink_transposes(graph)
     graph = simplify(graph)
     if not any_length:
-        graph = drop_padding_taps(graph)
+        graph = drop_taps(graph)
     graph = sink_reshapes(pointwise_as_dense(graph))
     graph = split_sliced_dense(graph)
     graph = simplify(graph)
     graph = fold_affine(graph)
     graph = decompose_transposed(graph)
     if not any_length:
-        graph = split_by_padding(graph)
+        graph = split_by_region(graph)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
     return at(Phase.PACKED, pack_weights(graph, hardware.lanes))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-from host.lowering.passes import split_by_padding
+from host.lowering.passes.padding import split_by_region
 from tests.unit.lowering.harness import Build, check, lowered
 
 
@@ -96,5 +96,5 @@ def test_any_convolution_gives_the_same(
         "_MULTIPLICATIONS_PER_REGION": 0,
         "_MULTIPLICATIONS_PER_COPY": 0,
     }
-    with patch.multiple(split_by_padding, **free):
+    with patch.multiple(split_by_region, **free):
         check(_convolution(weight, **attributes), [data], rtol=1e-4)

@@ -11,7 +11,7 @@ from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 
 
-def drop_padding_taps(graph: Graph) -> Graph:
+def drop_taps(graph: Graph) -> Graph:
     """An equal graph with smaller kernels."""
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:

@@ -44,7 +44,7 @@ class Segment:
     after: int
 
 
-def split_by_padding(graph: Graph) -> Graph:
+def split_by_region(graph: Graph) -> Graph:
     """An equal graph whose convolutions multiply by less padding, where that saves time."""
     readers = graph.consumers()
     returned = set(graph.output_values())

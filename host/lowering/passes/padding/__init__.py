@@ -1,0 +1,1 @@
+"""Convolutions that do not multiply by padding."""
