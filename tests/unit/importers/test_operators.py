@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from tvm import relax
 
 from host.errors import ImportFailed
 from host.importers import load_here as load
 from host.importers.onnx.operators import converter_for
+from host.importers.onnx.operators.context import Context
 from tests.unit.importers.harness import execute, graph, run_node, value
 
 RNG = np.random.default_rng(7)
@@ -210,3 +213,30 @@ def test_an_operator_without_conversion_says_its_name() -> None:
     with pytest.raises(ImportFailed, match="Frobnicate") as caught:
         converter_for("Frobnicate")
     assert caught.value.operator == "Frobnicate"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "reason"),
+    [
+        ({"w": (1, 9, 4)}, {}, "weight"),
+        ({"r": (1, 10, 3)}, {}, "recurrent"),
+        ({"b": (1, 17)}, {}, "bias"),
+        ({"x": (0, 2, 3)}, {}, "steps"),
+        ({}, {"direction": b"sideways"}, "direction"),
+        ({}, {"activations": [b"Sigmoid", b"Affine"]}, "affine"),
+    ],
+)
+def test_a_recurrent_layer_that_does_not_fit_together_is_refused(
+    shapes: dict[str, tuple[int, ...]], attributes: dict[str, Any], reason: str
+) -> None:
+    """Also where no other runtime has looked at the file before."""
+    sizes = {"x": (4, 2, 3), "w": (1, 9, 3), "r": (1, 9, 3), "b": (1, 18)} | shapes
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in sizes.items()]
+    context = Context(builder, "GRU", 18, ("y", "h"), (None, None), {})
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            with pytest.raises(ImportFailed, match=reason):
+                converter_for("GRU")(context, inputs, attributes)
+            output = builder.emit_output(inputs[0])
+        builder.emit_func_output(output)

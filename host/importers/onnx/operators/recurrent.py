@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from device_agent.contract.text import printable
 from host.importers.onnx.operators.context import Attributes, Context, Converter, Inputs, get, shape_of
 
 # Inputs of the standard's operators behind the data, by the name that the graph has for them.
@@ -20,23 +21,31 @@ _INPUTS = {
     6: "memory",
     7: "peepholes",
 }
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _DEFAULT_ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
 _KNOWN_ACTIVATIONS = ("sigmoid", "tanh", "relu")
 
 
 def _recurrent(context: Context, inputs: Inputs, attributes: Attributes) -> list[Any]:
-    """Y (T, directions, N, H) and the last states (directions, N, H), or with the batch first."""
+    """Y (T, directions, N, H) and the last states (directions, N, H), or with the batch first.
+
+    Raises:
+        ImportFailed: a tensor has another shape than the standard's, or an option has no conversion.
+    """
     batch_first = bool(attributes.get("layout", 0))
-    direction = attributes.get("direction", b"forward").decode()
+    direction = attributes.get("direction", b"forward").decode(errors="replace")
+    if direction not in _DIRECTIONS:
+        raise context.fail(f"there is no direction {printable(direction)}")
     data = inputs[0]
     if batch_first:
         data = context.emit(relax.op.permute_dims(data, [1, 0, 2]))
-    count = 2 if direction == "bidirectional" else 1
     made = []
-    for index in range(count):
-        options = _options(context, attributes, index, count)
-        options["reverse"] = direction == "reverse" or index == 1
+    for index, reverse in enumerate(_DIRECTIONS[direction]):
+        options = _options(context, attributes, index, len(_DIRECTIONS[direction]))
+        options["reverse"] = reverse
         tensors = {"data": data, **_tensors(context, inputs, index, batch_first)}
+        _check_shapes(context, tensors)
         made.append(_layer(context, tensors, options))
     sequences, *states = zip(*made, strict=True)
     sequence = context.emit(relax.op.stack(relax.Tuple(list(sequences)), 1))
@@ -53,14 +62,14 @@ def _options(context: Context, attributes: Attributes, index: int, count: int) -
     Raises:
         ImportFailed: an activation that has no conversion.
     """
-    names = [name.decode().lower() for name in attributes.get("activations", ())]
+    names = [name.decode(errors="replace").lower() for name in attributes.get("activations", ())]
     names = names or list(_DEFAULT_ACTIVATIONS[context.operator]) * count
     if attributes.get("activation_alpha") or attributes.get("activation_beta"):
         raise context.fail("activations with parameters of their own have no conversion")
     per = len(_DEFAULT_ACTIVATIONS[context.operator])
     chosen = names[index * per : (index + 1) * per]
     if len(chosen) != per or not set(chosen) <= set(_KNOWN_ACTIVATIONS):
-        raise context.fail(f"activations {', '.join(names)} have no conversion")
+        raise context.fail(f"activations {printable(', '.join(names))} have no conversion")
     bound = attributes.get("clip")
     return {
         "cell": context.operator.lower(),
@@ -85,6 +94,27 @@ def _tensors(context: Context, inputs: Inputs, index: int, batch_first: bool) ->
         piece = context.emit(relax.op.strided_slice(value, [axis], [index], [index + 1], [1]))
         found[name] = context.emit(relax.op.squeeze(piece, [axis]))
     return found
+
+
+def _check_shapes(context: Context, tensors: dict[str, Any]) -> None:
+    """Refuse tensors that do not fit together; H follows from the recurrent weights."""
+    shapes = {name: shape_of(context, tensor) for name, tensor in tensors.items()}
+    if len(shapes["data"]) != 3 or 0 in shapes["data"] or len(shapes["recurrent"]) != 2:
+        raise context.fail("its input is not (steps, sequences, width), or its recurrent weights no matrix")
+    _, batch, width = shapes["data"]
+    hidden, gates = shapes["recurrent"][1], _GATES[context.operator]
+    wanted = {
+        "weight": (gates * hidden, width),
+        "recurrent": (gates * hidden, hidden),
+        "bias": (2 * gates * hidden,),
+        "lengths": (batch, 1),
+        "hidden": (batch, hidden),
+        "memory": (batch, hidden),
+        "peepholes": (3 * hidden,),
+    }
+    for name, shape in shapes.items():
+        if name != "data" and (tuple(shape) != wanted[name] or not hidden):
+            raise context.fail(f"its {name} has shape {tuple(shape)} and not {wanted[name]}")
 
 
 def _layer(context: Context, tensors: dict[str, Any], options: dict[str, Any]) -> list[Any]:
