@@ -14,6 +14,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from host.errors import ImportFailed
 from host.importers.native_output import quiet
+from host.importers.torch import recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
 
 _Convert = Callable[[fx.Node], Any]
@@ -29,6 +30,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
     def create_convert_map(self) -> dict[str, _Convert]:
         """Converters by operator name."""
         converters = super().create_convert_map()
+        converters |= dict.fromkeys(recurrent.OPERATORS, self._recurrent)
         converters |= {CONSTANT.__name__: self._constant, "cumsum.default": self._cumsum}
         return {name: self._named(name, method) for name, method in converters.items()}
 
@@ -52,6 +54,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
     def _constant(self, node: fx.Node) -> relax.Expr:
         return relax.const(self.constants[node.args[0]].numpy())
 
+    def _recurrent(self, node: fx.Node) -> tuple[relax.Expr, ...]:
+        return recurrent.convert(self.block_builder, node, self.retrieve_args(node))
+
     def _cumsum(self, node: fx.Node) -> relax.Expr:
         """Sums of whole numbers and truth values are int64 in torch; TVM keeps the type of the input."""
         value = self.env[node.args[0]]
@@ -69,7 +74,9 @@ def convert_program(program: torch.export.ExportedProgram) -> tvm.IRModule:
         warnings.simplefilter("ignore")  # deprecations inside torch and TVM
         try:
             if not any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
-                program = program.run_decompositions()
+                kept = recurrent.kept_whole()
+                table = torch.export.default_decompositions()
+                program = program.run_decompositions({k: v for k, v in table.items() if k not in kept})
             constants = fold_constants(program)
             module = _Importer(constants).from_exported_program(program, False, True, False, None)
         except ImportFailed as error:

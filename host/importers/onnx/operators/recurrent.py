@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from device_agent.contract.text import printable
 from host.importers.onnx.operators.context import Attributes, Context, Converter, Inputs, get, shape_of
+from host.importers.recurrent import ACTIVATIONS, emit_layer
 
 # Inputs of the standard's operators behind the data, by the name that the graph has for them.
 _INPUTS = {
@@ -24,7 +23,6 @@ _INPUTS = {
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _DEFAULT_ACTIVATIONS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
-_KNOWN_ACTIVATIONS = ("sigmoid", "tanh", "relu")
 
 
 def _recurrent(context: Context, inputs: Inputs, attributes: Attributes) -> list[Any]:
@@ -46,7 +44,7 @@ def _recurrent(context: Context, inputs: Inputs, attributes: Attributes) -> list
         options["reverse"] = reverse
         tensors = {"data": data, **_tensors(context, inputs, index, batch_first)}
         _check_shapes(context, tensors)
-        made.append(_layer(context, tensors, options))
+        made.append(emit_layer(context.builder, tensors, options))
     sequences, *states = zip(*made, strict=True)
     sequence = context.emit(relax.op.stack(relax.Tuple(list(sequences)), 1))
     last = [context.emit(relax.op.stack(relax.Tuple(list(state)), 0)) for state in states]
@@ -68,7 +66,7 @@ def _options(context: Context, attributes: Attributes, index: int, count: int) -
         raise context.fail("activations with parameters of their own have no conversion")
     per = len(_DEFAULT_ACTIVATIONS[context.operator])
     chosen = names[index * per : (index + 1) * per]
-    if len(chosen) != per or not set(chosen) <= set(_KNOWN_ACTIVATIONS):
+    if len(chosen) != per or not set(chosen) <= set(ACTIVATIONS):
         raise context.fail(f"activations {printable(', '.join(names))} have no conversion")
     bound = attributes.get("clip")
     return {
@@ -115,20 +113,6 @@ def _check_shapes(context: Context, tensors: dict[str, Any]) -> None:
     for name, shape in shapes.items():
         if name != "data" and (tuple(shape) != wanted[name] or not hidden):
             raise context.fail(f"its {name} has shape {tuple(shape)} and not {wanted[name]}")
-
-
-def _layer(context: Context, tensors: dict[str, Any], options: dict[str, Any]) -> list[Any]:
-    """The hidden states of all steps (T, N, H), and each state after the last step (N, H)."""
-    data = tensors["data"].ty
-    steps, batch, _ = shape_of(context, tensors["data"])
-    hidden = shape_of(context, tensors["recurrent"])[1]
-    states = 2 if options["cell"] == "lstm" else 1
-    types = [relax.TensorType((steps, batch, hidden), data.dtype)]
-    types += [relax.TensorType((batch, hidden), data.dtype)] * states
-    text = tvm.ir.StringImm(json.dumps({**options, "inputs": list(tensors)}, sort_keys=True))
-    call = relax.call_dps_packed("edgetlm.recurrent", relax.Tuple([*tensors.values(), text]), types)
-    result = context.emit(call)
-    return [context.emit(relax.TupleGetItem(result, number)) for number in range(len(types))]
 
 
 CONVERTERS: dict[str, Converter] = {"GRU": _recurrent, "LSTM": _recurrent, "RNN": _recurrent}

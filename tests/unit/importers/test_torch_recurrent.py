@@ -1,0 +1,66 @@
+"""GRU, LSTM and RNN of torch programs, beside torch."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from host.errors import ImportFailed
+from host.importers import from_module
+from host.lowering import lower
+from tests.unit.importers.harness import check
+from tests.unit.lowering.harness import board, functions
+
+FRAMES, WIDTH, HIDDEN = 5, 6, 7
+
+
+class _Layers(nn.Module):
+    """Recurrent layers that return their last states too."""
+
+    def __init__(self, layers: nn.RNNBase) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, frames: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sequence, states = self.layers(frames)
+        return sequence, *(states if isinstance(states, tuple) else (states,))
+
+
+def _imported(kind: type[nn.RNNBase], **options: Any) -> Any:
+    torch.manual_seed(0)
+    module = _Layers(kind(WIDTH, HIDDEN, **options)).eval().requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own code
+        return from_module(module, (torch.randn(2, FRAMES, WIDTH),), golden_cases=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_layers": 2, "bidirectional": True, "batch_first": True},
+        {"bias": False, "batch_first": True},
+    ],
+    ids=["one", "two both ways", "without bias"],
+)
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_layers_are_loops_that_give_what_torch_gives(kind: type[nn.RNNBase], options: dict[str, Any]) -> None:
+    model = check(_imported(kind, **options))
+    loops = [name for name in functions(lower(model, board())) if "recurrent_loop" in name]
+    assert loops
+
+
+def test_rnn_with_relu() -> None:
+    check(_imported(nn.RNN, nonlinearity="relu"))
+
+
+def test_projections_are_refused_with_the_reason() -> None:
+    model = _imported(nn.LSTM, proj_size=3)
+    assert model.module is None
+    assert "projections" in model.reason
+    with pytest.raises(ImportFailed):
+        lower(model, board())
