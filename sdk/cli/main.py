@@ -102,6 +102,8 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
     except TyperException as error:
         return _fail(error.format_message(), error.exit_code, state, hint=" (sdk --help shows what there is)")
     except EdgeError as error:
+        if _while_interrupted(error):
+            return _fail("interrupted", _INTERRUPTED, state)
         return _fail(str(error), error.exit_code, state)
     except BoardFileError as error:
         return _fail(str(error), 2, state)
@@ -121,6 +123,15 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
         return _fail(text, 1, state)
     return code if isinstance(code, int) else 0
+
+
+def _while_interrupted(error: BaseException | None) -> bool:
+    """Whether it was raised by what cleans up after an interruption, which may find half an answer."""
+    while error is not None:
+        if isinstance(error, Interrupted):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _os_reason(error: OSError) -> str:

@@ -50,7 +50,7 @@ def test_a_family_is_the_one_device_of_it(registry):
     with pytest.raises(UnknownDeviceError, match=r"family riscv .*sdk devices add"):
         registry.find("riscv")
     registry.add(DeviceEntry("nano", "ssh", "nano", board="jetson_nano"))
-    with pytest.raises(UserError, match=r"nano \(jetson_nano\), orin \(jetson_orin_nano\); say which"):
+    with pytest.raises(UserError, match=r"nano \(jetson_nano\), orin \(jetson_orin_nano\); choose one"):
         registry.find("jetson")
 
 

@@ -39,7 +39,7 @@ def _result(image: Image, channels: int, padding: tuple[int, ...]) -> tuple[int,
 @pytest.mark.parametrize(
     ("image", "channels", "padding"),
     [
-        ((1, 1, 1, 64), 16, (1, 1, 1, 1)),
+        ((1, 2, 2, 64), 16, (1, 1, 1, 1)),
         ((1, 15, 7, 3), 48, (1, 1, 1, 1)),
         ((2, 8, 13, 17), 32, (0, 1, 2, 0)),
         ((1, 12, 9, 32), 64, (0, 0, 0, 0)),

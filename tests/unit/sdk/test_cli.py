@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from host.errors import UserError
+import sdk.cli.main as command_line
+from host.errors import DeviceError, UserError
 from sdk.cli.main import main
 from sdk.cli.options import parse_lengths, parse_shapes
 
@@ -141,3 +142,22 @@ def test_json_is_written_whole(tmp_path: Path) -> None:
     write_json(tmp_path / "deep" / "figures.json", {"a": 1})
     assert json.loads((tmp_path / "deep" / "figures.json").read_text()) == {"a": 1}
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["figures.json"]
+
+
+def test_an_error_of_cleaning_up_after_an_interruption_is_an_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The interruption may come within an answer of the agent, which the cleanup then cannot read."""
+
+    def run(*arguments: object, **options: object) -> None:
+        try:
+            raise command_line.Interrupted
+        finally:
+            try:
+                raise EOFError("half an answer")
+            except EOFError as error:
+                raise DeviceError("local: the device agent went away; connect again") from error
+
+    monkeypatch.setattr(command_line, "build_app", lambda: run)
+    assert command_line.main(["env"]) == 130
+    assert capsys.readouterr().err.strip() == "error: interrupted"

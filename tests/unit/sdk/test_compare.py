@@ -228,7 +228,7 @@ def test_what_cannot_be_compared_is_one_line_and_exit_code_2(
         "page.html": ("<html></html>", "is no result"),
         "old.json": ('{"schema": "edgetlm.deploy/1"}', "this program compares 'edgetlm.deploy/2'"),
         "new.json": ('{"schema": "edgetlm.deploy/99"}', "'edgetlm.deploy/99'"),
-        "tuned.json": ('{"schema": "edgetlm.tune/2"}', "is of a tuning"),
+        "tuned.json": ('{"schema": "edgetlm.tune/2"}', "the result of a tuning"),
         "cut.json": ('{"schema": "edgetlm.deploy/2", "name": "net"}', "is damaged (device: "),
         "bare.json": (json.dumps(deploy_json(result())), "holds no samples"),
     }

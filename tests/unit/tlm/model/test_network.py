@@ -56,7 +56,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(folder: Path) -> None:
         assert "\n" not in str(caught.value)
 
     (folder / WEIGHTS).write_bytes(weights[:-100])
-    refused("not the weights")
+    refused("weights do not match")
     (folder / WEIGHTS).unlink()
     refused("train the model again")
     (folder / WEIGHTS).write_bytes(weights)
