@@ -39,7 +39,7 @@ class Run:
     def words(self) -> list[str]:
         """The command line, with this interpreter and the result file."""
         _, *words = shlex.split(self.command)
-        return [sys.executable, *words, "--json", str(RESULTS / f"{self.result}.json")]
+        return [sys.executable, *words, "--json", str((RESULTS / f"{self.result}.json").relative_to(ROOT))]
 
 
 def _read() -> dict[str, Run]:
