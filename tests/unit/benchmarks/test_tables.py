@@ -135,7 +135,7 @@ def test_what_would_be_run_is_listed_and_not_run(capsys: pytest.CaptureFixture[s
         "-m",
         "benchmarks.agent",
         "--json",
-        str(RESULTS / "agent.json"),
+        "benchmarks/results/agent.json",
     ]
     with pytest.raises(SystemExit):
         reproduce(["absent"])
