@@ -18,7 +18,6 @@ _UPDATE, _RESET_HIDDEN = "update", "reset_hidden"
 # Vectors of one number for each hidden unit, besides the weights.
 INNER_BIAS = "inner_bias"
 PEEPHOLES = ("peephole_input", "peephole_output", "peephole_forget")
-ACTIVATIONS = ("sigmoid", "tanh", "relu")
 
 
 class Arithmetic(Protocol):
@@ -28,7 +27,7 @@ class Arithmetic(Protocol):
         """The result of "add", "subtract", "multiply", "maximum" or "minimum"."""
 
     def activation(self, name: str, value: Term) -> Term:
-        """One of `ACTIVATIONS`."""
+        """The result of "sigmoid", "tanh" or "relu"."""
 
     def number(self, value: float) -> Term:
         """A constant."""

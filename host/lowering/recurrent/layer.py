@@ -12,8 +12,6 @@ from host.lowering.graph import Node, Value, constant
 from host.lowering.recurrent.cells import INNER_BIAS, PEEPHOLES, Cell
 
 OPERATION = "recurrent"
-# Inputs of the operation by name, in this order; attribute `inputs` names those that are there.
-INPUTS = ("data", "weight", "recurrent", "bias", "lengths", "hidden", "memory", "peepholes")
 
 
 @dataclass(frozen=True, eq=False)

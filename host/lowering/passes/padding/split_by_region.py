@@ -49,7 +49,7 @@ def split_by_region(graph: Graph) -> Graph:
     readers = graph.consumers()
     returned = set(graph.output_values())
     private = {value for value, nodes in readers.items() if len(nodes) == 1 and value not in returned}
-    # Regions by the value that they are parts of, and whether what reads the value may be computed by region.
+    # The regions of each value that a single node reads, which may then be computed by region too.
     regions: dict[Value, _Regions] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
@@ -182,7 +182,7 @@ def _segments(node: Node, d: int) -> tuple[Segment, ...]:
     for (first_tap, last_tap), members in itertools.groupby(range(outputs), taps):
         positions = list(members)
         if first_tap == last_tap:
-            # Nothing but padding: one tap that reads padding gives the zeros.
+            # These outputs read nothing but padding; a region has at least one tap.
             return (_undivided(node, d),)
         start = positions[0] * stride + first_tap * dilation - before
         end = positions[-1] * stride + (last_tap - 1) * dilation - before + 1
