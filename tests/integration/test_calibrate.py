@@ -55,7 +55,7 @@ def test_the_command_keeps_what_makes_sense(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "L3 faster than L2" in error
-    assert "is not kept" in error
+    assert "is not stored" in error
     assert json.loads(calibration_path("local").read_text()) == kept
 
 

@@ -74,7 +74,7 @@ def deployed(tmp_path: Path, **options: Any) -> tuple[Any, list[str], dict[str, 
 def test_auto_measures_both_and_takes_the_better(tmp_path: Path) -> None:
     result, notes, manifest = deployed(tmp_path)
     assert not [text for text in notes if "GPU is left out" in text]
-    points = {point.variant: point for point in result.power.points}
+    points = {point.name: point for point in result.power.points}
     assert set(points) == {FASTEST, GPU}
     # Threads one after the other are slower than the CPU's own program.
     assert points[GPU].value("latency") > points[FASTEST].value("latency") > 0
