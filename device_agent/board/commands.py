@@ -1,4 +1,4 @@
-"""Programs of the board's vendor that the agent asks: vcgencmd, nvpmodel."""
+"""Runs the programs of the board's vendor: vcgencmd, nvpmodel."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LONGEST_S = 5.0
 
 
 class CommandError(Exception):
-    """A program is not there or fails; the message is one line."""
+    """A program is not installed or fails; the message is one line."""
 
 
 class Commands:
     """Runs programs of the board.
 
     Args:
-        root: prefix of all system paths: tests put their own programs below it.
+        root: prefix of all system paths, so that tests can provide their own programs.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -26,17 +26,17 @@ class Commands:
         self._found: Dict[str, Optional[str]] = {}
 
     def path(self, name: str) -> Optional[str]:
-        """Where a program is, None if it is not installed."""
+        """The path of a program; None if it is not installed."""
         if name not in self._found:
             places = (os.path.join(self._root, folder, name) for folder in _FOLDERS)
             self._found[name] = next((place for place in places if os.access(place, os.X_OK)), None)
         return self._found[name]
 
     def output(self, *words: str) -> str:
-        """What a program prints.
+        """The output of a program.
 
         Raises:
-            CommandError: it is not installed, fails, or takes too long.
+            CommandError: the program is not installed, fails, or takes too long.
         """
         program = self.path(words[0])
         if program is None:
@@ -45,10 +45,10 @@ class Commands:
 
 
 def run(command: Sequence[str], limit_s: float = _LONGEST_S) -> str:
-    """What a program prints, errors included: vcgencmd prints some of them on stdout.
+    """The output of a program, with its errors, because vcgencmd prints some of them on stdout.
 
     Raises:
-        CommandError: it fails, or takes too long.
+        CommandError: the program fails or takes too long.
     """
     name = " ".join([os.path.basename(command[0]), *command[1:]])
     try:
@@ -69,5 +69,5 @@ def run(command: Sequence[str], limit_s: float = _LONGEST_S) -> str:
 
 
 def one_line(text: str) -> str:
-    """What a program said, for a message."""
+    """The output of a program as one short line, for a message."""
     return " ".join(text.split()).strip("\0")[:300] or "no message"

@@ -1,8 +1,8 @@
 """Governors and frequency limits of the processor, through the kernel's cpufreq interface.
 
-Layout and meaning: Documentation/admin-guide/pm/cpufreq.rst in the Linux sources. One folder `policyN` for
-all cores that share a clock; frequencies in kHz; a limit outside of what the other one allows is refused, so
-that their order matters. Not every driver lists its frequencies.
+Layout and meaning: Documentation/admin-guide/pm/cpufreq.rst in the Linux sources. There is one folder
+`policyN` for all cores that share a clock. Frequencies are in kHz. The kernel refuses a minimum above the
+maximum, so the order in which the limits are written matters. Not every driver lists its frequencies.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 from device_agent.errors import AgentError
 
 FOLDER = "sys/devices/system/cpu/cpufreq"
-# What is changed, and therefore kept and restored.
+# The attributes that the agent changes, and therefore saves and restores.
 ATTRIBUTES = ("scaling_governor", "scaling_min_freq", "scaling_max_freq")
-# Shares of the highest frequency at which the processor can be held.
+# Limits of the processor's frequency, in percent of the highest.
 SHARES = (100, 75, 50)
-# Holds whatever it is told to through another file: no mode to measure in.
+# This governor sets the frequency that another file names, so it is not a mode to measure in.
 _MANUAL = "userspace"
 
 
 class Policy(NamedTuple):
-    """One group of cores with a common clock; frequencies in kHz."""
+    """A group of cores with a common clock; frequencies in kHz."""
 
     name: str
     governor: str
@@ -35,14 +35,14 @@ class Policy(NamedTuple):
     steps: Tuple[int, ...]
 
     def at(self, share: int) -> int:
-        """The frequency of the driver's that is nearest to a share (percent) of the highest."""
+        """The driver's frequency that is nearest to a share (percent) of the highest."""
         wanted = self.highest * share // 100
         nearest = min(self.steps, key=lambda step: abs(step - wanted)) if self.steps else wanted
         return max(self.lowest, min(nearest, self.highest))
 
 
 class CpuFrequency:
-    """cpufreq of one machine.
+    """The cpufreq interface of one machine.
 
     Args:
         root: prefix of all system paths.
@@ -52,7 +52,7 @@ class CpuFrequency:
         self._folder = os.path.join(root, FOLDER)
 
     def policies(self) -> List[Policy]:
-        """All policies that can be read; none where the kernel has no cpufreq."""
+        """All policies that can be read; an empty list if the kernel has no cpufreq."""
         try:
             names = [name for name in os.listdir(self._folder) if re.match(r"policy\d+$", name)]
         except OSError:
@@ -80,7 +80,7 @@ class CpuFrequency:
             return None  # its cores were switched off meanwhile
 
     def governors(self) -> List[str]:
-        """Governors that every policy offers."""
+        """The governors that every policy offers."""
         policies = self.policies()
         if not policies:
             return []
@@ -88,7 +88,7 @@ class CpuFrequency:
         return [name for name in policies[0].governors if name in common]
 
     def refusal(self) -> Optional[str]:
-        """Why the agent may not change anything, with what to type; None where it may."""
+        """The reason why the agent may not change anything, with what to type; None if it may."""
         for policy in self.policies():
             for attribute in ATTRIBUTES:
                 path = self._path(policy.name, attribute)
@@ -97,14 +97,14 @@ class CpuFrequency:
         return None
 
     def snapshot(self) -> Dict[str, Dict[str, str]]:
-        """What can be changed, as it is: by policy, by attribute."""
+        """The present values of all attributes that can be changed, by policy and attribute."""
         return {
             policy.name: {attribute: self._read(policy.name, attribute) for attribute in ATTRIBUTES}
             for policy in self.policies()
         }
 
     def set_governor(self, governor: str) -> None:
-        """Gives all cores a governor.
+        """Sets the governor of all cores.
 
         Raises:
             AgentError: the kernel refuses; the message says what to type.
@@ -113,7 +113,7 @@ class CpuFrequency:
             self._write(policy.name, "scaling_governor", governor)
 
     def limit(self, share: int) -> None:
-        """Holds all cores at or below a share of their highest frequency.
+        """Limits all cores to a share of their highest frequency.
 
         Args:
             share: percent.
@@ -126,14 +126,14 @@ class CpuFrequency:
             self._limits(policy, min(policy.low, high), high)
 
     def put(self, snapshot: Dict[str, Dict[str, str]], attributes: Tuple[str, ...] = ATTRIBUTES) -> None:
-        """Makes policies again what a snapshot says.
+        """Restores the values of a snapshot.
 
         Args:
-            snapshot: of `snapshot`.
-            attributes: to restore.
+            snapshot: result of `snapshot`.
+            attributes: attributes to restore.
 
         Raises:
-            AgentError: the kernel refuses, or takes another value; all others have been restored then.
+            AgentError: the kernel refuses a value or keeps another one. All other values were restored.
         """
         present = {policy.name: policy for policy in self.policies()}
         failures = []
@@ -169,7 +169,7 @@ class CpuFrequency:
     def _write(self, policy: str, attribute: str, value: str) -> None:
         path = self._path(policy, attribute)
         try:
-            # As sysfs wants it: one write, and no file made where there is none.
+            # sysfs wants a single write. Without O_CREAT, a missing file is not created.
             descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
             try:
                 os.write(descriptor, value.encode())

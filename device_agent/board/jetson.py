@@ -1,9 +1,9 @@
-"""Which JetPack a Jetson has: its Linux release and the CUDA that the driver loads.
+"""The JetPack of a Jetson: its Linux release and the CUDA version that the driver loads.
 
 Sources: `/etc/nv_tegra_release` (NVIDIA Jetson Linux Developer Guide, "Flashing Support": the first line is
 `# R35 (release), REVISION: 4.1, GCID: ...`); `/usr/local/cuda/version.json` (CUDA Installation Guide for
 Linux: `{"cuda": {"name": "CUDA SDK", "version": "11.4.19"}, ...}`). A system without the tool kit still has
-the driver; which CUDA that is of follows from the release (release notes of Jetson Linux).
+the driver. The driver's CUDA version then follows from the release (release notes of Jetson Linux).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import re
 from typing import Dict
 
 _RELEASE = re.compile(r"R(\d+) \(release\), REVISION: ([\d.]+)")
-# First Jetson Linux of each CUDA: JetPack 4, 5, 6.0, 6.1 and 7.
+# The first Jetson Linux release of each CUDA version: JetPack 4, 5, 6.0, 6.1 and 7.
 _CUDA = (((38, 0), "13.0"), ((36, 4), "12.6"), ((36, 0), "12.2"), ((34, 0), "11.4"), ((32, 0), "10.2"))
 
 
 def software(root: str = "/") -> Dict[str, str]:
-    """Versions by name: `l4t` of Jetson Linux and `cuda`; empty where there is none.
+    """Versions by name: `l4t` (Jetson Linux) and `cuda`. A version that is not found is left out.
 
     Args:
         root: prefix of all system paths.
@@ -38,7 +38,7 @@ def software(root: str = "/") -> Dict[str, str]:
 
 
 def _tool_kit(text: str) -> str:
-    """The version in the tool kit's file; "" where there is no such file or it says nothing."""
+    """The version in the tool kit's file; "" if there is no such file or the file names no version."""
     try:
         version = json.loads(text)["cuda"]["version"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What this machine is and how it is doing, from /proc and /sys."""
+"""The description and the present state of this machine, from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from device_agent.board import jetson, sysfs
 from device_agent.board.commands import CommandError, Commands
 from device_agent.board.throttle import CORES, Throttle
 
-# Packages whose version decides what a session can do or how fast it is.
+# Packages whose versions decide what a session can do or how fast the session is.
 _PACKAGES = {
     "apache_tvm": "tvm",
     "apache_tvm_ffi": "tvm_ffi",
@@ -40,7 +40,7 @@ class Machine:
         self._root = root
         self._commands = Commands(root)
         self.throttle = Throttle(root)
-        # Zones and fans do not come and go: they are looked for once.
+        # The list of zones and fans does not change, so it is read only once.
         self._zones: Optional[Dict[str, sysfs.Attribute]] = None
         self._fans: Optional[Dict[str, sysfs.Attribute]] = None
 
@@ -59,11 +59,11 @@ class Machine:
         }
 
     def state(self) -> Dict[str, Any]:
-        """Clocks, load, temperatures, fans and throttling at this moment; what cannot be read is left out.
+        """The present clocks, load, temperatures, fans and throttling, without those that cannot be read.
 
         `throttle` has the raw flags (see `Throttle`), `temperatures_c` degrees Celsius by zone, `fans_rpm`
-        turns a minute, `limits_hz` the least and the greatest clock that is allowed by policy, `devfreq`
-        clock and governor of GPUs and the like.
+        revolutions a minute, `limits_hz` the lowest and the highest allowed clock by policy, `devfreq` the
+        clock and governor of GPUs and similar devices.
         """
         load = (self._read("proc/loadavg") or "").split()
         state: Dict[str, Any] = {"time_s": time.time(), "clocks_hz": self._clocks_hz()}
@@ -87,7 +87,7 @@ class Machine:
         return state
 
     def power_mode(self) -> Optional[str]:
-        """Name of the power mode of a Jetson, None elsewhere; starts a program."""
+        """The name of a Jetson's power mode, None elsewhere. Starts a program."""
         if self._commands.path("nvpmodel") is None:
             return None
         try:
@@ -98,11 +98,11 @@ class Machine:
         return match.group(1) if match else None
 
     def hottest_c(self) -> Optional[float]:
-        """Temperature of the hottest zone, degrees Celsius; None where no zone can be read."""
+        """The temperature of the hottest zone in degrees Celsius; None if no zone can be read."""
         return max(self.temperatures_c().values(), default=None)
 
     def memory_limit_bytes(self, wanted: Optional[int]) -> int:
-        """A session's memory limit: what is wanted, or by default a share that leaves the device usable."""
+        """A session's memory limit in bytes: `wanted`, or else a share that leaves the device usable."""
         return int(_MEMORY_SHARE * self._memory_bytes()) if wanted is None else int(wanted)
 
     def _read(self, path: str) -> Optional[str]:
@@ -124,7 +124,7 @@ class Machine:
         return match.group(1).strip() if match else ""
 
     def _cpu_name(self) -> str:
-        """The processor's name; on Arm, which gives none, "implementer:part" as Linux prints them."""
+        """The processor's name, or "implementer:part" as Linux prints them on Arm, which has no name."""
         implementer, part = self._cpuinfo("CPU implementer"), self._cpuinfo("CPU part")
         arm = "%s:%s" % (implementer, part) if implementer and part else ""
         return self._cpuinfo("model name") or self._cpuinfo("uarch") or arm or os.uname().machine
@@ -138,7 +138,7 @@ class Machine:
                 caches["L" + level] = int(match.group(1)) * _SIZE_UNITS.get(match.group(2), 1)
         if caches:
             return caches
-        # Some virtual machines hide sysfs' cache folders but not the C library's table.
+        # Some virtual machines hide the cache folders of sysfs, but not the table of the C library.
         table = {"L1": "SC_LEVEL1_DCACHE_SIZE", "L2": "SC_LEVEL2_CACHE_SIZE", "L3": "SC_LEVEL3_CACHE_SIZE"}
         known = {level: os.sysconf(name) for level, name in table.items() if name in os.sysconf_names}
         return {level: size for level, size in known.items() if size > 0}
@@ -176,7 +176,7 @@ class Machine:
         return int(match.group(1)) * 1024 if match else 0
 
     def temperatures_c(self) -> Dict[str, float]:
-        """Degrees Celsius by zone."""
+        """The temperature of each zone in degrees Celsius."""
         if self._zones is None:
             self._zones = {}
             for zone in self._list("sys/class/thermal", r"thermal_zone\d+$"):
@@ -200,14 +200,14 @@ def _numbers(attributes: Dict[str, sysfs.Attribute]) -> Dict[str, int]:
         try:
             numbers[name] = attribute.number()
         except (OSError, ValueError):
-            continue  # a zone that is powered down: it comes back
+            continue  # a zone that is powered down, which may return later
     return numbers
 
 
 def software() -> Dict[str, str]:
-    """Versions of the runtimes that are installed, from the names of their metadata folders.
+    """The versions of the installed runtimes, from the names of their metadata folders.
 
-    importlib.metadata would do the same for five times the daemon's memory.
+    importlib.metadata would give the same, but would take five times the daemon's memory.
     """
     versions = {"python": "%d.%d.%d" % sys.version_info[:3]}
     libc = _libc()
@@ -226,7 +226,7 @@ def software() -> Dict[str, str]:
 
 
 def _libc() -> str:
-    """Version of the GNU C library, which decides what runs here; "" where there is another one."""
+    """The version of the GNU C library, which limits what can run here; "" for another C library."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (OSError, ValueError):

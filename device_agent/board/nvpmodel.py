@@ -1,10 +1,10 @@
-"""Power modes of Jetson boards, through NVIDIA's own program.
+"""Power modes of Jetson boards, through NVIDIA's nvpmodel program.
 
-Jetson Linux Developer Guide, "Supported Modes and Power Efficiency": `nvpmodel -q` prints the mode in use as
-two lines, `NV Power Mode: NAME` and its number, after warnings that begin with NVPM; `nvpmodel -m ID` sets
-one, as root, and it lasts over restarts; /etc/nvpmodel.conf defines them in lines `< POWER_MODEL ID=0
-NAME=MAXN >`. Modes that power parts of the GPU differently take effect after a restart: the program then asks
-whether to restart, which is answered with the end of its input.
+Jetson Linux Developer Guide, "Supported Modes and Power Efficiency": `nvpmodel -q` prints the present mode
+as two lines, `NV Power Mode: NAME` and the mode's number, after warnings that begin with NVPM. `nvpmodel -m
+ID` sets a mode; it needs root, and the mode survives restarts. /etc/nvpmodel.conf defines the modes in lines
+`< POWER_MODEL ID=0 NAME=MAXN >`. Modes that power parts of the GPU differently take effect only after a
+restart. The program then asks whether to restart; its input is empty, so that it does not.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _REBOOT = "reboot required"
 
 
 class Mode(NamedTuple):
-    """One mode: number and name."""
+    """One mode: its number and name."""
 
     number: int
     name: str
 
 
 class NvpModel:
-    """nvpmodel of one machine.
+    """The nvpmodel program of one machine.
 
     Args:
         root: prefix of all system paths.
-        elevate: command that runs another one as root, () where this process may do it all itself.
+        elevate: command that runs another command as root; () if this process needs no such command.
     """
 
     def __init__(self, root: str, elevate: Sequence[str]) -> None:
@@ -45,11 +45,11 @@ class NvpModel:
 
     @property
     def present(self) -> bool:
-        """Whether this machine has the program."""
+        """Whether the program is installed."""
         return self._program is not None
 
     def modes(self) -> List[Mode]:
-        """All modes that the board defines, in its order."""
+        """All modes that the board defines, in the board's order."""
         try:
             with open(os.path.join(self._root, _CONFIGURATION), encoding="utf-8", errors="replace") as file:
                 text = file.read()
@@ -59,10 +59,10 @@ class NvpModel:
         return [Mode(int(number), name) for number, name in found]
 
     def current(self) -> Mode:
-        """The mode in use.
+        """The present mode.
 
         Raises:
-            AgentError: the program does not say.
+            AgentError: the program does not name the mode.
         """
         text = self._run([str(self._program), "-q"])
         match = re.search(r"NV Power Mode:\s*(\S+)\s*\n\s*(\d+)\s*$", text, re.MULTILINE)
@@ -71,7 +71,7 @@ class NvpModel:
         return Mode(int(match.group(2)), match.group(1))
 
     def refusal(self) -> Optional[str]:
-        """Why the agent may not set modes, with what to type; None where it may."""
+        """The reason why the agent may not set modes, with what to type; None if it may."""
         if not self._elevate:
             return None
         try:
@@ -89,10 +89,10 @@ class NvpModel:
         return None
 
     def set(self, mode: Mode) -> None:
-        """Puts the board into a mode.
+        """Switches the board to a mode.
 
         Raises:
-            AgentError: it is not in it afterwards; the message says why and what to type.
+            AgentError: the board is not in this mode afterwards; the message says why and what to type.
         """
         output = ""
         try:

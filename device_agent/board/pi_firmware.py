@@ -1,12 +1,12 @@
-"""The firmware of a Raspberry Pi, asked through the kernel, without starting vcgencmd for it.
+"""Queries the firmware of a Raspberry Pi through the kernel, without starting vcgencmd.
 
 Property interface of the mailbox (github.com/raspberrypi/firmware, wiki "Mailbox property interface"): a
-buffer of 32-bit words with its length, 0 for a request, and tags: id, bytes of the value, 0, the value; then
-0. The kernel passes it on by an ioctl of /dev/vcio, which is open to the group video. Tag 0x30046 is what
-`vcgencmd get_throttled` prints; tag 0x30080 is how vcgencmd itself asks (github.com/raspberrypi/utils): the
-value is a word for an error and the command's text, in whose place the answer comes.
+buffer of 32-bit words with its length, 0 for a request, and tags (id, bytes of the value, 0, the value), then
+0. The kernel forwards the buffer by an ioctl of /dev/vcio, which is open to the group video. Tag 0x30046 is
+what `vcgencmd get_throttled` prints. Tag 0x30080 is what vcgencmd itself uses (github.com/raspberrypi/utils):
+its value is a word for an error and the text of the command, and the answer replaces that text.
 
-Nobody has to trust this: who uses it compares its first answer with that of the program.
+Callers do not have to trust this interface: they compare its first answer with that of the program.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ _GET_THROTTLED = 0x00030046
 _COMMAND = 0x00030080
 _COMMAND_BYTES = 1024
 _ANSWERED = 0x80000000
-# Places of the code, of the length of the answer, and of the value.
+# Indices of the code, of the answer's length, and of the value.
 _CODE, _LENGTH, _VALUE = 1, 4, 5
 
 
 class PiFirmware:
-    """Asks the firmware.
+    """Queries the firmware.
 
     Args:
         root: prefix of all system paths.
-        ioctl: of fcntl.
+        ioctl: `fcntl.ioctl`, or a replacement for tests.
     """
 
     def __init__(self, root: str = "/", ioctl: Callable[..., Any] = fcntl.ioctl) -> None:
         self._path = os.path.join(root, _DEVICE)
         self._ioctl = ioctl
-        # None until the device was looked for.
+        # None until the device has been looked for.
         self._usable: Optional[bool] = None
 
     def throttled(self) -> Optional[int]:
-        """The flags of `vcgencmd get_throttled`; None where this machine or this user has no mailbox."""
+        """The flags of `vcgencmd get_throttled`; None if there is no mailbox, or none for this user."""
         words = self._asked(_GET_THROTTLED, array.array("I", [0]))
         return None if words is None else int(words[_VALUE])
 
     def output(self, command: str) -> Optional[str]:
-        """What `vcgencmd` prints of a command; None where this machine or this user has no mailbox."""
+        """The output of `vcgencmd` with a command; None if there is no mailbox, or none for this user."""
         value = array.array("I", bytes(4) + command.encode().ljust(_COMMAND_BYTES, b"\0"))
         words = self._asked(_COMMAND, value)
-        # Its first word says whether the firmware knows the command.
+        # The first word says whether the firmware knows the command.
         if words is None or words[_VALUE] != 0:
             return None
         text = words[_VALUE + 1 :].tobytes().partition(b"\0")[0]
         return text.decode("utf-8", "replace")
 
     def refuse(self) -> None:
-        """Do not ask again: what came was wrong."""
+        """Stops all further queries, because an answer was wrong."""
         self._usable = False
 
     def _asked(self, tag: int, value: "array.array[int]") -> Optional["array.array[int]"]:
@@ -78,7 +78,7 @@ class PiFirmware:
         except OSError:
             self.refuse()
             return None
-        # A firmware that does not know the tag leaves its length as it was.
+        # A firmware that does not know the tag does not change its length.
         if words[_CODE] != _ANSWERED or not words[_LENGTH] & _ANSWERED:
             self.refuse()
             return None

@@ -1,7 +1,7 @@
-"""What a process uses: psutil's answer where that is installed, else the kernel's own files.
+"""The resources that a process uses, from psutil if it is installed, else from the kernel's own files.
 
-Linux, proc(5): `/proc/PID/statm` counts pages, the second number those resident; `/proc/PID/stat` counts
-clock ticks in user and kernel mode (fields 14 and 15; the name before them may hold anything).
+Linux, proc(5): `/proc/PID/statm` counts pages, and its second number is the resident pages. `/proc/PID/stat`
+counts clock ticks in user and kernel mode (fields 14 and 15; the name before them may contain anything).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """Of one process; all 0 when it is gone.
+    """The resources of one process; all 0 if the process is gone.
 
     Attributes:
-        resident_bytes: memory that it has in RAM.
-        cpu_s: processor seconds since its start, in user and kernel mode.
+        resident_bytes: memory that the process has in RAM.
+        cpu_s: processor seconds since the start of the process, in user and kernel mode.
     """
 
     resident_bytes: int
@@ -28,14 +28,14 @@ class Usage(NamedTuple):
 
 
 def usage(pid: int) -> Usage:
-    """What a process uses now."""
+    """The resources that a process uses now."""
     psutil = _psutil()
     return from_proc(pid) if psutil is None else from_psutil(psutil, pid)
 
 
 @functools.lru_cache(maxsize=None)
 def _psutil() -> Optional[Any]:
-    # Not before somebody asks: an agent without sessions needs neither it nor its memory.
+    # Imported only when it is needed, because an agent without sessions should not pay for its memory.
     try:
         return importlib.import_module("psutil")
     except ImportError:
@@ -43,7 +43,7 @@ def _psutil() -> Optional[Any]:
 
 
 def from_psutil(psutil: Any, pid: int) -> Usage:
-    """The answer of psutil."""
+    """The resources of a process, from psutil."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -54,7 +54,7 @@ def from_psutil(psutil: Any, pid: int) -> Usage:
 
 
 def from_proc(pid: int) -> Usage:
-    """The answer of /proc."""
+    """The resources of a process, from /proc."""
     try:
         with open("/proc/%d/statm" % pid, encoding="ascii") as file:
             pages = int(file.read().split()[1])

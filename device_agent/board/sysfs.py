@@ -1,4 +1,4 @@
-"""Numbers in sysfs, read cheaply many times a second."""
+"""Reads numbers from sysfs, cheaply enough for many readings a second."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import errno
 import os
 from typing import Iterator, List, Optional, Tuple
 
-# Faster than 50 times a second costs the board more than it tells: INA chips average for milliseconds.
+# More readings a second cost the board more than they are worth: INA chips average over milliseconds.
 FASTEST_S = 0.02
 _NUMBER_BYTES = 64
 
 
 class Attribute:
-    """One file of sysfs with a number in it, kept open between readings.
+    """One sysfs file that contains a number. The file stays open between readings.
 
-    The kernel makes the value anew for every read at offset 0.
+    The kernel computes the value for every read at offset 0.
 
     Args:
-        path: of the file; opened at the first reading.
+        path: path of the file, which is opened at the first reading.
     """
 
     def __init__(self, path: str) -> None:
@@ -25,11 +25,11 @@ class Attribute:
         self._descriptor = -1
 
     def number(self) -> int:
-        """The value at this moment, in the unit of the file.
+        """The present value, in the unit of the file.
 
         Raises:
-            OSError: it cannot be read now; `filename` is set. The next reading opens the file again.
-            ValueError: it holds no number.
+            OSError: the file cannot be read now; `filename` is set. The next reading opens the file again.
+            ValueError: the file does not contain a number.
         """
         try:
             if self._descriptor < 0:
@@ -43,24 +43,24 @@ class Attribute:
         return int(data)
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Closes the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def text(path: str) -> str:
-    """What a file says, without white space around it.
+    """The content of a file, without surrounding white space.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read().strip("\0 \t\n")
 
 
 def text_or_none(path: str) -> Optional[str]:
-    """The same; None where it cannot be read."""
+    """The content of a file, without surrounding white space; None if the file cannot be read."""
     try:
         return text(path)
     except OSError:
@@ -68,7 +68,7 @@ def text_or_none(path: str) -> Optional[str]:
 
 
 def number_or_none(path: str) -> Optional[int]:
-    """A whole number, None where there is none to be read."""
+    """The whole number in a file; None if there is none or the file cannot be read."""
     try:
         return int(text(path))
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ def number_or_none(path: str) -> Optional[int]:
 
 
 def children(folder: str, start: str = "") -> List[str]:
-    """Paths in a folder whose names start so, in the order of their names; [] where it does not exist."""
+    """The sorted paths in a folder whose names begin with `start`; [] if the folder does not exist."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -85,9 +85,9 @@ def children(folder: str, start: str = "") -> List[str]:
 
 
 def hwmon_chips(root: str) -> Iterator[Tuple[str, str]]:
-    """Every hwmon folder with the name of its chip; indices change between boots and say nothing."""
+    """Every hwmon folder with the name of its chip. The index of a folder may change at every boot."""
     for folder in children(os.path.join(root, "sys/class/hwmon"), "hwmon"):
-        # Drivers of before Linux 5 keep the name with the device.
+        # Drivers before Linux 5 keep the name in the folder of the device.
         name = text_or_none(os.path.join(folder, "name"))
         if name is None:
             name = text_or_none(os.path.join(folder, "device", "name"))
@@ -96,13 +96,13 @@ def hwmon_chips(root: str) -> Iterator[Tuple[str, str]]:
 
 
 def is_tegra(root: str) -> bool:
-    """Whether this is an NVIDIA Jetson."""
+    """Whether this machine is an NVIDIA Jetson."""
     compatible = text_or_none(os.path.join(root, "proc/device-tree/compatible")) or ""
     return "nvidia,tegra" in compatible or os.path.exists(os.path.join(root, "etc/nv_tegra_release"))
 
 
 def no_permission(what: str, path: str) -> str:
-    """The reason of a sensor that this user may not read, with what to type."""
+    """The reason why this user may not read a sensor, with what to type."""
     return (
         "%s cannot be read: no permission for %s; install the agent with --system, or type "
         "`sudo chmod a+r %s` (until the next start of the board)" % (what, path, path)
@@ -110,7 +110,7 @@ def no_permission(what: str, path: str) -> str:
 
 
 def unreadable(what: str, error: Exception) -> str:
-    """The reason of a sensor that is there and cannot be read."""
+    """The reason why a sensor that exists cannot be read."""
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
         return no_permission(what, str(error.filename))
     return "%s cannot be read: %s" % (what, error)

@@ -1,18 +1,18 @@
-"""What slows a board down without being asked to: heat, a weak supply, limits of current.
+"""Causes that slow a board down by themselves: heat, a weak supply, current limits.
 
-Raw flags by name, read before, during and after a measurement, and a verdict on what they show:
+The module reads raw flags by name, before, during and after a measurement, and gives a verdict on them:
 
-- `get_throttled`: the firmware of a Raspberry Pi (documentation of vcgencmd), asked without that program
-  where this user may. Bits 0 to 3 say under-voltage, frequency capped, throttled, soft temperature limit at
-  this moment, bits 16 to 19 that it happened since the start: these stay set, so that only a change says
-  something.
-- `core_throttle_count`: x86 (Linux, Documentation/admin-guide/pm and arch/x86/.../therm_throt.c), since the
-  start.
+- `get_throttled`: the firmware of a Raspberry Pi (documentation of vcgencmd), read without that program if
+  this user may. Bits 0 to 3 say that under-voltage, a capped frequency, throttling or the soft temperature
+  limit is active now; bits 16 to 19 say that it has happened since the start. The latter stay set, so only a
+  change of them is evidence.
+- `core_throttle_count`: x86 (Linux, Documentation/admin-guide/pm and arch/x86/.../therm_throt.c), counted
+  since the start.
 - `oc*_event_cnt`: over-current events of a Jetson Orin or Thor (Jetson Linux Developer Guide, "Electrical
   Management"; driver soctherm_oc). The first counts under-voltage, the others over-current.
 - `curr*_alarm`: limits of INA3221 (Documentation/hwmon/ina3221.rst).
-- cooling devices of frequencies (Documentation/driver-api/thermal/sysfs-api.rst): above 0 they hold a clock
-  down.
+- cooling devices of frequencies (Documentation/driver-api/thermal/sysfs-api.rst): a state above 0 limits a
+  clock.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FIRMWARE = "get_throttled"
 CORES = "core_throttle_count"
 _FIRMWARE_BITS = ("under-voltage", "frequency capped", "throttled", "soft temperature limit")
 _SINCE_START = 16
-# Words in the types of cooling devices that hold clocks down. Fans cool without slowing anything down, and
-# others (TCC Offset, hot-surface alerts) are settings or notices.
+# Words in the types of those cooling devices that limit clocks. Fans cool without slowing anything down, and
+# other devices (TCC Offset, hot-surface alerts) are settings or notices.
 _SLOWING = ("cpufreq", "devfreq", "Processor", "throttle")
 _OVER_CURRENT = "soctherm_oc"
 
@@ -40,9 +40,9 @@ class Verdict(NamedTuple):
     """What the flags of one measurement show.
 
     Attributes:
-        throttled: the board was slowed down.
-        reasons: by what.
-        invalid: why the measurement says nothing (the supply is too weak), "" where it does.
+        throttled: whether the board was slowed down.
+        reasons: the causes.
+        invalid: why the measurement is invalid (the supply is too weak), or "".
     """
 
     throttled: bool
@@ -62,11 +62,11 @@ class Throttle:
         self._commands = Commands(root)
         self._pi_firmware = PiFirmware(root)
         self._files: Optional[List[Tuple[str, sysfs.Attribute]]] = None
-        # None until the firmware was asked for the first time.
+        # None until the firmware has been asked for the first time.
         self._firmware: Optional[bool] = None
 
     def flags(self) -> Flags:
-        """The flags at this moment; what cannot be read is left out."""
+        """The present flags. Flags that cannot be read are left out."""
         if self._files is None:
             self._files = list(self._find())
         flags: Flags = {}
@@ -75,7 +75,7 @@ class Throttle:
                 number = attribute.number()
             except (OSError, ValueError):
                 continue
-            # Cores count for themselves, and so do chips of one name: the sum rises when any of them does.
+            # Each core has its own count, and chips can share a name. The sum rises when any count rises.
             flags[name] = flags.get(name, 0) + number
         firmware = self._ask_firmware()
         if firmware is not None:
@@ -83,7 +83,7 @@ class Throttle:
         return flags
 
     def _ask_firmware(self) -> Optional[int]:
-        # Who has not answered once will not: each attempt starts a program.
+        # After a failed first attempt there is no other, because each attempt starts a program.
         if self._firmware is False:
             return None
         direct = self._pi_firmware.throttled()
@@ -95,7 +95,7 @@ class Throttle:
             self._firmware = bool(self._firmware)
             return None
         if direct is not None and self._firmware is None and direct != flags:
-            # Once the two are compared: the program is who knows.
+            # The first time, the two answers are compared. If they differ, the program is right.
             self._pi_firmware.refuse()
         self._firmware = True
         return flags
@@ -126,12 +126,12 @@ class Throttle:
 
 
 def verdict(before: Flags, during: Sequence[Flags], after: Flags) -> Verdict:
-    """What the flags show.
+    """The verdict on the flags of one measurement.
 
     Args:
         before: flags before the measurement.
-        during: those polled meanwhile.
-        after: those after it.
+        during: flags that were polled during the measurement.
+        after: flags after the measurement.
     """
     reasons: List[str] = []
     invalid = ""
@@ -174,5 +174,5 @@ def _firmware(first: int, values: Sequence[int]) -> Tuple[List[str], str]:
 
 
 def slowed_now(flags: Flags) -> bool:
-    """Whether the flags of one moment say that the board is slowed down then."""
+    """Whether the flags say that the board is slowed down at the moment when they were read."""
     return verdict(flags, (), flags).throttled

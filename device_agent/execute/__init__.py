@@ -1,1 +1,1 @@
-"""The process of a session: runs models and kernels with one of the engines."""
+"""The process of a session, which runs models and kernels with one of the engines."""

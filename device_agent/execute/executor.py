@@ -1,9 +1,9 @@
-"""The process of one session: it runs models and kernels; if it crashes, the daemon continues.
+"""The process of one session, which runs models and kernels. If it crashes, the daemon continues.
 
-Started by the daemon as `python -m device_agent.execute.executor` with a JSON specification on stdin:
-`engine`, `threads`, `key`, `workdir`, `parent_pid`, `system_root`, `meter` (command line of the process that
-reads power sensors). It answers one JSON line on stdout (`port`, or `error`), and after that tells the daemon
-in short lines when it begins to work (`B channel limit`) and when it ends (`I channel`).
+The daemon starts it as `python -m device_agent.execute.executor` with a JSON specification on stdin:
+`engine`, `threads`, `key`, `workdir`, `parent_pid`, `system_root`, `trust_file`, `meter` (command line of the
+process that reads power sensors). The executor writes one JSON line to stdout (`port`, or `error`). After
+that, it writes a short line whenever it begins to work (`B channel limit`) and when it ends (`I channel`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from device_agent.wire.listener import Listener, configure_connection, refuse, w
 from device_agent.wire.shared_token import SharedToken
 
 _PR_SET_PDEATHSIG = 1
-# Of device_agent.execute.rpc_server, which is imported by sessions of TVM only.
+# The magic number of device_agent.execute.rpc_server, which only sessions of TVM import.
 _RPC_MAGIC = PROTOCOL.rpc.magic.to_bytes(4, "little")
 _LIMITS = LIMITS.wire
 Reply = Tuple[Header, List[frames.Buffer]]
@@ -51,11 +51,11 @@ class Status:
         self._busy: Dict[str, bool] = {}
 
     def announce(self, fields: Dict[str, Any]) -> None:
-        """The first line: where the executor listens, or why it cannot."""
+        """Writes the first line: the port that the executor listens on, or the error."""
         os.write(self._descriptor, (json.dumps(fields) + "\n").encode())
 
     def set(self, channel: str, busy: bool, limit_s: float = 0.0) -> None:
-        """Work on a channel begins or ends; a limit of 0 means the session's."""
+        """Reports that work on a channel begins or ends. A limit of 0 means the limit of the session."""
         with self._lock:
             if self._busy.get(channel, False) != busy:
                 self._busy[channel] = busy
@@ -67,10 +67,10 @@ class Commands:
     """The commands of a session, one method for each.
 
     Args:
-        name: of the engine.
-        engine: of `device_agent.execute.engines`.
+        name: name of the engine.
+        engine: engine from `device_agent.execute.engines`.
         meter: measures calls.
-        threads: for the engine.
+        threads: number of threads for the engine.
         keys: file of the keys whose bundles may be loaded.
     """
 
@@ -138,7 +138,7 @@ class Commands:
         return {}, []
 
     def run(self, header: Header, blob: bytearray) -> Reply:
-        """One inference, of the `tensors` sent or of the inputs set before."""
+        """Runs one inference, on the `tensors` of the request or else on the inputs set before."""
         if header.get("tensors") is not None:
             self.inputs(header, blob)
         self._need_inputs()
@@ -146,19 +146,19 @@ class Commands:
         return _tensor_reply({}, self._engine.outputs())
 
     def measure(self, header: Header, _blob: bytearray) -> Reply:
-        """Times and energy of inferences, by the `plan` of the request."""
+        """Measures times and energy of inferences, by the `plan` of the request."""
         self._need_inputs()
         return self._meter.measure(self._engine.invoke, _plan_in(header)), []
 
     def profile(self, header: Header, _blob: bytearray) -> Reply:
-        """Time of each kernel in place."""
+        """Measures the time of each kernel inside the model."""
         self._need_inputs()
         self._only_tvm("profile")
         runs = frames.fields_of(header, "profile").whole("runs", 1, _LIMITS.runs, MEASURING.profile_runs)
         return {"kernels": self._engine.profile(runs)}, []
 
     def intermediates(self, header: Header, _blob: bytearray) -> Reply:
-        """Outputs of the kernels from call `start` on, until `max_bytes`."""
+        """Returns outputs of kernels from call `start` on, until `max_bytes` is reached."""
         self._need_inputs()
         self._only_tvm("intermediates")
         fields = frames.fields_of(header, "intermediates")
@@ -191,10 +191,10 @@ def _tensor_reply(fields: Header, tensors: List[TensorData]) -> Reply:
 
 
 class Executor:
-    """The listener and its two kinds of client.
+    """The listener and its two kinds of client, frames and RPC. Each kind has one client at a time.
 
-    The main thread serves frames, because TVM has a thread pool for each calling thread; another thread
-    serves RPC. Each kind has one client at a time.
+    The main thread serves frames, because TVM has a thread pool for each calling thread. Another thread
+    serves RPC.
     """
 
     def __init__(self, specification: Dict[str, Any], status: Status) -> None:
@@ -217,7 +217,7 @@ class Executor:
         self._listener = Listener(self._missing, self._admit)
 
     def _register_rpc(self, machine: Machine, threads: int) -> None:
-        # Imported for this engine only: the others need no TVM on the board.
+        # Imported for this engine only, because the others need no TVM on the board.
         from device_agent.execute import kernels, rpc_server
 
         rpc_server.register(self._workdir, kernels.KernelMeter(machine, threads))
@@ -231,11 +231,11 @@ class Executor:
             try:
                 self._serve_frames(connection)
             except (OSError, ClosedError):
-                pass  # the client went away; the daemon decides what becomes of the session
+                pass  # the client disconnected; the daemon decides what happens to the session
             except AgentError as error:
-                # What came is no frame, so nothing after it can be understood.
+                # The received bytes are not a frame, so nothing after them can be understood.
                 refuse(connection, [frames.frame(frames.error_reply(error))])
-            except Exception as error:  # noqa: BLE001 - of one client; the session waits for the next one
+            except Exception as error:  # noqa: BLE001 - an error of one client only; wait for the next one
                 write_stderr("a client was dropped, for which this executor has an error: %r" % error)
             finally:
                 connection.close()
@@ -249,7 +249,7 @@ class Executor:
         return frames.hello_missing(data)
 
     def _admit(self, connection: socket.socket, data: bytes) -> None:
-        """Checks the key; what may have to wait is done by a thread of its own."""
+        """Checks the key. Work that may have to wait runs in a separate thread."""
         if self._rpc and data[:4] == _RPC_MAGIC:
             from device_agent.execute import rpc_server
 
@@ -275,7 +275,7 @@ class Executor:
         try:
             frames.send(connection, {"ok": True, "schema": frames.SCHEMA})
         except OSError:
-            connection.close()  # the client did not stay connected
+            connection.close()  # the client disconnected before it was greeted
             self._frames_taken.release()
         else:
             self._waiting.put(connection)
@@ -291,7 +291,7 @@ class Executor:
                 connection.sendall(rpc_server.WELCOME)
                 rpc_server.serve(connection, lambda busy: self._status.set("rpc", busy))
             except OSError:
-                pass  # the client did not stay connected
+                pass  # the client disconnected
             finally:
                 self._rpc_taken.release()
 
@@ -314,7 +314,7 @@ def _blob_limit(header: Header) -> int:
 
 
 def answer(commands: Commands, header: Header, blob: bytearray) -> Reply:
-    """The reply to one request, errors included: a session survives any error of a model."""
+    """The reply to one request, or the error as a reply: a session survives any error of a model."""
     command = printable(header.get("command"), _LIMITS.name_characters)
     try:
         fields, blobs = commands.dispatch(header, blob)
@@ -324,7 +324,7 @@ def answer(commands: Commands, header: Header, blob: bytearray) -> Reply:
         return frames.error_reply(AgentError("engine", "out of memory in %s" % command)), []
     except (KeyError, TypeError, ValueError) as error:
         return frames.error_reply(AgentError("bad_request", "%s: %r" % (command, error))), []
-    except Exception as error:  # noqa: BLE001 - a model's code may raise anything
+    except Exception as error:  # noqa: BLE001 - a model's code may raise any exception
         return frames.error_reply(AgentError("engine", "%s failed: %s" % (command, error))), []
     return dict(fields, ok=True), blobs
 
@@ -338,19 +338,19 @@ def die_with_parent(parent_pid: int) -> None:
 
 def main() -> int:
     """Runs the executor; see the module."""
-    # Libraries print to stdout; the daemon's pipe is kept from them.
+    # Libraries print to stdout, so the daemon's pipe is moved to another descriptor.
     status = Status(os.dup(1))
     os.dup2(2, 1)
     specification = json.loads(sys.stdin.readline())
     die_with_parent(int(specification["parent_pid"]))
-    # A model that crashes says why; its memory would fill the board's card.
+    # A crash is reported without a core dump, which would fill the board's card.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         executor = Executor(specification, status)
     except AgentError as error:
         status.announce(frames.error_reply(error))
         return 1
-    # TVM's own handler looks up names for a backtrace that nobody reads, which takes longer than most runs.
+    # TVM's own handler resolves names for a backtrace that nobody reads. This takes longer than most runs.
     signal.signal(signal.SIGSEGV, signal.SIG_DFL)
     executor.run()
     return 0

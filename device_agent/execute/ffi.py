@@ -1,7 +1,7 @@
-"""TVM's runtime without the `tvm` package: `tvm_ffi` and libtvm_runtime.so, nothing more.
+"""TVM's runtime without the `tvm` package: only `tvm_ffi` and libtvm_runtime.so.
 
-`tvm_ffi` imports torch and NumPy when they are installed, which would cost 200 MB of resident memory
-and two seconds; `load_runtime` keeps them out unless the process has imported them before.
+`tvm_ffi` imports torch and NumPy if they are installed, which costs 200 MB of resident memory and two
+seconds. `load_runtime` prevents these imports unless the process has already imported the modules.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from device_agent.errors import AgentError
 from device_agent.wire.frames import Buffer
 
 RUNTIME_VARIABLE = "EDGETLM_RUNTIME_LIB"
-# DLPack's number of CUDA GPUs, and the attribute of a device that says whether there is one.
+# DLPack's device type of CUDA GPUs, and the device attribute that says whether the device exists.
 _CUDA, _EXISTS = 2, 0
 _OPTIONAL_MODULES = ("torch", "numpy", "ml_dtypes")
 
 
 def library_path(name: str = "libtvm_runtime.so") -> str:
-    """Path of a library of TVM's runtime, found without importing `tvm`.
+    """The path of a library of TVM's runtime, found without importing `tvm`.
 
-    `EDGETLM_RUNTIME_LIB` names libtvm_runtime.so where no `tvm` package is installed; the other
-    libraries are looked for beside it.
+    `EDGETLM_RUNTIME_LIB` names libtvm_runtime.so where no `tvm` package is installed. The other libraries
+    are expected in the same folder.
 
     Raises:
-        AgentError: not found.
+        AgentError: the library is not found.
     """
     override = os.environ.get(RUNTIME_VARIABLE)
     if override:
@@ -52,7 +52,7 @@ def library_path(name: str = "libtvm_runtime.so") -> str:
 
 @contextlib.contextmanager
 def _without_optional_modules() -> Iterator[None]:
-    # A None entry in sys.modules makes `import torch` raise ImportError, which tvm_ffi expects.
+    # A None entry in sys.modules makes `import torch` raise ImportError, which tvm_ffi handles.
     hidden = [name for name in _OPTIONAL_MODULES if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]
@@ -65,10 +65,10 @@ def _without_optional_modules() -> Iterator[None]:
 
 @functools.lru_cache(maxsize=None)
 def load_runtime(extra: bool = False) -> Any:
-    """The module `tvm_ffi`, with TVM's runtime loaded into the process.
+    """Loads TVM's runtime into the process and returns the module `tvm_ffi`.
 
     Args:
-        extra: load libtvm_runtime_extra.so too (sorting and random numbers).
+        extra: also load libtvm_runtime_extra.so (sorting and random numbers).
 
     Raises:
         AgentError: tvm_ffi or a library is missing.
@@ -90,12 +90,12 @@ def load_runtime(extra: bool = False) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def load_cuda() -> Any:
-    """The CUDA GPU as TVM's device, with TVM's CUDA runtime loaded into the process.
+    """Loads TVM's CUDA runtime into the process and returns the CUDA GPU as a device of TVM.
 
-    The library finds the CUDA runtime library beside itself, and the driver's among the system's.
+    The library finds the CUDA runtime library in its own folder, and the driver's library in the system.
 
     Raises:
-        AgentError: the payload has no CUDA runtime, the driver is missing, or it has no GPU.
+        AgentError: the payload has no CUDA runtime, the driver is missing, or the driver finds no GPU.
     """
     ffi = load_runtime()
     if ffi.get_global_func("device_api.cuda", allow_missing=True) is None:
@@ -113,21 +113,21 @@ def load_cuda() -> Any:
 
 
 def device_of(kind: str) -> Any:
-    """TVM's device of a kind, "cpu" or "cuda", ready to use.
+    """TVM's device of a kind, "cpu" or "cuda", ready for use.
 
     Raises:
-        AgentError: there is none here, with the reason.
+        AgentError: this machine has no such device; the message gives the reason.
     """
     return load_cuda() if kind == "cuda" else load_runtime().device("cpu", 0)
 
 
 def synchronise(device: Any) -> None:
-    """Waits until a device has done all it was asked to do."""
+    """Waits until a device has completed all its work."""
     _global("runtime.Device_StreamSync")(device, 0)
 
 
 def empty(shape: Sequence[int], dtype: str, device: Any = None) -> Any:
-    """A tensor of TVM's allocator (64-byte aligned), contents undefined; on the CPU if nothing is said."""
+    """An uninitialised tensor of TVM's allocator (64-byte aligned), by default on the CPU."""
     ffi = load_runtime()
     allocate = _global("runtime.TVMTensorAllocWithScope")
     place = device or device_of("cpu")
@@ -135,7 +135,7 @@ def empty(shape: Sequence[int], dtype: str, device: Any = None) -> Any:
 
 
 def copy_from_buffer(tensor: Any, data: Buffer) -> None:
-    """Fills a tensor from row-major bytes of exactly its size."""
+    """Fills a tensor from row-major bytes, exactly as many as the tensor has."""
     view = memoryview(data)
     if view.nbytes == 0:
         return
@@ -165,8 +165,8 @@ def _global(name: str) -> Any:
 
 
 def _address(view: memoryview) -> Any:
-    # ctypes takes the address of writable memory only; a read-only buffer goes through a bytes copy,
-    # whose storage ctypes does hand out.
+    # ctypes only gives the address of writable memory. A read-only buffer is therefore copied to a bytes
+    # object, whose address ctypes does give.
     if view.readonly or not view.c_contiguous:
         copy = view.tobytes()
         return ctypes.cast(ctypes.c_char_p(copy), ctypes.c_void_p), copy
@@ -208,14 +208,14 @@ def _release(pointer: Any) -> None:
     ctypes.pythonapi.Py_DecRef(producer)
 
 
-# C calls it at any later time, so it has to live as long as the process.
+# C may call this at any later time, so it has to live as long as the process.
 _release_callback = _Deleter(_release)
 
 
 class _View:
     """A producer of one DLPack capsule over memory that Python owns.
 
-    The consumer of the capsule holds one reference to this object, and gives it back by the deleter.
+    The capsule's consumer holds one reference to this object, and releases the reference with the deleter.
     """
 
     def __init__(self, address: int, shape: Sequence[int], dtype: str, owner: Any) -> None:
@@ -242,7 +242,7 @@ def view_of(address: int, shape: Sequence[int], dtype: str, owner: Any) -> Any:
     """A tensor over memory that Python owns, without a copy.
 
     Args:
-        address: of the first element; 64-byte aligned where compiled code will read it.
+        address: address of the first element; 64-byte aligned if compiled code reads it.
         shape: dimensions.
         dtype: name of the element type.
         owner: object that is kept alive as long as the tensor.

@@ -1,4 +1,4 @@
-"""Times of single kernels, as the RPC function "edgetlm.measure"."""
+"""Measures the times of single kernels, as the RPC function "edgetlm.measure"."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from device_agent.power.none import NoSensor
 from device_agent.wire.frames import tensor_bytes
 
 _KERNEL = "edgetlm.kernel"
-# DLPack's numbers of devices.
+# DLPack's device types.
 _CPU, _CUDA = 1, 2
 _FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
 
 
 @functools.lru_cache(maxsize=8)
 def _pattern(dtype: str, seed: int) -> bytes:
-    # Normal numbers for floats: zeros and denormals would change times and power. Integers are indices
-    # as often as not, and only 0 is in range of every table.
+    # Floats are normally distributed, because zeros and denormals would change times and power. Integers are
+    # often indices, and 0 is the only index in the range of every table.
     if dtype in _FLOATS:
         generator = random.Random(seed)
         values = [generator.gauss(0.0, 1.0) for _ in range(MEASURING.random_elements)]
@@ -38,7 +38,7 @@ def _pattern(dtype: str, seed: int) -> bytes:
 
 
 def random_tensor(shape: Sequence[int], dtype: str, seed: int, device: Any = None) -> Any:
-    """A tensor of seeded normal numbers (of a repeated pattern); integers and booleans are 0."""
+    """A tensor of seeded normal numbers, a repeated pattern. Integers and booleans are 0."""
     tensor = ffi.empty(shape, dtype, device)
     size = tensor_bytes(shape, dtype)
     pattern = _pattern(dtype, seed)
@@ -47,7 +47,7 @@ def random_tensor(shape: Sequence[int], dtype: str, seed: int, device: Any = Non
 
 
 def kernel_plan_of(fields: Mapping[str, Any]) -> KernelPlan:
-    """The fields of a kernel's specification that say how often to call it."""
+    """The fields of a kernel's specification that decide how often to call the kernel."""
     standard = KernelPlan()._asdict().items()
     return KernelPlan(**{name: type(value)(fields.get(name, value)) for name, value in standard})
 
@@ -56,8 +56,8 @@ class KernelMeter:
     """Measures functions of loaded modules.
 
     Args:
-        machine: whose state is recorded.
-        threads: threads that kernels use, for the record.
+        machine: machine whose state is recorded.
+        threads: number of threads that the kernels use, for the record.
     """
 
     def __init__(self, machine: Machine, threads: int) -> None:
@@ -70,15 +70,15 @@ class KernelMeter:
         """Times one function.
 
         Args:
-            module: the module that holds it.
-            name: of the function.
-            specification: JSON of fields of `KernelPlan`, `device` ("cuda", else the CPU), and `arguments`
-                ([shape, dtype] each) where no tensors are given.
-            arguments: tensors to call it with.
+            module: module that contains the function.
+            name: name of the function.
+            specification: JSON with the fields of `KernelPlan`, `device` ("cuda", or else the CPU), and
+                `arguments` ([shape, dtype] each) if no tensors are given.
+            arguments: tensors to call the function with.
 
         Returns:
-            JSON of `times_s` (seconds of one call, a sample each), `state_before`, `state_after`, `threads`,
-            `throttled`, `throttle_reasons`, `invalid`, `conditions`.
+            JSON with `times_s` (seconds of one call, for each sample), `state_before`, `state_after`,
+            `threads`, `throttled`, `throttle_reasons`, `invalid`, `conditions`.
         """
         fields: Dict[str, Any] = json.loads(specification)
         plan = kernel_plan_of(fields)
@@ -105,7 +105,7 @@ class KernelMeter:
     def _times(
         self, module: Any, name: str, plan: KernelPlan, tensors: List[Any], on_gpu: bool
     ) -> List[float]:
-        # Kernels of a whole model lie in a module that its library imports.
+        # The kernels of a whole model are in a module that the library imports.
         function = module.get_function(name, query_imports=True)
         kind = _CUDA if on_gpu else _CPU
         device = ffi.device_of("cuda" if on_gpu else "cpu")
@@ -119,7 +119,7 @@ class KernelMeter:
         function(*tensors)
         ffi.synchronise(device)
         number, repeat = kernel_counts(plan, first, time.perf_counter() - begin)
-        # The evaluator takes a module's own functions or global ones.
+        # The evaluator accepts only global functions or functions that are the module's own.
         self._runtime.register_global_func(_KERNEL, function, override=True)
         try:
             evaluator = self._evaluator(

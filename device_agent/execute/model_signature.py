@@ -1,4 +1,4 @@
-"""What goes into a model and what comes out, as a bundle's manifest says it."""
+"""The inputs and outputs of a model, as the manifest of a bundle describes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple
 
 
 class TensorInfo(NamedTuple):
-    """Name, shape and element type of an input or output, and the axes of the shape that are the length."""
+    """Name, shape and element type of an input or output, and the axes whose size is the length."""
 
     name: str
     shape: Tuple[int, ...]
@@ -14,12 +14,12 @@ class TensorInfo(NamedTuple):
     open: Tuple[int, ...] = ()
 
     def shape_at(self, length: int) -> Tuple[int, ...]:
-        """The shape of an input at one length."""
+        """The shape of the tensor at one length."""
         return tuple(length if axis in self.open else size for axis, size in enumerate(self.shape))
 
 
 class LengthRange(NamedTuple):
-    """Least and greatest size of the dimension that a bundle leaves open, both served."""
+    """The smallest and the largest size of a bundle's open dimension, both inclusive."""
 
     name: str
     low: int
@@ -27,20 +27,20 @@ class LengthRange(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What goes into a model and what comes out, in order."""
+    """The inputs and outputs of a model, in order."""
 
     inputs: Tuple[TensorInfo, ...]
     outputs: Tuple[TensorInfo, ...]
     length: Optional[LengthRange] = None
 
     def length_of(self, given: Sequence[Tuple[Sequence[int], str]]) -> int:
-        """The length of one set of inputs; 0 where every dimension is a number.
+        """The length of one set of inputs; 0 if the model has no open dimension.
 
         Args:
             given: shape and element type of each input, in order.
 
         Raises:
-            ValueError: an input does not fit, two disagree, or the length is outside the range.
+            ValueError: an input does not fit, two inputs disagree, or the length is outside the range.
         """
         found: Optional[Tuple[str, int]] = None
         for info, (shape, dtype) in zip(self.inputs, given):

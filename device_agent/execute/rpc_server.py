@@ -1,7 +1,7 @@
-"""TVM RPC for the host: handshake with a secret key, then the runtime's own server loop.
+"""TVM RPC for the host: a handshake with a secret key, then the runtime's own server loop.
 
-The first four bytes of a connection tell RPC from frames: 0xff271 in little-endian order can be no length
-of a frame's header. Wire format of the handshake: tvm/src/runtime/rpc/rpc_socket_impl.cc.
+The first four bytes of a connection distinguish RPC from frames, because 0xff271 in little-endian order is
+not a valid length of a frame's header. Wire format of the handshake: tvm/src/runtime/rpc/rpc_socket_impl.cc.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from device_agent.store.uploads import full_disk
 
 _MAGIC = PROTOCOL.rpc.magic
 _NAME = PROTOCOL.rpc.server.encode()
-# How a library says that it holds cubins: the length of a text, and the text.
+# A library that contains cubins has this text in it, after the length of the text.
 _CUBINS = struct.pack("<Q", 5) + b"cubin"
 # The three answers to a handshake.
 WELCOME = struct.pack("<ii", _MAGIC, len(_NAME)) + _NAME
@@ -31,7 +31,7 @@ MISMATCH = struct.pack("<i", _MAGIC + 2)
 
 
 def missing(data: bytes) -> int:
-    """Bytes that are missing of a handshake that begins with `data`; 0 when more would be of no use."""
+    """The number of bytes still missing from a handshake; 0 if it is complete or cannot become valid."""
     if len(data) < 8:
         return 8 - len(data)
     (length,) = struct.unpack("<i", data[4:8])
@@ -39,16 +39,16 @@ def missing(data: bytes) -> int:
 
 
 def knows(data: bytes, key: str) -> bool:
-    """Whether the sender of a whole handshake knows the session's secret."""
+    """Whether the sender of a complete handshake knows the session's secret."""
     given = data[8:].decode("utf-8", "replace").split(" ")[0]
     return hmac.compare_digest(given.encode(), ("client:" + key).encode())
 
 
 def register(workdir: str, meter: KernelMeter) -> None:
-    """Registers what the runtime's server calls, and "edgetlm.measure".
+    """Registers the functions that the runtime's server calls, and "edgetlm.measure".
 
     Args:
-        workdir: folder that uploads go to and modules are loaded from; no other can be named.
+        workdir: folder of uploads and modules; names outside this folder are refused.
         meter: measures kernels.
     """
     runtime = ffi.load_runtime()
@@ -64,11 +64,11 @@ def register(workdir: str, meter: KernelMeter) -> None:
         with open(path, "rb") as file:
             if _CUBINS in file.read():
                 ffi.load_cuda()
-        # Not kept alive: a search loads thousands of kernels, and none of them creates objects.
+        # Not kept alive, because a search loads thousands of kernels, and none of them creates objects.
         return runtime.load_module(path, keep_module_alive=False)
 
     def upload(name: str, data: bytes) -> None:
-        # TVM's own leaves a part of the file where the disk is full, and says nothing.
+        # TVM's own upload leaves a truncated file on a full disk without an error.
         path = work_path(name)
         try:
             with open(path, "wb", buffering=0) as file:
@@ -90,11 +90,11 @@ def register(workdir: str, meter: KernelMeter) -> None:
 
 
 def serve(connection: socket.socket, set_busy: Callable[[bool], None]) -> None:
-    """Serves RPC until the client closes.
+    """Serves RPC until the client closes the connection.
 
     Args:
-        connection: after the handshake.
-        set_busy: told True when a request has come and False when the server waits for the next.
+        connection: connection after the handshake.
+        set_busy: called with True when a request has arrived and False when the server waits for the next.
     """
 
     def receive(count: int) -> bytes:

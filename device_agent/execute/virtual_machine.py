@@ -1,4 +1,4 @@
-"""TVM's virtual machine: a compiled model of a bundle, with its parameters mapped from their file."""
+"""TVM's virtual machine: the compiled model of a bundle, with its parameters mapped from their file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def signature_of(fields: Mapping[str, Any]) -> Signature:
 
 
 class _Parameters:
-    """The weights of a bundle, mapped from the file: pages are shared and read when first used."""
+    """The weights of a bundle, mapped from the file: pages are shared, and read when first used."""
 
     def __init__(self, path: str, entries: Sequence[Dict[str, Any]]) -> None:
         self.tensors: List[Any] = []
@@ -50,7 +50,7 @@ class _Parameters:
 
 
 def tensors_of(result: Any) -> List[Any]:
-    """The tensors in what the machine returned: one, or a (possibly nested) tuple of them."""
+    """The tensors in the machine's result, which is one tensor or a (possibly nested) tuple of tensors."""
     if hasattr(result, "shape"):
         return [result]
     return [tensor for part in result for tensor in tensors_of(part)]
@@ -60,8 +60,8 @@ class VirtualMachine:
     """A compiled relax module on one device, called with the same tensors again and again.
 
     Attributes:
-        inputs: the tensors that a call reads, of the length set last (at first the greatest).
-        invoke: one inference with them; on a GPU it returns when the GPU has done it.
+        inputs: the tensors that a call reads. Their length is the one set last, at first the greatest.
+        invoke: runs one inference with the inputs; on a GPU, returns when the GPU has finished.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class VirtualMachine:
         self._machine, self.invoke = self._instance()
 
     def set_length(self, length: int) -> None:
-        """Makes the inputs of one length; what they held is lost. Does nothing where it is set already."""
+        """Makes inputs for one length and discards the old ones. Does nothing if it is set already."""
         if length == self._length:
             return
         self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
@@ -89,27 +89,27 @@ class VirtualMachine:
 
     def _instance(self) -> Tuple[Any, Any]:
         machine = self._module["vm_load_executable"]()
-        # Device type 1 is the CPU, 2 a CUDA GPU; allocator 2 is the pooled one. The CPU is always the last.
+        # Device type 1 is the CPU, 2 a CUDA GPU. Allocator 2 is the pooled one. The CPU always comes last.
         machine["vm_initialization"](*((2, 0, 2) if self._on_gpu else ()), 1, 0, 2)
         return machine, self._bound(machine)
 
     def _moved(self, tensor: Any) -> Any:
-        """A parameter where the machine computes: as it is on the CPU, a copy on a GPU."""
+        """A parameter on the machine's device: the tensor itself on the CPU, a copy on a GPU."""
         if not self._on_gpu:
             return tensor
         copy = ffi.empty(tensor.shape, str(tensor.dtype), self._device)
         ffi.copy(tensor, copy)
-        # The original's memory may be gone when a copy that was only asked for is made.
+        # The copy is asynchronous, so the source must stay valid until the copy has been made.
         ffi.synchronise(self._device)
         return copy
 
     def synchronise(self) -> None:
-        """Waits for the GPU, where there is one; the CPU never has work outstanding."""
+        """Waits for the GPU, if there is one. Calls on the CPU are always complete."""
         if self._on_gpu:
             ffi.synchronise(self._device)
 
     def _bound(self, machine: Any) -> Any:
-        # A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
+        # A saved closure binds the arguments once, so that a call does not pass hundreds of weights.
         machine["save_function"]("main", "edgetlm_main", 1, *self.inputs, *self._parameters)
         call = machine["edgetlm_main"]
         if not self._on_gpu:
@@ -126,13 +126,13 @@ class VirtualMachine:
         """The model as a function that reports each kernel.
 
         Args:
-            callback: called as `callback(function, name, before, result, *arguments)` before
-                and after each call that the machine makes.
+            callback: called as `callback(function, name, before, result, *arguments)` before and after each
+                call that the machine makes.
 
         Returns:
-            A function without arguments: one inference with the inputs as they are.
+            A function without arguments, which runs one inference with the present inputs.
         """
-        # A machine of its own: an instrument cannot be taken off again.
+        # A separate machine, because an instrument cannot be removed from a machine.
         machine, invoke = self._instance()
         machine["set_instrument"](callback)
         return invoke
@@ -143,13 +143,14 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
 
     Args:
         opened: the bundle.
-        threads: of TVM's pool; the first bundle of a process decides, or TVM_NUM_THREADS where it is set.
+        threads: size of TVM's thread pool; decided by TVM_NUM_THREADS if it is set, else by the first bundle
+            that the process loads.
 
     Raises:
-        BundleError: its parameters do not fit their file.
+        BundleError: the parameters do not fit their file.
     """
     fields, folder = opened.bundle.manifest.fields, opened.bundle.directory
-    # Read by TVM when its thread pool starts, at the first parallel loop.
+    # TVM reads this when its thread pool starts, at the first parallel loop.
     os.environ.setdefault("TVM_NUM_THREADS", str(threads))
     ffi.load_runtime()
     signature = signature_of(fields)

@@ -1,1 +1,1 @@
-"""Times, energy and conditions of a measurement, and the process that reads the sensors for it."""
+"""Times, energy and conditions of a measurement, and the process that reads the power sensors."""

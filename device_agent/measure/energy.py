@@ -1,8 +1,8 @@
-"""Joules of windows of work, from the readings of a sensor.
+"""Computes the joules of windows of work from the readings of a sensor.
 
-All times are seconds of CLOCK_MONOTONIC of this machine. A reading is stamped at the midpoint of its read.
-Power is integrated by the trapezoid rule with the readings interpolated at the edges of the window; of
-counters the differences are taken between the readings at which they changed.
+All times are seconds of CLOCK_MONOTONIC of this machine. The time of a reading is the midpoint of its read.
+Power is integrated by the trapezoid rule, with the readings interpolated at the edges of the window. For
+counters, the differences are taken between the readings at which the counter changed.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ TracePoint = Tuple[float, float, Optional[float]]
 
 # Share of readings that may fail before a window counts as unusable.
 MAX_DROPPED_SHARE = 0.05
-# Share of the window that known differences of a counter have to cover.
+# Share of the window that the known differences of a counter must cover.
 _MIN_COVERED = 0.5
-# Readings of power below which their mean says nothing.
+# With fewer power readings than this, their mean is not reliable.
 _MIN_READINGS = 5
 _TRACE_POINTS = 120
-# Two readings of a counter so near say more of when they were made than of power.
+# Readings of a counter that are closer than this say more about their timing than about power.
 _SHORTEST_S = 0.05
-# A reading that comes late by a few milliseconds must not become a peak of power.
+# Shorter spans are joined, so that a reading that is a few milliseconds late does not look like a power peak.
 _POWER_SPAN_S = 0.5
 
 
 class EnergyError(Exception):
-    """The energy of a window is not known; the message says why."""
+    """The energy of a window is not known; the message gives the reason."""
 
 
 class Idle(NamedTuple):
-    """Power without work: mean and standard deviation, watts."""
+    """Power without work: mean and standard deviation in watts."""
 
     mean_w: float
     std_w: float
 
 
 class Trial(NamedTuple):
-    """One window.
+    """The result of one window.
 
     Attributes:
-        joules: of all of it.
-        seconds: its length.
-        runs: inferences in it.
-        n_samples, n_dropped: readings in it, and those that failed.
-        peak_w: the most that a reading shows.
-        begin_s: when it began.
+        joules: energy of the whole window.
+        seconds: length of the window.
+        runs: number of inferences in the window.
+        n_samples, n_dropped: number of readings in the window, and of readings that failed.
+        peak_w: largest power in the window.
+        begin_s: start time of the window.
         trace: power over time.
     """
 
@@ -63,16 +63,16 @@ class Trial(NamedTuple):
 
 
 def trapezoid_joules(samples: Sequence[Sample], start_s: float, end_s: float) -> float:
-    """Energy of a window from samples of power.
+    """The energy of a window in joules, from samples of power.
 
     Args:
-        samples: (time in seconds, watts), in order; the first no later than `start_s` and the last no
-            earlier than `end_s`, or they are held constant up to the edge.
-        start_s: begin of the window.
+        samples: (time in seconds, watts), in order. If the first is later than `start_s` or the last is
+            earlier than `end_s`, its power is assumed constant up to the edge.
+        start_s: start of the window.
         end_s: end of the window.
 
     Raises:
-        ValueError: no samples, or a window of no length.
+        ValueError: there are no samples, or the window has no length.
     """
     if not samples or end_s <= start_s:
         raise ValueError("energy needs at least one sample and a window of some length")
@@ -88,7 +88,7 @@ def trapezoid_joules(samples: Sequence[Sample], start_s: float, end_s: float) ->
 
 
 def _interpolated(samples: Sequence[Sample], index: int, at_s: float) -> float:
-    """Power at a time before sample `index` and not before the one ahead of it."""
+    """The power between samples `index - 1` and `index`; outside the samples, that of the nearest one."""
     if index == 0:
         return samples[0][1]
     if index == len(samples):
@@ -98,7 +98,7 @@ def _interpolated(samples: Sequence[Sample], index: int, at_s: float) -> float:
 
 
 class Span(NamedTuple):
-    """What a counter shows between two readings: mean watts from begin to end."""
+    """The mean power in watts between two readings of a counter, from begin to end."""
 
     begin_s: float
     end_s: float
@@ -108,14 +108,14 @@ class Span(NamedTuple):
 def counter_spans(
     samples: Sequence[Tuple[float, Any]], joules: Callable[[Any, Any], Optional[float]]
 ) -> Tuple[List[Span], int]:
-    """Power between the readings at which a counter changed.
+    """The power between the readings at which a counter changed.
 
     Args:
         samples: (time in seconds, reading), in order.
-        joules: difference of two readings, None where it is not known (a counter that fell).
+        joules: gives the difference of two readings, or None if it is not known (the counter fell).
 
     Returns:
-        Spans in order, and how many intervals were discarded.
+        The spans in order, and the number of discarded intervals.
     """
     spans: List[Span] = []
     discarded = 0
@@ -134,12 +134,12 @@ def counter_spans(
         elif at_s > begin_s:
             spans.append(Span(begin_s, at_s, energy / (at_s - begin_s)))
         begin_s, reading, aligned = at_s, new, True
-    # The first one begins at a reading and not at a change, in the middle of what its energy was spent in.
+    # The first span is dropped because it begins at a reading and not at a change: its energy began earlier.
     return (spans[1:] if len(spans) > 2 else spans), discarded
 
 
 def _joined(spans: Sequence[Span]) -> List[Span]:
-    """Spans put together until they are long enough for their power to say more than when they were read."""
+    """Joins short spans, because the power of a short span depends mostly on when its readings were taken."""
     joined: List[Span] = []
     for span in spans:
         last = joined[-1] if joined else None
@@ -153,10 +153,10 @@ def _joined(spans: Sequence[Span]) -> List[Span]:
 
 
 def counter_joules(spans: Sequence[Span], start_s: float, end_s: float) -> float:
-    """Energy of a window from spans; what they do not cover counts with their mean power.
+    """The energy of a window from spans. Time without a span counts with the mean power of the spans.
 
     Raises:
-        EnergyError: they cover too little of it.
+        EnergyError: the spans cover too little of the window.
     """
     covered = 0.0
     parts = []
@@ -171,13 +171,13 @@ def counter_joules(spans: Sequence[Span], start_s: float, end_s: float) -> float
 
 
 class Readings(NamedTuple):
-    """What a sampler has seen.
+    """The readings that a sampler has collected.
 
     Attributes:
-        counter: the sensor's differences of readings, None for readings of watts.
+        counter: the sensor's function for the difference of two readings; None if the readings are watts.
         samples: (seconds, reading).
         dropped: times of readings that failed.
-        polled: (seconds, what the poll gave).
+        polled: (seconds, result of the poll).
     """
 
     counter: Optional[Callable[[Any, Any], Optional[float]]]
@@ -186,16 +186,16 @@ class Readings(NamedTuple):
     polled: List[Tuple[float, Any]]
 
     def trial(self, start_s: float, end_s: float, runs: int, hottest: Sequence[Any] = ()) -> Trial:
-        """One window of them.
+        """The result of one window.
 
         Args:
-            start_s: begin of the window.
+            start_s: start of the window.
             end_s: end of the window.
-            runs: inferences in it.
+            runs: number of inferences in the window.
             hottest: (seconds, degrees Celsius or None) of the hottest zone.
 
         Raises:
-            EnergyError: they do not tell its energy.
+            EnergyError: the energy cannot be computed from the readings.
         """
         if runs < 1 or end_s <= start_s:
             raise EnergyError("the window has no length or no inference")
@@ -210,7 +210,7 @@ class Readings(NamedTuple):
         return Trial(joules, end_s - start_s, runs, count, dropped, peak, start_s, _trace(inside, hottest))
 
     def _power(self, start_s: float, end_s: float, count: int) -> Tuple[List[Sample], float, int]:
-        """Power over time, energy of the window, intervals discarded."""
+        """The power over time, the energy of the window, and the number of discarded intervals."""
         if self.counter is None:
             if count < _MIN_READINGS:
                 raise EnergyError(
@@ -229,7 +229,7 @@ def _check_dropped(dropped: int, count: int) -> None:
 
 
 def _trace(power: Sequence[Sample], hottest: Sequence[Any]) -> Tuple[TracePoint, ...]:
-    """Power over time in few points, means of equally many readings, with the temperature known by then."""
+    """Power over time in few points: means of groups of readings, each with the last known temperature."""
     if not power:
         return ()
     step = max(1, math.ceil(len(power) / _TRACE_POINTS))
@@ -246,7 +246,7 @@ def _trace(power: Sequence[Sample], hottest: Sequence[Any]) -> Tuple[TracePoint,
 
 
 def unavailable(reason: str) -> Dict[str, Any]:
-    """The record of energy that could not be measured."""
+    """The record of energy that could not be measured, with the reason."""
     return {
         "kind": "unavailable",
         "gross_j": None,
@@ -259,15 +259,15 @@ def unavailable(reason: str) -> Dict[str, Any]:
 
 
 def record(description: Dict[str, Any], trials: Sequence[Trial], idle: Optional[Idle]) -> Dict[str, Any]:
-    """Energy of one inference out of windows of many.
+    """The record of the energy of one inference, from windows of many inferences.
 
-    `above_idle_j` is None where it is not distinguishable from idle (below three standard deviations of
-    the idle energy of the windows) or where no idle power is known; `reason` says which.
+    `above_idle_j` is None if the energy cannot be distinguished from idle (above-idle energy below three
+    standard deviations of the idle energy of the windows) or if no idle power is known. `reason` says which.
 
     Args:
-        description: of the sensor.
-        trials: one at least.
-        idle: power without work, None where it was not taken.
+        description: description of the sensor.
+        trials: at least one window.
+        idle: power without work; None if it was not taken.
     """
     per_run = [trial.joules / trial.runs for trial in trials]
     mean = math.fsum(per_run) / len(per_run)

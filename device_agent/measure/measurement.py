@@ -1,4 +1,4 @@
-"""Times, energy and the device's state of one measurement, all on the device's own clock."""
+"""Measures times, energy and the device's state, all with the clock of the device."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from device_agent.power.none import NoSensor
 
 
 def plan_of(fields: Mapping[str, Any]) -> Plan:
-    """A plan from the fields of a request.
+    """Makes a plan from the fields of a request.
 
     Raises:
-        AgentError: a field is unknown, no number, or out of its range.
+        AgentError: a field is unknown, is not a number, or is out of range.
     """
     unknown = sorted(set(fields) - set(Plan._fields))
     if unknown:
@@ -49,14 +49,14 @@ class Meter:
     """Measures calls on this machine.
 
     Args:
-        machine: whose state is recorded.
-        power_meter: a PowerMeter, in this process or in one of its own.
-        threads: threads that the calls use, for the record.
+        machine: machine whose state is recorded.
+        power_meter: a PowerMeter in this process, or a MeterProcess.
+        threads: number of threads that the calls use, for the record.
     """
 
     def __init__(self, machine: Machine, power_meter: Any, threads: int) -> None:
         self._power = power_meter
-        # Without energy there is nothing to sample, and throttling is seen as well from here.
+        # For measurements without energy. It reads no sensor, and throttling can be read from here too.
         self._plain = PowerMeter(machine, NoSensor("not asked for"))
         self._threads = threads
         self._unavailable: Optional[str] = None
@@ -64,10 +64,10 @@ class Meter:
         self._idle_taken = False
 
     def measure(self, call: Callable[[], Any], plan: Plan) -> Dict[str, Any]:
-        """Runs `call` as planned; `call` returns when its work is done, on a GPU too.
+        """Runs `call` as planned. `call` must return when its work is done, on a GPU too.
 
         Returns:
-            `times_s` (seconds of one run, a sample each), `number` (runs in a sample), `energy` of one run,
+            `times_s` (seconds of one run, for each sample), `number` (runs in a sample), `energy` of one run,
             `state_before`, `state_after`, `throttled`, `throttle_reasons`, `invalid`, `conditions`,
             `threads`.
         """
@@ -82,7 +82,7 @@ class Meter:
         return dict(result, energy=energy.unavailable(str(reason)))
 
     def _no_energy(self, plan: Plan) -> Optional[str]:
-        """Why energy cannot be measured, else None; takes the idle power the first time."""
+        """The reason why energy cannot be measured, or None. The first call also takes the idle power."""
         try:
             if not self._probed:
                 self._probed = True
@@ -99,7 +99,7 @@ class Meter:
         times: List[float] = []
         asked: Optional[Dict[str, Any]] = plan._asdict()
         while True:
-            # Sampling begins with the warm-up: the window's first edge has a reading under load before it.
+            # Sampling begins with the warm-up, so that a reading under load precedes the window.
             begun = meter.begin(asked)
             asked = None
             number = _warm_up(call, plan)
@@ -113,7 +113,7 @@ class Meter:
 
 
 def _warm_up(call: Callable[[], Any], plan: Plan) -> int:
-    """Runs until enough was run and the times no longer fall; how many runs make a sample."""
+    """Runs until the warm-up is over, and returns the number of runs that make a sample."""
     clock = time.perf_counter
     warm_up = WarmUp(plan)
     started = clock()

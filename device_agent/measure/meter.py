@@ -1,9 +1,10 @@
-"""Measures energy by the protocol: idle power, windows in trials, throttling, cooling down in between.
+"""Measures energy by the protocol: idle power, windows in trials, throttling, cooling between windows.
 
-An executor only runs the model and stamps its windows; everything else is decided here. `PowerMeter` does it
-in process, and `python -m device_agent.measure.meter --system-root R [--board board.json]` in one of its own,
-where sampling disturbs nobody's interpreter: JSON objects on stdin, one a line, and an answer to each on
-stdout (docs/power.md, "The meter process"). It ends with its stdin.
+An executor only runs the model and reports the times of its windows. Everything else is decided here.
+`PowerMeter` measures in the calling process. `python -m device_agent.measure.meter --system-root R [--board
+board.json]` runs it in a separate process, so that sampling does not disturb the executor's interpreter. The
+process reads JSON objects from stdin, one a line, and writes an answer to each to stdout (docs/power.md, "The
+meter process"). It ends when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _COOLING_POLL_S = 0.5
 
 
 class _Series:
-    """The windows of one measurement, as far as they have come."""
+    """The windows of one measurement so far."""
 
     def __init__(self, plan: Plan, start_c: Optional[float]) -> None:
         self.plan = plan
@@ -44,7 +45,7 @@ class _Series:
 
     @property
     def conditions(self) -> Dict[str, Any]:
-        """How it was measured, for the record."""
+        """The conditions of the measurement, for the record."""
         return {
             "windows": self.windows,
             "retries": self.retries,
@@ -61,9 +62,9 @@ class PowerMeter:
     """Measures the windows of one executor.
 
     Args:
-        machine: whose temperatures and throttling count.
-        sensor: of `device_agent.power`.
-        sleep: waits; may raise to end the process.
+        machine: machine whose temperatures and throttling are read.
+        sensor: sensor from `device_agent.power`.
+        sleep: waits for some seconds; may raise an exception to end the process.
     """
 
     def __init__(self, machine: Machine, sensor: Any, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -78,20 +79,20 @@ class PowerMeter:
         self._sampler: Optional[sampling.Sampler] = None
 
     def probe(self) -> Dict[str, Any]:
-        """`unavailable` (the reason, or None) and `description` of the sensor."""
+        """Probes the sensor: `unavailable` (the reason, or None) and `description`."""
         self._unavailable = self._sensor.probe()
         self._probed = True
         return {"unavailable": self._unavailable, "description": self._sensor.describe()}
 
     def state(self) -> Dict[str, Any]:
-        """The machine's state; see Machine."""
+        """The state of the machine; see Machine."""
         return self._machine.state()
 
     def idle(self, seconds: float) -> Dict[str, Any]:
-        """Takes the power without work, for the windows to come.
+        """Measures the power without work, for the windows that follow.
 
         Returns:
-            `mean_w` and `std_w`; both None with a `reason` where it cannot be taken.
+            `mean_w` and `std_w`. If they cannot be measured, both are None and `reason` says why.
         """
         try:
             self._idle = sampling.idle_power(self._sensor, seconds, self._sleep)
@@ -101,14 +102,14 @@ class PowerMeter:
         return self._idle._asdict()
 
     def begin(self, plan: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-        """Before a window, its warm-up included: cools down where that is due, then samples.
+        """Prepares a window, before its warm-up: cools down if necessary, then starts sampling.
 
         Args:
-            plan: fields of a `Plan`, others are ignored; begins a measurement. None goes on with the one
-                begun, or begins one of a single window.
+            plan: fields of a `Plan`; others are ignored. A plan begins a new measurement. None continues the
+                present measurement, or begins one with a single window.
 
         Returns:
-            `time_s` (now) and `window_s` (how long the window has to be at least).
+            `time_s` (now) and `window_s` (minimum length of the window).
         """
         series = self._series
         if plan is not None or series is None:
@@ -118,7 +119,7 @@ class PowerMeter:
                 series.start_c = series.plan.start_c
                 self._cool(series, series.start_c)
         elif series.start_c is not None:
-            # After throttling the start is not cool enough: it may have been hot already.
+            # After throttling, the start temperature is not low enough: the board may have been hot then.
             cool = min(series.start_c, self._coolest_c or series.start_c) if series.again else series.start_c
             self._cool(series, cool)
         series.before = self._machine.state()
@@ -146,7 +147,7 @@ class PowerMeter:
         return hottest
 
     def _cool(self, series: _Series, start_c: float) -> None:
-        """Waits until the hottest zone is near the start and nothing holds a clock down."""
+        """Waits until the hottest zone is near the start temperature and no clock is held down."""
         began = time.monotonic()
         while True:
             hottest = self._machine.hottest_c()
@@ -160,17 +161,17 @@ class PowerMeter:
         series.cooldown_s += time.monotonic() - began
 
     def end(self, start_s: float, end_s: float, runs: int) -> Dict[str, Any]:
-        """After a window.
+        """Ends a window.
 
         Args:
-            start_s: when it began, CLOCK_MONOTONIC.
-            end_s: when it ended.
-            runs: inferences in it.
+            start_s: start of the window, CLOCK_MONOTONIC.
+            end_s: end of the window.
+            runs: number of inferences in the window.
 
         Returns:
             `energy` (the record of all windows so far), `keep` (whether the window's times count), `again`
-            (another window is wanted), `state_before`, `state_after`, `throttled`, `throttle_reasons`,
-            `invalid`, `conditions`.
+            (whether another window is wanted), `state_before`, `state_after`, `throttled`,
+            `throttle_reasons`, `invalid`, `conditions`.
 
         Raises:
             ValueError: no window was begun.
@@ -184,7 +185,7 @@ class PowerMeter:
         after = self._machine.state()
         polled = [flags for _, (flags, _) in readings.polled] if readings else []
         found = verdict(series.before.get("throttle", {}), polled, after.get("throttle", {}))
-        # A weak supply stays weak.
+        # A measurement with a weak supply is not repeated, because the supply stays weak.
         series.again = found.throttled and not found.invalid and series.retries < series.plan.retries
         record = self._record(series, readings, start_s, end_s, runs) if not series.again else {}
         more = bool(series.trials) and len(series.trials) < series.plan.trials and not found.throttled
@@ -210,7 +211,7 @@ class PowerMeter:
         try:
             series.trials.append(readings.trial(start_s, end_s, runs, hottest))
         except energy.EnergyError as error:
-            # One window of several is missing: none of them is passed for the whole.
+            # One window is missing, so the others are dropped too: they must not be taken for all windows.
             series.trials.clear()
             return energy.unavailable(str(error))
         return energy.record(self._sensor.describe(), series.trials, self._idle)
@@ -231,23 +232,23 @@ class PowerMeter:
         }
 
     def close(self) -> None:
-        """Lets the sensor go."""
+        """Closes the sensor."""
         self._sensor.close()
 
 
 class _ParentEnded(Exception):
-    """Whoever asked has ended."""
+    """The process that asks has ended."""
 
 
 class _Lines:
-    """Lines of a descriptor, and sleep that ends when it is closed."""
+    """Reads lines from a descriptor, and waits in a way that ends when the descriptor is closed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._pending = b""
 
     def next(self) -> Optional[bytes]:
-        """The next line, None at the end."""
+        """The next line; None at the end."""
         while b"\n" not in self._pending:
             data = os.read(self._descriptor, 65536)
             if not data:
@@ -257,7 +258,7 @@ class _Lines:
         return line
 
     def sleep(self, seconds: float) -> None:
-        """Waits.
+        """Waits for some seconds.
 
         Raises:
             _ParentEnded: the other side closed its end meanwhile.
@@ -274,11 +275,11 @@ class _Lines:
 
 
 def serve(meter: PowerMeter, lines: Any, answer: Callable[[Dict[str, Any]], None]) -> None:
-    """Answers requests until they end.
+    """Answers requests until there are no more.
 
     Args:
         meter: does the work.
-        lines: has `next`, a line or None.
+        lines: object whose `next` returns a line or None.
         answer: sends an object.
     """
     actions: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
@@ -311,7 +312,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--system-root", default="/", help="prefix of /proc and /sys")
     parser.add_argument("--board", default=None, help="facts of the board, board.json")
     options = parser.parse_args(arguments)
-    # Programs that are started here may print: the answers' pipe is kept from them.
+    # Programs that are started here may print, so the pipe for the answers is moved to another descriptor.
     output = os.dup(1)
     os.dup2(2, 1)
     lines = _Lines(0)
@@ -327,7 +328,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     try:
         serve(meter, lines, answer)
     except (_ParentEnded, BrokenPipeError):
-        pass  # the executor ended: so does this
+        pass  # the executor ended, so this process ends too
     finally:
         meter.close()
     return 0

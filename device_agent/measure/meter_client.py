@@ -1,4 +1,4 @@
-"""The meter process as an executor sees it; the same operations as `PowerMeter`."""
+"""The meter process, with the same operations as `PowerMeter`, for an executor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from device_agent.measure.meter import PowerMeter
 
 
 class MeterLost(Exception):
-    """The meter process ended or refuses; the message is one line."""
+    """The meter process ended or refused a request; the message is one line."""
 
 
 class MeterProcess:
-    """Starts the meter when it is first asked for something: most sessions never measure energy.
+    """Starts the meter process at the first request, because most sessions never measure energy.
 
     Args:
-        command: its command line.
+        command: command line of the process.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ class MeterProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, 0 while there is none."""
+        """The process id; 0 while there is no process."""
         return self._process.pid if self._process is not None else 0
 
     def probe(self) -> Dict[str, Any]:
@@ -56,7 +56,7 @@ class MeterProcess:
         process, self._process = self._process, None
         if process is not None:
             for pipe in (process.stdin, process.stdout):
-                # What it was to be told and is not any more.
+                # Closing flushes unsent data, which fails if the process has ended.
                 with contextlib.suppress(OSError):
                     pipe and pipe.close()
             process.kill()
@@ -77,7 +77,7 @@ class MeterProcess:
         try:
             answer = parse(line, LIMITS.wire.meter_line_bytes, "what the power meter sent")
         except ValueError as error:
-            self.close()  # what it says from here on belongs to no question
+            self.close()  # later lines could not be matched to requests
             raise MeterLost(str(error)) from error
         if not isinstance(answer, dict):
             self.close()
@@ -88,11 +88,11 @@ class MeterProcess:
 
 
 def meter_for(command: Optional[List[str]], machine: Machine, root: str) -> Any:
-    """The meter of an executor: a process where the daemon gives its command line, else in this process.
+    """The meter of an executor: a process if the daemon gives a command line, else a meter in this process.
 
     Args:
         command: see `MeterProcess`.
-        machine: whose state counts.
+        machine: machine whose state is read.
         root: prefix of all system paths.
     """
     return MeterProcess(command) if command else PowerMeter(machine, power.choose(root))

@@ -1,6 +1,6 @@
-"""How often something is run: when warm-up ends, how many samples are enough, how many calls a sample has.
+"""Decides when the warm-up ends, how many samples are enough, and how many calls make a sample.
 
-The native executor decides the same (`native/executor/measure/repeats.h`); both run the cases of
+The native executor decides in the same way (`native/executor/measure/repeats.h`). Both run the cases of
 `tests/vectors/measuring.json`.
 """
 
@@ -14,10 +14,10 @@ from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
 
 
 class WarmUp:
-    """The runs before the first that counts.
+    """The runs before the first one that counts.
 
     Args:
-        plan: of the measurement.
+        plan: plan of the measurement.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -27,14 +27,15 @@ class WarmUp:
         self._recent_s: Deque[float] = collections.deque(maxlen=2 * MEASURING.stable_runs)
 
     def add(self, run_s: float, spent_s: float) -> bool:
-        """Takes one run.
+        """Adds one run.
 
         Args:
-            run_s: its seconds.
+            run_s: seconds of the run.
             spent_s: seconds since the first run began.
 
         Returns:
-            Whether warm-up is over: enough was run, and the times no longer fall or have had their time.
+            Whether the warm-up is over: there were enough runs, and either the times no longer fall or their
+            time is used up.
         """
         plan = self._plan
         self._runs += 1
@@ -46,12 +47,12 @@ class WarmUp:
 
     @property
     def runs_per_sample(self) -> int:
-        """Runs that a sample needs to last for `min_sample_s`, by the shortest of the warm-up."""
+        """The number of runs that last for `min_sample_s`, by the shortest run of the warm-up."""
         return max(1, math.ceil(self._plan.min_sample_s / max(self._shortest_s, MEASURING.least_s)))
 
 
 def medians(recent_s: Sequence[float]) -> Optional[Tuple[float, float]]:
-    """Medians of the earlier and of the later half of the latest runs, None where there are too few."""
+    """The medians of the earlier and the later half of the latest runs; None if there are too few runs."""
     runs = MEASURING.stable_runs
     times = list(recent_s)[-2 * runs :]
     if len(times) < 2 * runs:
@@ -60,10 +61,10 @@ def medians(recent_s: Sequence[float]) -> Optional[Tuple[float, float]]:
 
 
 def is_falling(recent_s: Sequence[float]) -> bool:
-    """Whether the latest runs still get faster, or are too few to say that they do not.
+    """Whether the latest runs still get faster, or are too few to decide.
 
-    A model of few long runs is the one whose first runs weigh most, so that what nothing is known of yet is
-    not taken for stable.
+    Too few runs do not count as stable, because a model with few long runs is the one whose first runs matter
+    most.
     """
     found = medians(recent_s)
     return found is None or found[1] < (1.0 - MEASURING.stable_within) * found[0]
@@ -73,21 +74,21 @@ def enough_samples(plan: Plan, samples: int, spent_s: float, window_s: float) ->
     """Whether a window is long enough.
 
     Args:
-        plan: of the measurement.
-        samples: taken in it.
-        spent_s: seconds since it began.
-        window_s: length that a window of energy has to have, 0 without energy.
+        plan: plan of the measurement.
+        samples: number of samples in the window.
+        spent_s: seconds since the window began.
+        window_s: required length of an energy window; 0 without energy.
     """
     if spent_s >= max(plan.max_time_s, window_s):
         return True
-    # A window of energy has its length whatever the number of samples.
+    # An energy window has its full length for any number of samples.
     if spent_s >= window_s and samples >= plan.max_repeats:
         return True
     return samples >= plan.min_repeats and spent_s >= max(plan.min_time_s, window_s)
 
 
 class KernelCounts(NamedTuple):
-    """Calls of a kernel: `repeat` samples of `number` calls."""
+    """The number of calls of a kernel: `repeat` samples of `number` calls."""
 
     number: int
     repeat: int
@@ -97,9 +98,9 @@ def kernel_counts(plan: KernelPlan, first_s: float, once_s: float) -> KernelCoun
     """How often a kernel is called.
 
     Args:
-        plan: of the measurement.
-        first_s: seconds of its first call, less than `plan.max_s`.
-        once_s: seconds of the second.
+        plan: plan of the measurement.
+        first_s: seconds of the kernel's first call, less than `plan.max_s`.
+        once_s: seconds of the second call.
     """
     call_s = max(once_s, MEASURING.least_s)
     shortest_s = 0.0 if plan.flush_bytes else plan.min_repeat_ms * 1e-3

@@ -1,4 +1,4 @@
-"""A thread that reads a sensor while a model runs, and the power without work."""
+"""Reads a sensor in a thread while a model runs, and measures the power without work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Sampler:
     """A thread that reads a sensor until it is stopped.
 
     Args:
-        sensor: of `device_agent.power`, probed and available.
-        poll: called every second beside it; what it returns is kept.
+        sensor: sensor from `device_agent.power`, probed and available.
+        poll: called every second in addition; its results are kept.
     """
 
     def __init__(self, sensor: Any, poll: Optional[Callable[[], Any]] = None) -> None:
@@ -33,19 +33,19 @@ class Sampler:
     def start(self) -> None:
         """Takes the first reading and begins sampling."""
         if hasattr(self._sensor, "take"):
-            # What came before is of another window.
+            # Earlier readings belong to another window.
             self._pushed()
             self._readings.samples.clear()
         self._take()
         self._thread.start()
 
     def stop(self, end_s: float) -> Readings:
-        """Ends sampling when there is a reading behind the end of the window.
+        """Stops sampling once there is a reading after the end of the window, and returns the readings.
 
         Args:
             end_s: end of the window.
         """
-        # A counter that changes rarely, or a meter that sends slowly, gets time to do so.
+        # A counter that changes rarely, or a meter that sends slowly, gets time for another reading.
         until = time.monotonic() + 2.0 * max(self._sensor.period_s, 0.1)
         while time.monotonic() < until and not self._passed(end_s):
             time.sleep(min(self._sensor.period_s, 0.02))
@@ -60,13 +60,13 @@ class Sampler:
         if self._readings.counter is None:
             return True
         latest = samples[-1][1]
-        # The first reading of the latest value is later than the end.
+        # The counter's latest value must have appeared after the end.
         return next((at_s for at_s, value in reversed(samples) if value != latest), -math.inf) >= end_s
 
     def _run(self) -> None:
         due = time.monotonic()
         while True:
-            # Late readings are not made up for: a burst of them would tell one moment many times.
+            # Missed readings are not made up for: a burst of them would only repeat one value many times.
             due = max(due + self._sensor.period_s, time.monotonic())
             if self._done.wait(due - time.monotonic()):
                 return
@@ -91,19 +91,19 @@ class Sampler:
 
 
 def idle_power(sensor: Any, seconds: float, sleep: Callable[[float], None] = time.sleep) -> Idle:
-    """Power of the device without work: mean, and standard deviation over parts of a second at most.
+    """The device's power without work: mean, and standard deviation over parts of at most a second.
 
     Args:
         sensor: an available sensor.
-        seconds: how long to wait in all.
+        seconds: how long to measure.
         sleep: waits.
 
     Raises:
-        EnergyError: it cannot be read well enough.
+        EnergyError: the power cannot be read well enough.
     """
     sampler = Sampler(sensor)
     sampler.start()
-    # Before the first change of a counter nothing is known.
+    # Nothing is known before a counter first changes.
     sleep(3.0 * sensor.period_s)
     start_s = time.monotonic()
     sleep(seconds)
@@ -111,7 +111,7 @@ def idle_power(sensor: Any, seconds: float, sleep: Callable[[float], None] = tim
     readings = sampler.stop(end_s)
     whole = readings.trial(start_s, end_s, 1)
     spans = readings.samples if readings.counter is None else None
-    # Two parts alone may agree by chance, and everything would be above idle then.
+    # Two parts alone can agree by chance, and any power would then seem to be above idle.
     parts = max(2, min(max(_MIN_PARTS, int(seconds)), whole.n_samples // 3))
     edges = [start_s + (end_s - start_s) * index / parts for index in range(parts + 1)]
     watts = []

@@ -1,1 +1,1 @@
-"""What the agent keeps on disk: its folder, uploads, bundles, and bundles opened after all checks."""
+"""What the agent keeps on disk: its folder, uploads and bundles; and how bundles are checked and opened."""

@@ -1,12 +1,12 @@
 """The agent's folder on a board, private to its user.
 
-agent/HASH/device_agent/...   the agent's own files; `agent/current` links to those in use
-payloads/HASH/...             runtimes; payloads.json says which serves which engine
+agent/HASH/device_agent/...   the agent's own files; `agent/current` links to the version in use
+payloads/HASH/...             runtimes; payloads.json says which runtime serves which engine
 board.json                    the board as the host resolved it
 device/                       bundles, uploads, sessions' files
-device/agent.json             the running agent: pid, port, started, folder, code
-device/agent.lock             held by the running agent, and therefore free when it is gone
-device/run/PID/               files of one agent process; its `lock` is held while that lives
+device/agent.json             the running agent: pid, port, start time, folder, code
+device/agent.lock             locked by the running agent, so the lock is free when the agent is gone
+device/run/PID/               files of one agent process, which locks the file `lock` in the folder
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from device_agent.store.private_files import is_held, locked, private_folder, tr
 
 
 def default_root() -> str:
-    """EDGETLM_HOME, or `edgetlm` below XDG_DATA_HOME (~/.local/share)."""
+    """EDGETLM_HOME, or `edgetlm` in XDG_DATA_HOME (~/.local/share)."""
     if os.environ.get("EDGETLM_HOME"):
         return os.path.abspath(os.environ["EDGETLM_HOME"])
     base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
@@ -31,7 +31,7 @@ def default_root() -> str:
 
 
 class AgentFolder:
-    """Paths below the agent's folder.
+    """Paths in the agent's folder.
 
     Args:
         root: the folder.
@@ -47,17 +47,17 @@ class AgentFolder:
         self.board = os.path.join(self.root, "board.json")
 
     def make(self) -> None:
-        """Makes the folders, private to this user.
+        """Creates the folders, private to this user.
 
         Raises:
-            AgentError: another user owns one of them.
-            OSError: they cannot be made.
+            AgentError: another user owns one of the folders.
+            OSError: a folder cannot be created.
         """
         private_folder(self.root)
         private_folder(self.device)
 
     def running(self) -> Optional[Dict[str, Any]]:
-        """What `agent.json` says of the running agent, None where none is running."""
+        """The content of `agent.json`; None if no agent is running."""
         with contextlib.suppress(FileNotFoundError):
             if is_held(self.lock):
                 with open(self.record, encoding="utf-8") as file:
@@ -66,12 +66,14 @@ class AgentFolder:
 
 
 class RunFolder:
-    """Files of this agent process, gone with it; those of agents that were killed are cleared away first.
+    """The files of this agent process, which are removed when it ends.
+
+    At the start, the folders that killed agents left behind are removed first.
 
     Args:
-        device: the folder `device`, or a store of bundles.
-        recover: called with each folder that a killed agent left, before it is removed; False keeps it for
-            the next start.
+        device: the folder `device`, or a bundle store.
+        recover: called with each folder that a killed agent left behind, before the folder is removed. If it
+            returns False, the folder is kept for the next start.
     """
 
     def __init__(self, device: str, recover: Callable[[str], bool] = lambda _: True) -> None:
@@ -82,14 +84,14 @@ class RunFolder:
         self.path = os.path.join(self._base, str(os.getpid()))
         with locked(self._cleaning):
             self._clear()
-            if os.path.exists(self.path):  # kept by `recover`, of a process with the same id
+            if os.path.exists(self.path):  # kept by `recover`, from an earlier process with the same id
                 os.rename(self.path, "%s.%s" % (self.path, secrets.token_hex(4)))
             os.mkdir(self.path, 0o700)
             self._lock = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def clear(self) -> None:
-        """Clears away what agents left that were killed meanwhile."""
+        """Removes the folders of agents that have been killed since."""
         with locked(self._cleaning):
             self._clear()
 
@@ -101,7 +103,7 @@ class RunFolder:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self) -> None:
-        """Removes the folder; more than once is no error."""
+        """Removes the folder. It is no error to call this again."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)

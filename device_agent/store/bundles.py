@@ -1,15 +1,16 @@
-"""Installed bundles, kept so that a power cut at any point leaves the old version or the new one.
+"""Installed bundles. After a power cut at any point, either the old or the new version is in place.
 
     bundles/NAME/versions/HASH/...   a complete bundle; HASH is the SHA-256 of its manifest
-    bundles/NAME/active              symbolic link to the version in use: the one truth about it
+    bundles/NAME/active              symbolic link to the version in use, the only record of it
     bundles/NAME/history.json        versions in the order of activation, for rollback; the last is active
-    staging/...                      incomplete or removed things; emptied at start
-    trust.json                       whose bundles may be here (`device_agent.contract.trust`)
+    staging/...                      incomplete or removed files; emptied at the start
+    trust.json                       signers whose bundles may be here (`device_agent.contract.trust`)
 
-A version appears by one rename, becomes active by one rename, and disappears by one rename. History is
-written before the link is swapped when activating, and after it when rolling back, so that at every point
-the active version is in it; what follows the active version counts for nothing and is dropped at start. Two
-versions that compute the same and differ in figures are one step of the history.
+A version appears by one rename, becomes active by one rename, and disappears by one rename. Activating
+writes the history before the link is swapped, and rolling back writes it afterwards, so that the history
+contains the active version at every point. Versions after the active one are ignored and are dropped at the
+next start.
+Versions that compute the same and differ only in their figures are one step of the history.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ def _no_checkpoint(_: str) -> None:
 
 
 class BundleStore:
-    """The bundles of one device; several processes may use one folder.
+    """The bundles of one device. Several processes may use one folder.
 
     Args:
-        folder: created if need be.
-        checkpoint: called with the name of each step of an installation after it was done.
+        folder: folder of the store; created if it does not exist.
+        checkpoint: called with the name of each installation step after the step is done.
     """
 
     def __init__(self, folder: str, checkpoint: Callable[[str], None] = _no_checkpoint) -> None:
@@ -77,21 +78,21 @@ class BundleStore:
         with self._locked():
             self._recover()
 
-    # -- what the host asks
+    # -- requests of the host
 
     def install(self, name: str, files: Mapping[str, str], locate: Callable[[str], str]) -> str:
-        """Installs a version, without activating it.
+        """Installs a version without activating it.
 
         Args:
-            name: of the bundle.
-            files: SHA-256 by file name, `manifest.json` and `manifest.sig` among them.
-            locate: path of the content with a hash.
+            name: name of the bundle.
+            files: SHA-256 by file name; includes `manifest.json` and `manifest.sig`.
+            locate: gives the path of the content with a hash.
 
         Returns:
-            The version: the SHA-256 of the manifest, and so of everything.
+            The version, which is the SHA-256 of the manifest and thus identifies all files.
 
         Raises:
-            AgentError: the bundle is incomplete, damaged, or not signed by a host that is trusted here; or
+            AgentError: the bundle is incomplete, damaged, or not signed by a host that is trusted here, or
                 there is no space.
         """
         with self._locked():
@@ -116,7 +117,7 @@ class BundleStore:
             return version
 
     def _mend(self, staged: str, target: str) -> None:
-        """Leaves an installed version as it is, or replaces it where its files are not what they were."""
+        """Keeps an installed version, or replaces it if its files have changed."""
         try:
             self._checked(target)
         except AgentError:
@@ -128,14 +129,14 @@ class BundleStore:
         """Makes an installed version the active one.
 
         Raises:
-            AgentError: it is not installed, damaged, or not trusted any more; or there is no space.
+            AgentError: the version is missing, damaged or no longer trusted, or there is no space.
         """
         with self._locked():
             path = self._version_path(name, version)
             if not os.path.isdir(path):
                 raise _refuse("version %s of %s is not installed" % (version[:12], name))
             content = content_digest(self._checked(path, self._memory).manifest.fields)
-            # One that computes the same with other figures is no step to go back to.
+            # A version that computes the same with other figures is not a step to go back to.
             earlier = [v for v in self._reached(name) if v != version and self._content(name, v) != content]
             history = [*earlier, version]
             try:
@@ -147,11 +148,11 @@ class BundleStore:
             self._after(lambda: self._prune(name, history))
 
     def rollback(self, name: str) -> str:
-        """Makes the version active that was so before, and returns it.
+        """Makes the previous version active again and returns it.
 
         Raises:
-            AgentError: there is no such bundle, no earlier version, or that one is damaged or was revoked; or
-                there is no space, and the version stays that was active.
+            AgentError: there is no such bundle; there is no earlier version, or it is damaged or was revoked;
+                or there is no space. The active version then stays active.
         """
         with self._locked():
             self._need(name)
@@ -169,13 +170,13 @@ class BundleStore:
             except OSError as error:
                 raise full_disk(error, "going back to the earlier version of %s" % name) from error
             self._checkpoint("rolled back")
-            # What follows the active version in the history is dropped at the next start in any case.
+            # If this fails, the next start drops what follows the active version in the history.
             self._after(lambda: self._write_history(name, history[:-1]))
             return history[-2]
 
     @staticmethod
     def _after(tidy: Callable[[], None]) -> None:
-        """What follows a change that has happened: a full disk does not make it undone."""
+        """Tidies up after a completed change. A full disk must not make the change fail."""
         with contextlib.suppress(OSError):
             tidy()
 
@@ -183,7 +184,7 @@ class BundleStore:
         """Removes a bundle with all its versions.
 
         Raises:
-            AgentError: there is none.
+            AgentError: there is no such bundle.
         """
         with self._locked():
             self._need(name)
@@ -196,10 +197,10 @@ class BundleStore:
             return [entry for name in names for entry in self._describe(name)]
 
     def active_path(self, name: str) -> str:
-        """Folder of the active version.
+        """The folder of the active version.
 
         Raises:
-            AgentError: no such bundle, or none of its versions is active.
+            AgentError: there is no such bundle, or none of its versions is active.
         """
         with self._locked():
             self._need(name)
@@ -228,14 +229,14 @@ class BundleStore:
                 check_file(target, relative, FileEntry(os.path.getsize(target), digest))
             except ContractError as error:
                 with contextlib.suppress(OSError):
-                    os.unlink(source)  # or it would count as sent
+                    os.unlink(source)  # a damaged file must not count as sent
                 raise _refuse("%s is damaged; send it and install again" % relative) from error
             _sync_file(target)
             self._checkpoint("staged %s" % relative)
         _sync_folder(staged)
 
     def _checked(self, folder: str, memory: Optional[VerifiedFiles] = None) -> VerifiedBundle:
-        """A bundle's folder with every file in it, whose signer is trusted here."""
+        """Verifies all files of a bundle's folder and that its signer is trusted here."""
         try:
             bundle = verify_directory(folder, memory)
             check_trust(bundle, self.trust.read(), "signed")
@@ -244,7 +245,7 @@ class BundleStore:
         return bundle
 
     def _content(self, name: str, version: str) -> str:
-        """What a version computes; its own name where its manifest cannot be read."""
+        """The digest of what a version computes, or the version itself if its manifest cannot be read."""
         path = os.path.join(self._version_path(name, version), MANIFEST)
         try:
             return content_digest(check_manifest(read_bounded(path, LIMITS.bundle.manifest_bytes)).fields)
@@ -271,7 +272,7 @@ class BundleStore:
             self._discard(os.path.join(folder, version))
 
     def _discard(self, path: str) -> None:
-        # Gone at once, whatever happens while its files are deleted.
+        # The rename removes the folder at once, even if deleting its files is interrupted.
         doomed = os.path.join(self._staging, secrets.token_hex(8))
         os.rename(path, doomed)
         _sync_folder(os.path.dirname(path))
@@ -291,9 +292,9 @@ class BundleStore:
                 v for v in history if os.path.isfile(os.path.join(self._version_path(name, v), MANIFEST))
             ]
             if active is None and usable:
-                continue  # installed before, never activated, or activation was interrupted
+                continue  # a version is installed, but none was activated, or the activation was interrupted
             if active is not None and active not in usable:
-                # The active version lost its files: the one before it serves.
+                # The active version has lost its files, so the version before it becomes active.
                 if usable:
                     self._link(name, usable[-1])
                     self._write_history(name, usable)
@@ -336,7 +337,7 @@ class BundleStore:
             return [active] if active else []
 
     def _reached(self, name: str) -> List[str]:
-        """The history up to the active version; all of it where none is active."""
+        """The history up to the active version, or all of it if no version is active."""
         history, active = self._history(name), self._active(name)
         return history[: history.index(active) + 1] if active in history else history
 
@@ -352,10 +353,10 @@ class BundleStore:
     def _describe(self, name: str) -> List[Dict[str, Any]]:
         active = self._active(name)
         folder = os.path.join(self._folder(name), "versions")
-        # Whatever else lies there is no version.
+        # Other entries of the folder are not versions.
         versions = [v for v in os.listdir(folder) if is_digest(v)] if os.path.isdir(folder) else []
         history = self._history(name)
-        # The last activated first, those never activated at the end.
+        # The version activated last comes first; versions that were never activated come last.
         versions.sort(key=lambda v: -history.index(v) if v in history else 1)
         return [self._describe_version(name, version, version == active) for version in versions]
 

@@ -1,4 +1,4 @@
-"""Bundles on this device: what is checked, and who is trusted, before anything of one is used."""
+"""Opens bundles on this device. Content and signer are checked before anything of a bundle is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERIFIED = "verified"
 
 
 class BundleError(AgentError):
-    """A bundle that is damaged, incomplete, of another schema version, or not trusted."""
+    """A bundle is damaged, incomplete, of another schema version, or not trusted."""
 
     def __init__(self, message: str) -> None:
         super().__init__("bundle", message)
@@ -25,8 +25,8 @@ class OpenedBundle(NamedTuple):
     """A bundle that may be used.
 
     Attributes:
-        bundle: verified.
-        warning: one line where its signer is not trusted and was not to be; else None.
+        bundle: the verified bundle.
+        warning: one line if the signer is not trusted and need not be; else None.
     """
 
     bundle: VerifiedBundle
@@ -34,30 +34,30 @@ class OpenedBundle(NamedTuple):
 
 
 def trust_file(store: Optional[str] = None) -> str:
-    """The file of trusted keys that goes with a folder of bundles.
+    """The path of the file of trusted keys of a bundle store.
 
     Args:
-        store: the folder; by default EDGETLM_STORE, or that of this user's agent.
+        store: folder of the store; by default EDGETLM_STORE, or the store of this user's agent.
     """
     folder = store or os.environ.get("EDGETLM_STORE") or AgentFolder(default_root()).device
     return os.path.join(os.path.abspath(folder), FILE)
 
 
 def verified_files(keys: str) -> VerifiedFiles:
-    """What was checked before, which is remembered beside a file of trusted keys."""
+    """The record of files that were verified before, which is kept beside a file of trusted keys."""
     return VerifiedFiles(os.path.join(os.path.dirname(keys), _VERIFIED))
 
 
 def open_bundle(directory: str, trust: str = "signed", keys: Optional[str] = None) -> OpenedBundle:
-    """Check a bundle's directory: its manifest, its signature, every file, and its signer.
+    """Opens a bundle after checking its manifest, its signature, every file, and its signer.
 
     Args:
-        directory: of the bundle.
-        trust: "signed": its signer has to be trusted here; "unsigned": anybody's will do.
-        keys: file of trusted keys; that of this user's agent by default.
+        directory: directory of the bundle.
+        trust: "signed" if the signer must be trusted here, "unsigned" if any signer is accepted.
+        keys: file of trusted keys; by default that of this user's agent.
 
     Raises:
-        BundleError: it is damaged, incomplete, revoked, or not trusted.
+        BundleError: the bundle is damaged, incomplete, revoked, or not trusted.
     """
     path = keys or trust_file()
     try:

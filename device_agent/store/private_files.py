@@ -1,7 +1,7 @@
-"""Folders and files that only this user can read; after a power cut a file is the old one or the new one.
+"""Folders and files that only this user can read. After a power cut, a file has its old or its new content.
 
-Whether a process lives is asked of the kernel by locks (flock), which end with their holder however that
-ends: process ids are used again after a reboot, and clocks jump.
+Locks of the kernel (flock) show whether a process is alive, because they end with the process however it
+ends. Process ids are reused after a reboot, and clocks jump.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from device_agent.errors import AgentError
 
 
 def private_folder(path: str) -> None:
-    """Makes a folder that only this user can enter, or makes it so.
+    """Creates a folder that only this user can enter, or restricts an existing one.
 
     Raises:
-        AgentError: another user owns it.
-        OSError: it cannot be made.
+        AgentError: another user owns the folder.
+        OSError: the folder cannot be created.
     """
     os.makedirs(path, mode=0o700, exist_ok=True)
     status = os.stat(path)
@@ -33,7 +33,7 @@ def private_folder(path: str) -> None:
 
 
 def write_private(path: str, fields: Dict[str, Any]) -> None:
-    """Writes a JSON file that only this user can read: after a power cut it is the old one or the new one."""
+    """Writes a JSON file that only this user can read. After a power cut, it is the old or the new one."""
     temporary = "%s.%s" % (path, secrets.token_hex(4))
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -50,7 +50,7 @@ def write_private(path: str, fields: Dict[str, Any]) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Has a folder's entries outlast a power cut."""
+    """Makes the entries of a folder survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -59,7 +59,7 @@ def sync_folder(path: str) -> None:
 
 
 def is_held(path: str) -> bool:
-    """Whether somebody holds a file's lock; several may ask at once and are not taken for a holder.
+    """Whether a process holds a file's lock. Several processes may ask at once without being seen as holders.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -76,10 +76,10 @@ def is_held(path: str) -> bool:
 
 @contextlib.contextmanager
 def try_lock(path: str, create: bool = True) -> Iterator[bool]:
-    """Holds a file's lock if it is free, and says whether it was.
+    """Takes a file's lock if it is free; the value of the context says whether it was.
 
     Raises:
-        FileNotFoundError: there is no such file and none is to be made.
+        FileNotFoundError: there is no such file and `create` is False.
     """
     descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
     try:
@@ -95,7 +95,7 @@ def try_lock(path: str, create: bool = True) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Holds a file's lock, waiting for it."""
+    """Waits for a file's lock and holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Uploads: files kept by the hash of their content, so that nothing is sent twice."""
+"""Uploaded files, stored by the hash of their content, so that nothing is sent twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def full_disk(error: OSError, what: str) -> AgentError:
-    """The error for a failed write: "device_full" where that is the reason."""
+    """The error for a failed write: "device_full" if the disk is full."""
     if error.errno in _FULL:
         return AgentError(
             "device_full", "no space left on the device for %s; remove bundles or free some" % what
@@ -34,10 +34,10 @@ def full_disk(error: OSError, what: str) -> AgentError:
 
 
 def check_file_name(name: str) -> str:
-    """The name, if it is that of a file in a folder.
+    """Returns the name if it is a valid name of a file in a folder.
 
     Raises:
-        AgentError: it leads elsewhere, or cannot be shown.
+        AgentError: the name leads to another folder, or cannot be printed.
     """
     if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(os.fsencode(name)) > 255:
         raise AgentError("bad_request", "%s is no file name" % (printable(name, 80) or "an empty text"))
@@ -45,13 +45,13 @@ def check_file_name(name: str) -> str:
 
 
 class Uploads:
-    """A folder of files named by their SHA-256.
+    """A folder of files that are named by their SHA-256.
 
-    What is installed from here shares its content with the upload and costs nothing twice.
+    An installed file shares its content with the upload, so that the content takes its space only once.
 
     Args:
-        folder: where they are kept.
-        keep_bytes: total size above which those not used for longest are removed.
+        folder: where the files are stored.
+        keep_bytes: total size above which the least recently used files are removed.
     """
 
     def __init__(self, folder: str, keep_bytes: int = 2 << 30) -> None:
@@ -62,7 +62,7 @@ class Uploads:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Removes what killed agents left half-received; what is being received is locked."""
+        """Removes half-received files of killed agents. Files that are being received are locked and stay."""
         for name in os.listdir(self._folder):
             path = os.path.join(self._folder, name)
             if name.endswith(".part"):
@@ -71,17 +71,17 @@ class Uploads:
                         os.unlink(path)
 
     def path(self, digest: str) -> str:
-        """Where a file with this hash lies or would lie.
+        """The path of the file with this hash, whether the file exists or not.
 
         Raises:
-            AgentError: this is no hash.
+            AgentError: `digest` is not a hash.
         """
         if not _HASH.fullmatch(digest):
             raise AgentError("bad_request", "%r is no SHA-256" % printable(digest, 80))
         return os.path.join(self._folder, digest)
 
     def has(self, digest: str) -> bool:
-        """Whether the file is here; if so it counts as used now."""
+        """Whether the file is here. If it is, it counts as used now."""
         try:
             self._used(self.path(digest))
         except OSError:
@@ -89,11 +89,11 @@ class Uploads:
         return True
 
     def receive(self, connection: socket.socket, digest: str, size: int) -> None:
-        """Takes a file from a connection.
+        """Receives a file from a connection.
 
         Raises:
-            AgentError: no space, or the content is not what the hash says. The whole blob has been read
-                then, unless the connection broke.
+            AgentError: there is no space, or the content does not match the hash. The whole blob has been
+                read then, unless the connection broke.
             ClosedError: the connection broke.
         """
         incoming = _Incoming(connection, size)
@@ -110,7 +110,7 @@ class Uploads:
                         data = data[file.write(data) :]
                 if hasher.hexdigest() != digest:
                     raise AgentError("bad_request", "upload of %s has another content" % digest)
-                # Its content has to be there before its name is: the name is all that `has` looks at.
+                # The content must be on disk before the name exists, because `has` only looks at the name.
                 os.fsync(file.fileno())
                 os.replace(partial, target)
                 self._used(target)
@@ -122,7 +122,7 @@ class Uploads:
             raise
 
     def _used(self, path: str) -> None:
-        # Order, not time: a clock that jumps back must not make the newest file the first to go.
+        # The times only give the order of use, so that the newest file stays newest if the clock jumps back.
         self._latest_ns = max(self._latest_ns + 1, time.time_ns())
         os.utime(path, ns=(self._latest_ns, self._latest_ns))
 
@@ -135,9 +135,9 @@ class Uploads:
         return AgentError("device_full", text % (size, free))
 
     def prune(self, coming: int = 0) -> None:
-        """Removes the files not used for longest until the rest and `coming` bytes keep the limit.
+        """Removes the least recently used files until the rest and `coming` bytes are within the limit.
 
-        Files that are in use under another name do not count.
+        Files that are also in use under another name do not count.
         """
         entries = []
         for entry in os.scandir(self._folder):
@@ -158,12 +158,12 @@ class Uploads:
             total -= size
 
     def names(self) -> List[str]:
-        """Hashes of the files that are here."""
+        """The hashes of the stored files."""
         return sorted(name for name in os.listdir(self._folder) if _HASH.fullmatch(name))
 
 
 class _Incoming:
-    """The blob of a request, piece by piece; one buffer holds each in turn."""
+    """The blob of a request in pieces, which are all read into the same buffer."""
 
     def __init__(self, connection: socket.socket, size: int) -> None:
         self._connection = connection
@@ -182,7 +182,7 @@ class _Incoming:
             yield buffer[:count]
 
     def drain(self) -> None:
-        """Reads what is left, so that the next request starts where it should."""
+        """Reads the rest, so that the next request starts at the right place."""
         for _ in self:
             pass
 
@@ -192,15 +192,15 @@ class _Incoming:
 
 @contextlib.contextmanager
 def _part(stem: str) -> Iterator[Tuple[str, io.FileIO]]:
-    """A new file, locked while it grows and gone afterwards unless it was renamed."""
+    """A new file, which is locked while it is written, and removed at the end unless it was renamed."""
     while True:
         path = "%s.%s.part" % (stem, secrets.token_hex(4))
-        # Unbuffered: a full disk shows at the write, and not again when the file is closed.
+        # Unbuffered, so that a full disk is reported by the write and not again when the file is closed.
         file = io.FileIO(path, "xb")
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             break
-        file.close()  # taken for a left one between its birth and its lock
+        file.close()  # removed as left behind, between its creation and its lock
     try:
         with file:
             yield path, file
@@ -217,10 +217,10 @@ def _mtime_ns(entry: "os.DirEntry[str]") -> int:
 
 
 def place(source: str, target: str) -> None:
-    """Gives a file a second name, or copies it where the file system cannot link.
+    """Gives a file a second name, or copies it if the file system cannot link it.
 
     Raises:
-        AgentError: no space.
+        AgentError: there is no space.
     """
     try:
         try:

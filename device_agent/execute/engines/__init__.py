@@ -1,7 +1,7 @@
-"""Engines that run a model on this device: one file each, one protocol.
+"""Engines that run a model on this device. Each engine is one file, and all have the same protocol.
 
-An engine is made by `create`, then `load`, then any number of `bind`, `invoke`, `outputs`. Only `invoke`
-is timed, so everything that is not inference (conversion of inputs, copies out) belongs to the others.
+`create` makes an engine. `load` is called once, then `bind`, `invoke` and `outputs` any number of times. Only
+`invoke` is timed, so work that is not inference (converting inputs, copying outputs) belongs in the others.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from device_agent.errors import AgentError
 from device_agent.wire.frames import TensorData
 
 NAMES = ("tvm", "onnxruntime", "litert", "torch", "openvino", "tensorrt", "ncnn")
-# Those that a board has or has not; they come with its system, not from a host.
+# Engines that come with the board's system. A host cannot install them.
 OF_THE_BOARD = ("tensorrt",)
-# The entry points of packages that add engines.
+# The entry point group of packages that add engines.
 GROUP = "edgetlm.engines"
 
 
 class Engine(Protocol):
-    """What every engine does."""
+    """The operations of every engine."""
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
-        """Loads a model for a number of threads; returns its signature as far as the engine knows it."""
+        """Loads a model for a number of threads. Returns its signature as far as the engine knows it."""
 
     def bind(self, inputs: Sequence[TensorData]) -> None:
-        """Sets the inputs of the following calls, in the model's order."""
+        """Sets the inputs of the following inferences, in the model's order."""
 
     def invoke(self) -> None:
-        """One inference."""
+        """Runs one inference."""
 
     def outputs(self) -> List[TensorData]:
-        """Outputs of the last inference, in the model's order."""
+        """Returns the outputs of the last inference, in the model's order."""
 
 
 def create(name: str) -> Any:
-    """A new engine.
+    """Creates an engine by its name.
 
     Raises:
-        AgentError: no engine of that name, or its package is not installed on this device.
+        AgentError: there is no engine of that name, or its package is not installed on this device.
     """
     own = name in NAMES
     found = {} if own else installed()
@@ -54,24 +54,29 @@ def create(name: str) -> Any:
 
 
 def installed() -> Dict[str, str]:
-    """Modules by name of the engines that packages on this device add by the entry point `edgetlm.engines`.
+    """Engines that packages on this device add by the entry point `edgetlm.engines`: module by engine name.
 
-    Such a module has `TITLE`, the `FORMATS` that it reads, `MODULES` (any one of which has to be there) and
-    `create()`, which returns an `Engine`. The host reads the first three, the device calls the last.
+    Such a module has `TITLE`, the `FORMATS` that it reads, `MODULES` (at least one of which has to be
+    installed) and `create()`, which returns an `Engine`. The host reads the first three. The device calls
+    `create`.
     """
     found = metadata.entry_points()
-    # Python 3.8 and 3.9 have a dictionary of groups here.
+    # In Python 3.8 and 3.9, this is a dictionary of groups.
     group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
     return {entry.name: entry.value for entry in group}
 
 
 def check_count(given: int, expected: int) -> None:
-    """Raises AgentError unless as many inputs were given as the model takes."""
+    """Checks that the number of given inputs is the number that the model takes.
+
+    Raises:
+        AgentError: the numbers differ.
+    """
     if given != expected:
         raise AgentError("bad_request", "%d inputs given, the model takes %d" % (given, expected))
 
 
 def fails(action: str, path: str, error: BaseException) -> AgentError:
-    """The error for an engine that could not do something with a model."""
+    """The error of an engine that failed to do something with a model, as one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return AgentError("engine", "%s %s: %s" % (action, path, text[:400]))

@@ -1,8 +1,9 @@
-"""Runs a model on given inputs once, in this process, and ends: how a host makes reference outputs.
+"""Runs a model once on each given case, then ends. A host makes reference outputs with this program.
 
 `python -m device_agent.execute.engines ENGINE MODEL CASES THREADS INPUTS OUTPUTS ERROR`: INPUTS and OUTPUTS
-are .npz files with an array `CASE/INDEX` each, ERROR is written instead of OUTPUTS when something fails. With
-a last argument `as-written` the engine rewrites nothing before it runs (ONNX Runtime only).
+are .npz files, each with an array `CASE/INDEX` for every tensor. ERROR is written instead of OUTPUTS if
+something fails. With `as-written` as a last argument, the engine runs the model without rewriting it (ONNX
+Runtime only).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from device_agent.execute.engines.arrays import from_array, to_array
 
 
 def run_cases(engine: Any, archive: Any, cases: int) -> Dict[str, Any]:
-    """Outputs of every case, and how many each has.
+    """The outputs of every case, and the number of outputs of each case under the name `counts`.
 
     Raises:
-        AgentError: the engine refuses inputs or cannot run the model.
+        AgentError: the engine refuses the inputs or cannot run the model.
     """
     results: Dict[str, Any] = {}
     counts: List[int] = []
@@ -38,7 +39,7 @@ def run_cases(engine: Any, archive: Any, cases: int) -> Dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 with outputs written, or 1 with one line about the failure written."""
+    """Writes the outputs and returns 0, or writes one line about the failure and returns 1."""
     name, model, cases, threads, inputs_file, outputs_file, error_file = arguments[:7]
     try:
         engine = engines.create(name)

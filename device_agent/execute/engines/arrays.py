@@ -1,4 +1,4 @@
-"""NumPy arrays from what travels, and back; for the engines that speak NumPy anyway."""
+"""Converts tensors to NumPy arrays and back, for the engines whose interface is NumPy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from device_agent.wire.frames import ITEM_BYTES, TensorData
 
 
 def to_array(tensor: TensorData) -> Any:
-    """A writable array of its own memory.
+    """A writable array with its own memory.
 
     Raises:
         AgentError: NumPy has no such element type.
     """
     try:
-        # Engines do not know the types that another library has added, either.
+        # Engines do not know element types that another library has added to NumPy.
         known = numpy.dtype(tensor.dtype).isbuiltin == 1
     except TypeError:
         known = False
@@ -27,12 +27,12 @@ def to_array(tensor: TensorData) -> Any:
 
 
 def from_array(array: Any) -> TensorData:
-    """What travels of an array; keeps the shape of scalars.
+    """The tensor of an array, with the same shape; scalars remain scalars.
 
     Raises:
-        AgentError: its elements are no numbers (text, sequences, maps).
+        AgentError: the elements are not numbers (text, sequences, maps).
     """
-    # ascontiguousarray makes one dimension out of none.
+    # ascontiguousarray would turn a scalar into an array with one dimension.
     contiguous = numpy.asarray(array, order="C")
     if str(contiguous.dtype) not in ITEM_BYTES:
         raise AgentError("engine", "an output of type %s cannot be sent" % contiguous.dtype)

@@ -1,4 +1,4 @@
-"""Memory of a CUDA GPU through the driver, for engines that want addresses; standard library only.
+"""Memory of a CUDA GPU through the driver, for engines that need addresses. Uses only the standard library.
 
 Source of the functions: CUDA Driver API (memory and stream management).
 """
@@ -15,7 +15,7 @@ class CudaMemory:
     """Buffers and one stream in the GPU's primary context.
 
     Raises:
-        AgentError: no driver, no GPU, or no memory.
+        AgentError: there is no driver, no GPU, or no memory.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class CudaMemory:
         self.stream: int = stream.value or 0
 
     def allocate(self, size: int) -> int:
-        """The address of a new buffer of `size` bytes."""
+        """Allocates a buffer of `size` bytes and returns its address."""
         address = ctypes.c_uint64()
         self._check(
             self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(1, size))), "memory"
@@ -65,7 +65,7 @@ class CudaMemory:
         self._check(self._driver.cuStreamSynchronize(ctypes.c_void_p(self.stream)), "work")
 
     def free(self) -> None:
-        """Gives all buffers back."""
+        """Frees all buffers."""
         for address in self._buffers:
             self._driver.cuMemFree_v2(ctypes.c_uint64(address))
         self._buffers = []

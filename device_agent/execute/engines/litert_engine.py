@@ -1,4 +1,4 @@
-"""LiteRT (ai-edge-litert), or tflite-runtime where only that exists: .tflite files."""
+"""LiteRT (ai-edge-litert), or tflite-runtime where ai-edge-litert is not installed, for .tflite files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from device_agent.wire.frames import TensorData
 
 
 class LiteRtEngine:
-    """One interpreter; XNNPACK is on by default in both packages."""
+    """One interpreter. Both packages use XNNPACK by default."""
 
     def __init__(self, package: Any) -> None:
         self._package = package
@@ -63,7 +63,11 @@ class LiteRtEngine:
 
 
 def create() -> LiteRtEngine:
-    """A new engine; ImportError where neither package is installed."""
+    """Creates an engine.
+
+    Raises:
+        ImportError: neither package is installed.
+    """
     for name in ("ai_edge_litert.interpreter", "tflite_runtime.interpreter"):
         try:
             return LiteRtEngine(import_quietly(name))

@@ -1,7 +1,7 @@
-"""ncnn: a folder with one `.param` and one `.bin` file of the same name, on the CPU.
+"""ncnn, for a folder with one `.param` file and one `.bin` file of the same name, on the CPU.
 
-ncnn's arrays have no axis for the batch: the first axis of an input that is 1 is left out, and put in front
-of the outputs again. Its integers have 32 bits. Source: the documentation in ncnn's folder `python`.
+ncnn's arrays have no batch axis. The engine removes the first axis of an input if its size is 1, and adds it
+to the outputs again. ncnn's integers have 32 bits. Source: the documentation in ncnn's folder `python`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NcnnEngine:
         self._results: List[Any] = []
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
-        """See Engine; `path` is the folder, shapes and types are not in the files."""
+        """See Engine. `path` is the folder; the files contain neither shapes nor types."""
         parameters, weights = _files(path)
         net = self._package.Net()
         net.opt.num_threads = threads
@@ -53,7 +53,7 @@ class NcnnEngine:
             if array.dtype == numpy.int64:
                 array = array.astype(numpy.int32)
             array = array[0] if self._batched else array
-            # The matrix takes a copy: what it is given may go.
+            # The clone owns its data, so the source array may be freed.
             self._inputs.append(self._package.Mat(numpy.ascontiguousarray(array)).clone())
 
     def invoke(self) -> None:
@@ -80,7 +80,7 @@ class NcnnEngine:
 
 
 def _files(path: str) -> List[str]:
-    """The two files of a network.
+    """The paths of a network's two files.
 
     Raises:
         AgentError: there is not exactly one pair.
@@ -93,7 +93,11 @@ def _files(path: str) -> List[str]:
 
 
 def create() -> NcnnEngine:
-    """A new engine; ImportError where the package is missing."""
-    import numpy  # noqa: F401 - what is missing is to show now, not at the first input
+    """Creates an engine.
+
+    Raises:
+        ImportError: a package is missing.
+    """
+    import numpy  # noqa: F401 - a missing package is reported now, not at the first input
 
     return NcnnEngine(import_quietly("ncnn"))

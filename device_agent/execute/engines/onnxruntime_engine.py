@@ -1,4 +1,4 @@
-"""ONNX Runtime: .onnx files on the CPU provider, defaults apart from the number of threads."""
+"""ONNX Runtime, for .onnx files, on the CPU provider; only the number of threads is not the default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OnnxRuntimeEngine:
         self._as_written = False
 
     def as_written(self) -> None:
-        """Run what is loaded from now on node by node, without rewriting the graph."""
+        """Makes the following loads keep the graph as written, so that it runs node by node."""
         self._as_written = True
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
@@ -35,7 +35,7 @@ class OnnxRuntimeEngine:
             options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             self._session = self._package.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises a dozen classes of its own without a public base
+        except Exception as error:  # onnxruntime raises a dozen of its own classes, which have no public base
             raise fails("onnxruntime cannot load", path, error) from error
         return {
             "inputs": [self._info(entry) for entry in self._session.get_inputs()],
@@ -70,5 +70,9 @@ class OnnxRuntimeEngine:
 
 
 def create() -> OnnxRuntimeEngine:
-    """A new engine; ImportError where the package is missing."""
+    """Creates an engine.
+
+    Raises:
+        ImportError: the package is missing.
+    """
     return OnnxRuntimeEngine(import_quietly("onnxruntime"))

@@ -1,4 +1,4 @@
-"""OpenVINO: .onnx files on its CPU plugin, in fp32 as all others."""
+"""OpenVINO, for .onnx files, on its CPU plugin, in fp32 like all other engines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class OpenVinoEngine:
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
-            # Some processors would run fp32 models in bf16 by default.
+            # On some processors, OpenVINO runs fp32 models in bf16 by default.
             "INFERENCE_PRECISION_HINT": "f32",
         }
         try:
             self._compiled = self._package.Core().compile_model(path, "CPU", settings)
             self._request = self._compiled.create_infer_request()
-        except Exception as error:  # RuntimeError and package-specific classes without a public base
+        except Exception as error:  # RuntimeError and the package's own classes have no public base
             raise fails("openvino cannot load", path, error) from error
         return {
             "inputs": [self._info(port) for port in self._compiled.inputs],
@@ -67,5 +67,9 @@ class OpenVinoEngine:
 
 
 def create() -> OpenVinoEngine:
-    """A new engine; ImportError where OpenVINO is missing."""
+    """Creates an engine.
+
+    Raises:
+        ImportError: OpenVINO is missing.
+    """
     return OpenVinoEngine(import_quietly("openvino"))

@@ -1,7 +1,7 @@
-"""TensorRT: .onnx files on the GPU, built on the board with its defaults; JetPack brings the package.
+"""TensorRT, for .onnx files, on the GPU. The engine is built on the board with the defaults.
 
-Source: TensorRT Developer Guide, "The Python API" (builder, ONNX parser, `execute_async_v3`), which reads the
-same for 8.5 (JetPack 5.1) and newer.
+JetPack contains the package. Source: TensorRT Developer Guide, "The Python API" (builder, ONNX parser,
+`execute_async_v3`), which is the same for 8.5 (JetPack 5.1) and newer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from device_agent.execute.engines import check_count, fails
 from device_agent.execute.engines.cuda_memory import CudaMemory
 from device_agent.wire.frames import TensorData, tensor_bytes
 
-# Scratch memory that the builder may try tactics with.
+# Scratch memory that the builder may use while it tries tactics.
 _WORKSPACE_BYTES = 256 << 20
 
 
 class TensorrtEngine:
-    """One engine and its buffers."""
+    """One TensorRT engine and its buffers."""
 
     def __init__(self, package: Any, memory: CudaMemory) -> None:
         self._package = package
@@ -29,11 +29,11 @@ class TensorrtEngine:
         self._addresses: Dict[str, int] = {}
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
-        """See Engine; builds the engine, which may take minutes. The CPU's threads do not matter."""
+        """See Engine. Builds the engine, which may take minutes. The number of CPU threads is ignored."""
         trt = self._package
         logger = trt.Logger(trt.Logger.ERROR)
         builder = trt.Builder(logger)
-        # The flag is on for good since TensorRT 10, which no longer knows it.
+        # Since TensorRT 10, this behaviour is always on and the flag no longer exists.
         explicit = getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", None)
         network = builder.create_network(0 if explicit is None else 1 << int(explicit))
         parser = trt.OnnxParser(network, logger)
@@ -105,7 +105,11 @@ def _first(parser: Any) -> str:
 
 
 def create() -> TensorrtEngine:
-    """A new engine; ImportError where the package is missing."""
-    import numpy  # noqa: F401 - the package's types are NumPy's
+    """Creates an engine.
+
+    Raises:
+        ImportError: a package is missing.
+    """
+    import numpy  # noqa: F401 - the package uses NumPy's types
 
     return TensorrtEngine(import_quietly("tensorrt"), CudaMemory())

@@ -1,4 +1,4 @@
-"""PyTorch: exported programs (.pt2), run eagerly as their module."""
+"""PyTorch, for exported programs (.pt2), which are run eagerly as their module."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class TorchEngine:
         self._result: Any = None
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
-        """See Engine; the signature of a program holds no names, so none is returned."""
+        """See Engine. The signature of a program has no names, so the returned signature is empty."""
         self._torch.set_num_threads(threads)
         try:
             check_archive(path)
             with weights_only():
                 program = self._torch.export.load(path)
                 self._module = program.module()
-        except Exception as error:  # zip, pickle and export errors share no base
+        except Exception as error:  # zip, pickle and export errors have no common base
             raise fails("torch cannot load", path, error) from error
         kind = self._torch.export.graph_signature.InputKind.USER_INPUT
         self._arguments = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is kind]
@@ -40,8 +40,8 @@ class TorchEngine:
         """See Engine."""
         from device_agent.execute.engines.arrays import to_array
 
-        # A program takes positional and keyword arguments, nested as it was exported; numbers among them
-        # are part of the program.
+        # A program takes positional and keyword arguments, nested as they were exported. Numbers among the
+        # arguments are part of the program.
         check_count(len(inputs), sum(not hasattr(argument, "value") for argument in self._arguments))
         tensors = iter([self._torch.from_numpy(to_array(tensor)) for tensor in inputs])
         flat = [a.value if hasattr(a, "value") else next(tensors) for a in self._arguments]
@@ -52,11 +52,11 @@ class TorchEngine:
         try:
             with self._torch.inference_mode():
                 self._result = self._module(*self._positional, **self._keywords)
-        except Exception as error:  # a model may raise anything
+        except Exception as error:  # a model may raise any exception
             raise fails("torch cannot run", "the model", error) from error
 
     def outputs(self) -> List[TensorData]:
-        """See Engine; nested outputs are flattened in the order of torch's pytree."""
+        """See Engine. Nested outputs are flattened in the order of torch's pytree."""
         from device_agent.execute.engines.arrays import from_array
 
         leaves = self._torch.utils._pytree.tree_leaves(self._result)
@@ -64,7 +64,11 @@ class TorchEngine:
 
 
 def create() -> TorchEngine:
-    """A new engine; ImportError where torch is missing."""
+    """Creates an engine.
+
+    Raises:
+        ImportError: torch is missing.
+    """
     import torch
     import torch.export
 

@@ -1,4 +1,4 @@
-"""TVM: bundles of the tvm backend, by the virtual machine that an application uses too."""
+"""TVM, for bundles of the tvm backend, on the same virtual machine that an application uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from device_agent.execute.virtual_machine import load_machine, tensors_of
 from device_agent.store.opened_bundle import OpenedBundle
 from device_agent.wire.frames import TensorData, tensor_bytes
 
-# Calls of the machine's own that compute nothing that a model's author would recognise.
+# The prefix of the machine's own calls, which compute nothing that the author of a model would recognise.
 _BUILTIN = "vm.builtin."
 
 
@@ -25,14 +25,14 @@ class TvmEngine:
         self._result: Any = None
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
-        """Refuses: what TVM runs comes in a bundle; see load_bundle."""
+        """Always refuses, because TVM loads bundles only; see load_bundle."""
         raise AgentError("bad_request", "%s is not a bundle, and tvm loads nothing else" % path)
 
     def load_bundle(self, opened: OpenedBundle, threads: int) -> Dict[str, Any]:
-        """Loads a bundle that was checked; returns its signature.
+        """Loads a checked bundle and returns its signature.
 
         Raises:
-            AgentError: it is of another backend, or TVM cannot load it.
+            AgentError: the bundle is of another backend, or TVM cannot load it.
         """
         try:
             self._signature, self._machine = load_machine(opened, threads)
@@ -64,13 +64,13 @@ class TvmEngine:
         return [_data(tensor) for tensor in tensors_of(self._result)]
 
     def profile(self, runs: int) -> List[Dict[str, Any]]:
-        """Time of each kernel in place, with the caches as the model leaves them.
+        """The time of each kernel inside the model, with the caches as the model leaves them.
 
         Args:
-            runs: inferences to average over, after one that is not counted.
+            runs: number of inferences to average over; one more runs first and is not counted.
 
         Returns:
-            One entry a kernel: `name`, `calls` in one inference, `seconds` of one inference.
+            One entry for each kernel: `name`, `calls` in one inference, `seconds` in one inference.
         """
         total: Dict[str, List[float]] = {}
         started = [0.0]
@@ -99,17 +99,17 @@ class TvmEngine:
     def intermediates(
         self, start: int, max_bytes: int
     ) -> Tuple[List[Dict[str, Any]], List[TensorData], bool]:
-        """Outputs of kernels in one inference, in the order of their calls.
+        """The outputs of the kernels in one inference, in the order of their calls.
 
-        A kernel's outputs are those of its arguments that were allocated and not yet written to; one that
-        has none works in place, on its last tensor.
+        A kernel's outputs are those of its arguments that were allocated and not yet written to. A kernel
+        without such arguments works in place, on its last tensor.
 
         Args:
             start: index of the first call to return.
-            max_bytes: stop after the call with which this is reached.
+            max_bytes: stop after the call with which this number of bytes is reached.
 
         Returns:
-            For each call its `index`, `name` and number of `tensors`; the tensors; whether it was the end.
+            For each call its `index`, `name` and number of `tensors`; the tensors; whether all were returned.
         """
         recorder = _Recorder(start, max_bytes)
         self._machine.instrumented(recorder)()
@@ -117,7 +117,7 @@ class TvmEngine:
 
 
 class _Recorder:
-    """Instrument that copies what kernels write."""
+    """An instrument that copies what the kernels write."""
 
     def __init__(self, start: int, max_bytes: int) -> None:
         self.calls: List[Dict[str, Any]] = []
@@ -157,6 +157,6 @@ def _data(tensor: Any) -> TensorData:
 
 
 def create() -> TvmEngine:
-    """A new engine."""
+    """Creates an engine."""
     ffi.load_runtime()
     return TvmEngine()
