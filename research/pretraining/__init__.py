@@ -1,1 +1,1 @@
-"""Pre-training of the language model on drawn tasks, and the package of weights that is shipped."""
+"""Pre-training of the language model on randomly drawn tasks, and the package of weights that is shipped."""

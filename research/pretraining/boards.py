@@ -1,4 +1,4 @@
-"""Boards to train on: the declared ones, each time with other figures, as no two units are the same."""
+"""Boards to train on: the declared boards with varied figures, because no two units are the same."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import replace
 
 from targets import Board, GpuModel, HardwareModel, MachineDescription, MemoryLevel, board_for, declared
 
-# Figures of a drawn board lie within this factor of the declared ones, either way.
+# The figures of a drawn board are at most this factor above or below the declared ones.
 _SPREAD = 1.6
 
 
-# What newer x86 processors multiply bytes with; the declared ones are without.
+# Features of newer x86 processors, which multiply bytes. The declared boards have none of them.
 _DOT_PRODUCTS = ("avx512_vnni", "avx_vnni")
 
 
 def board_of(name: str, gpu: bool = False) -> Board:
-    """A declared board by its name, or its GPU."""
+    """The declared board with this name, or its GPU."""
     board = board_for(declared()[name])
     assert board is not None, f"{name} is declared without a target to compile for"
     return board.on_gpu() if gpu else board
 
 
 def training_boards() -> tuple[Board, ...]:
-    """All declared boards, those with a GPU or with products of bytes once more with programs for these."""
+    """All declared boards, their GPUs, and the x86 boards once more with dot products of bytes."""
     boards = []
     for description in _machines():
         board = board_for(description)
@@ -45,7 +45,7 @@ def _machines() -> Iterator[MachineDescription]:
 
 
 def draw_board(boards: tuple[Board, ...], generator: random.Random) -> tuple[Board, int]:
-    """A board with figures drawn around the declared ones, and threads for its programs."""
+    """A board with figures drawn around those of a declared one, and a number of threads for its programs."""
     board = generator.choice(boards)
     hardware = _varied(board.hardware, generator)
     threads = 1 if hardware.gpu is not None else _threads(hardware.cores, generator)
@@ -53,7 +53,7 @@ def draw_board(boards: tuple[Board, ...], generator: random.Random) -> tuple[Boa
 
 
 def _threads(cores: int, generator: random.Random) -> int:
-    """Threads of a program: mostly one, two or all cores, sometimes any number of them."""
+    """The number of threads of a program: mostly one, two or all cores, sometimes any number of cores."""
     return generator.choice((1, 1, min(2, cores), cores, generator.randint(1, cores)))
 
 
@@ -81,7 +81,7 @@ def _varied_gpu(gpu: GpuModel, generator: random.Random) -> GpuModel:
 
 
 def _varied_levels(levels: tuple[MemoryLevel, ...], generator: random.Random) -> tuple[MemoryLevel, ...]:
-    """Levels with other bandwidths, and caches of other sizes, in the same order of size."""
+    """Memory levels with varied bandwidths and cache sizes; no level is smaller than the one before it."""
     varied = []
     largest = 0
     for level in levels:

@@ -1,7 +1,7 @@
 """Training data: tasks drawn at random on drawn boards, with the programs that a teacher constructs for them.
 
-Example number i of a seed depends on nothing but both, so that a file that was cut off is continued where it
-ends. A line of the file is one task:
+An example depends only on the seed and its own number, so that an interrupted file can be continued where it
+ends. Each line of the file is one task:
 
     {"index": 7, "prompt": [...], "programs": [[[token numbers], slower], ...]}    `slower`: estimate / best
     {"index": 8, "left_out": "held out"}
@@ -39,12 +39,12 @@ from research.pretraining.ordered_pool import in_order
 from targets import Board
 
 SCHEMA = "edgetlm.sentences/2"
-# Programs of one task.
+# The number of programs of each task.
 _PROGRAMS = 6
 
 
 def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
-    """The tasks of a graph, lowered as a model is."""
+    """The tasks of a graph, lowered in the same way as those of a model."""
     graph = optimise(graph, board.hardware)
     module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
     return make_tasks(module)
@@ -54,7 +54,7 @@ def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[Design
     """The design space of a drawn task on a drawn board.
 
     Raises:
-        ScheduleError: no rule has programs for what was drawn.
+        ScheduleError: no rule has programs for the drawn task.
     """
     generator = random.Random(f"{seed}/{index}")
     graph = draw_operator(generator)
@@ -68,14 +68,14 @@ def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[Design
 def make_example(
     seed: int, index: int, boards: tuple[Board, ...], teacher: Proposer, vocabulary: Vocabulary
 ) -> Example:
-    """One example; the same arguments give the same.
+    """Makes one example. The same arguments give the same example.
 
     Args:
-        seed: of everything drawn.
+        seed: seed of everything that is drawn.
         index: number of the example.
-        boards: to draw from.
+        boards: boards to draw from.
         teacher: proposes programs with estimates.
-        vocabulary: of the sentences.
+        vocabulary: vocabulary of the sentences.
     """
     try:
         space, board = draw_space(seed, index, boards)
@@ -103,13 +103,13 @@ class Dataset:
     """A file of examples that grows.
 
     Args:
-        path: the file; made if it is not there.
-        seed: of everything drawn.
-        vocabulary: of the sentences.
+        path: the file; it is created if it does not exist.
+        seed: seed of everything that is drawn.
+        vocabulary: vocabulary of the sentences.
 
     Raises:
-        TlmError: the file is of another seed or version of a rule, or its vocabulary is not the beginning of
-            this one.
+        TlmError: the file was made with another seed or another version of a rule, or its vocabulary is
+            not the beginning of this one.
     """
 
     def __init__(self, path: Path, seed: int, vocabulary: Vocabulary) -> None:
@@ -117,7 +117,7 @@ class Dataset:
         self.seed = seed
         self.vocabulary = vocabulary
         self.examples: list[Example] = []
-        # Whether there are more tokens or rules than when it was made: it can be read, but not added to.
+        # Whether tokens or rules were added since the file was made. It can then be read, but not extended.
         self._outgrown = False
         self._header: dict[str, Any] = {
             "schema": SCHEMA,
@@ -133,7 +133,7 @@ class Dataset:
             path.write_text(json.dumps(self._header) + "\n")
 
     def _read(self) -> None:
-        """Reads whole lines; one that was cut off while it was written is dropped."""
+        """Reads the whole lines. A last line that was cut off while it was written is dropped."""
         text = self.path.read_text()
         whole = text[: text.rfind("\n") + 1]
         lines = whole.splitlines()
@@ -162,16 +162,16 @@ class Dataset:
             self.path.write_text(whole or json.dumps(self._header) + "\n")
 
     def grow(self, count: int, teacher: Proposer, jobs: int = 1) -> Iterator[Example]:
-        """Adds examples until there are `count`; each is on disk when it is returned.
+        """Adds examples until there are `count`. Each example is on disk before it is returned.
 
         Args:
-            count: examples in all.
-            teacher: proposes programs with estimates; with several processes it has to be picklable.
-            jobs: processes that make them; the file is the same whatever their number.
+            count: total number of examples.
+            teacher: proposes programs with estimates; it must be picklable if `jobs` is greater than 1.
+            jobs: number of processes that make examples; the file is the same for any number.
 
         Raises:
-            TlmError: there are more tokens or rules than when the file was made, or one of the processes
-                ended before its work was done.
+            TlmError: tokens or rules were added since the file was made, or one of the processes ended before
+                its work was done.
         """
         if self._outgrown:
             raise TlmError(f"{self.path}: there are more tokens or rules since; choose another folder")

@@ -1,8 +1,8 @@
-"""What no training task may be: a task whose anchor block and shape one of the test networks has.
+"""Tasks that are held out of the training: those with the anchor block and shape of a test network's task.
 
 `held_out.json` lists the anchors of ResNet-50, MobileNetV2, BERT-base, GPT-2, DCGAN and ResNeXt-50 as they
-are lowered for every kind of board, with and without Winograd's algorithm. What comes before or after the
-anchor does not matter: the same anchor with another epilogue is held out too.
+are lowered for every kind of board, with and without Winograd's algorithm. The blocks before and after the
+anchor do not matter: the same anchor with another epilogue is held out too.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ FILE = "held_out.json"
 
 
 def anchor_key(workload: Workload) -> str:
-    """The anchor's kind and its axes with more than one iteration, reduction axes marked `r`."""
+    """The kind of the anchor and its axes with more than one iteration; reduction axes are marked `r`."""
     anchor = workload.anchor_stage
     return key_of_axes(anchor.kind, [(axis.extent, axis.reduce) for axis in anchor.axes])
 
 
 def key_of_axes(kind: str, axes: Iterable[tuple[int, bool]]) -> str:
-    """The key of an anchor of a kind, with the extent of each axis and whether it is reduced."""
+    """The key of an anchor of this kind; each axis has its extent and whether it is reduced."""
     return " ".join([kind, *(f"{'r' if reduce else ''}{extent}" for extent, reduce in axes if extent > 1)])
 
 
 @cache
 def held_out_anchors() -> dict[str, tuple[str, ...]]:
-    """Anchors by test network.
+    """The held-out anchors of each test network.
 
     Raises:
         TlmError: the list is missing or damaged; install the package again.

@@ -1,6 +1,6 @@
-"""Writes the anchors of the held-out networks: `python -m research.pretraining.list_held_out FOLDER`.
+"""Writes the list of anchors of the held-out networks: `python -m research.pretraining.list_held_out FOLDER`.
 
-FOLDER holds the ONNX files that `python -m tests.models.export` writes.
+FOLDER contains the ONNX files that `python -m tests.models.export` writes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BOARDS = ("x86_64-v4", "x86_64-v3", "x86_64-v2", "jetson_orin_nano", "raspberry_
 
 
 def boards(names: Sequence[str] = BOARDS) -> Iterator[Board]:
-    """Boards whose lowered tasks differ: every vector width, and a GPU."""
+    """The boards whose lowered tasks differ: one for every vector width, and a GPU."""
     described = declared()
     for name in names:
         board = board_for(described[name])
@@ -42,7 +42,7 @@ def boards(names: Sequence[str] = BOARDS) -> Iterator[Board]:
 
 
 def anchors_of(model: ImportedModel, names: Sequence[str] = BOARDS) -> list[str]:
-    """Anchors of all tasks of a model, for all boards, sorted."""
+    """The sorted anchors of all tasks of a model, for all boards."""
     found = set()
     for board in boards(names):
         for approximate in (True, False):
@@ -50,12 +50,12 @@ def anchors_of(model: ImportedModel, names: Sequence[str] = BOARDS) -> list[str]
                 try:
                     found.add(anchor_key(analyse(task.function)))
                 except ScheduleError:
-                    continue  # no rule has programs for it: it is no task of the language model
+                    continue  # no rule has programs for this task, so the language model never sees it
     return sorted(found)
 
 
 def main(folder: Path) -> None:
-    """Write the list of all networks."""
+    """Writes the list for all held-out networks."""
     listed = {}
     for name, stem in NETWORKS.items():
         listed[name] = anchors_of(load(folder / f"{stem}.onnx", golden_cases=1))

@@ -1,4 +1,4 @@
-"""Work by number, spread over processes, with the results in the order of the numbers."""
+"""Spreads numbered pieces of work over processes and returns the results in the order of the numbers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from typing import TypeVar
 from host.errors import TlmError
 
 T = TypeVar("T")
-# Numbers handed out in advance to each process, so that one that takes long holds up no other.
+# Numbers submitted in advance for each process, so that a slow piece of work does not stall the others.
 _AHEAD = 16
 
 
 def in_order(work: Callable[[int], T], numbers: range, jobs: int) -> Iterator[T]:
-    """The results of `work`, in order, whatever the number of processes.
+    """Yields the results of `work` in order, for any number of processes.
 
     Args:
-        work: of one number; it depends on nothing but it. It goes to other processes and has to be picklable.
-        numbers: to work on.
-        jobs: processes; 1 works in this one.
+        work: computes the result of one number, and depends on nothing else. With several processes, it must
+            be picklable.
+        numbers: the numbers to work on.
+        jobs: number of processes; with 1, the work is done in the calling process.
 
     Raises:
         TlmError: a process ended before its work was done.
@@ -54,7 +55,7 @@ def in_order(work: Callable[[int], T], numbers: range, jobs: int) -> Iterator[T]
 
 
 def _watch() -> None:
-    """Has this process end when the one that started it is gone, and leaves Ctrl-C to that one."""
+    """Makes this worker end when its parent ends, and leaves Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

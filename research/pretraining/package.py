@@ -1,4 +1,4 @@
-"""The weights that the product ships: a checkpoint, a sample of its data, and a card that describes it."""
+"""The weights that the product ships: a checkpoint, a sample of its data, and a card that describes both."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from research.pretraining.pretrain import SENTENCES
 
 README, TEMPLATE = "README.md", "weights_card.md.j2"
 _LARGEST_BYTES = 16_000_000
-# What the card says of the training.
+# The fields about the training that the card shows.
 _HISTORY = (
     *("seed", "steps", "batch", "learning_rate"),
     *("tasks", "held_out", "programs", "loss", "withheld_loss"),
 )
-# Tasks of the sample: about 200 KB.
+# Number of tasks in the sample, which takes about 200 KB.
 REPLAYED = 3000
 
 
 def package(folder: Path, out: Path, evaluation: Path | None = None, replayed: int = REPLAYED) -> Card:
-    """Writes the folder that is shipped from that of a pre-training.
+    """Writes the folder that is shipped, from the folder of a pre-training.
 
     Args:
-        folder: of `sdk tlm pretrain`.
-        out: of the product's weights; its files are replaced.
-        evaluation: what `sdk tlm evaluate --json` wrote, for the figures of the card.
-        replayed: tasks of the sample at most.
+        folder: output folder of `sdk tlm pretrain`.
+        out: folder of the product's weights; its files are replaced.
+        evaluation: output of `sdk tlm evaluate --json`, which has the figures of the card.
+        replayed: maximum number of tasks in the sample.
 
     Raises:
-        TlmError: the checkpoint or the data is damaged, of another version, too large or of held-out tasks,
-            or the evaluation is none.
+        TlmError: the checkpoint or the data is damaged, is of another version, is too large or contains
+            held-out tasks; or `evaluation` is no such output.
     """
     vocabulary = Vocabulary()
     data, card = read_weights(folder, vocabulary)
@@ -87,10 +87,10 @@ def package(folder: Path, out: Path, evaluation: Path | None = None, replayed: i
 
 
 def check_held_out(examples: Sequence[Example], vocabulary: Vocabulary) -> None:
-    """Refuses sentences of tasks that are kept for testing.
+    """Checks that no sentence is about a task that is kept for testing.
 
     Raises:
-        TlmError: one has the anchor of a held-out task.
+        TlmError: a sentence has the anchor of a held-out task.
     """
     anchors = {key: network for network, keys in held_out_anchors().items() for key in keys}
     end = [vocab.quality_token(0), vocab.END]
@@ -109,7 +109,7 @@ def check_held_out(examples: Sequence[Example], vocabulary: Vocabulary) -> None:
 
 @dataclass(frozen=True)
 class _Row:
-    """One line of the card's table: speed beside the baseline, by method."""
+    """One line of the card's table: the speed of each method relative to the baseline."""
 
     network: str
     coverage: str
@@ -118,7 +118,7 @@ class _Row:
 
 
 def _evaluated(path: Path | None) -> tuple[str, list[_Row], list[str]]:
-    """Name of the baseline, the table, and which networks could not be evaluated and why."""
+    """The name of the baseline, the rows of the table, and why some networks were not evaluated."""
     if path is None:
         return "", [], []
     rows, left_out = [], []
@@ -129,7 +129,7 @@ def _evaluated(path: Path | None) -> tuple[str, list[_Row], list[str]]:
                 left_out.append(f"{name}: {network['error']}")
                 continue
             for budget, found in network["budgets"].items():
-                # A method without a program for every task has no ratio.
+                # A method that has no program for one of the tasks has no ratio.
                 ratios = {one: "-" if ratio is None else f"{ratio:.3f}" for one, ratio in found.items()}
                 rows.append(_Row(name, f"{network['coverage']:.0%}", budget, ratios))
         return str(content["baseline"]), rows, left_out
@@ -143,7 +143,7 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("research.pretraining", "."),
         undefined=jinja2.StrictUndefined,
-        # Markdown, of figures of our own.
+        # The output is Markdown, and its values come from this project.
         autoescape=False,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,7 +1,7 @@
-"""Pre-training on programs that nobody measured, with a constructive proposer as the teacher.
+"""Pre-training on programs that were not measured, with a constructive proposer as the teacher.
 
-Batch number n of a seed depends on nothing but both, and nothing else is drawn, so that a run that was cut
-off and continued ends as one that was not.
+A batch depends only on the seed and its own number, and nothing else is random. A run that was interrupted
+and continued therefore ends with the same weights as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from host.tlm.training.trainer import Schedule, Trainer, trained_rules
 from research.pretraining.dataset import Dataset
 
 SENTENCES, STATE = "sentences.jsonl", "training.pt"
-# Every so many-th example is withheld to see what is learned about tasks never seen.
+# One example in this many is withheld, to measure the loss on tasks that the model has never seen.
 _WITHHELD_EACH = 20
 
 
@@ -34,16 +34,16 @@ class PretrainOptions:
 
     Attributes:
         out: folder of data, state and checkpoint.
-        steps: batches in all.
-        examples: tasks to train on.
-        seed: of data, weights and batches.
-        resume: go on with what is in the folder.
-        batch: tasks of one step.
-        learning_rate: largest; it rises over `warm_up` steps and falls to zero as a cosine.
-        warm_up: steps.
-        save_every: steps between two states on disk.
-        size: of the network.
-        jobs: processes that make the examples; their number changes nothing but the time.
+        steps: total number of batches.
+        examples: number of examples to make; one in 20 is withheld from training.
+        seed: seed of data, weights and batches.
+        resume: continue with what is in the folder.
+        batch: number of tasks in one step.
+        learning_rate: the largest rate; it rises over `warm_up` steps and falls to zero as a cosine.
+        warm_up: number of steps over which the rate rises.
+        save_every: number of steps between two saved states.
+        size: size of the network.
+        jobs: number of processes that make the examples; it changes nothing but the time.
     """
 
     out: Path
@@ -61,13 +61,13 @@ class PretrainOptions:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is.
+    """How far the pre-training is.
 
     Attributes:
         stage: "sentences" or "training".
-        done, total: examples or steps.
+        done, total: number of examples or steps.
         loss: mean over the decisions' tokens of the last steps, natural logarithm.
-        withheld_loss: the same for withheld tasks, NaN until it is known.
+        withheld_loss: the same for the withheld tasks; NaN until it is known.
     """
 
     stage: str
@@ -78,10 +78,10 @@ class Progress:
 
 
 def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Progress], None]) -> Card:
-    """Makes what is missing of the data, trains, and writes a checkpoint into the folder.
+    """Makes the examples that are missing, trains, and writes a checkpoint into the folder.
 
     Raises:
-        TlmError: the folder holds another training, or one that was not asked to go on.
+        TlmError: the folder holds another training, or holds a training and `resume` is not set.
     """
     vocabulary = Vocabulary()
     if not options.resume and any((options.out / name).exists() for name in (STATE, SENTENCES, CARD)):
@@ -115,7 +115,7 @@ def pretrain(options: PretrainOptions, teacher: Proposer, report: Callable[[Prog
 
 
 def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Examples to train on, and those withheld; without those that were left out."""
+    """The examples to train on, and the withheld ones. Examples that were left out are in neither."""
     used = [example for example in examples if example.programs]
     return (
         [example for example in used if example.index % _WITHHELD_EACH],
@@ -124,7 +124,7 @@ def split(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
 
 
 def _history(options: PretrainOptions, trainer: Trainer, data: Dataset) -> dict[str, Any]:
-    """What the card says of the training."""
+    """The facts about the training for the card."""
     examples = data.examples[: options.examples]
     return {
         "seed": options.seed,
@@ -140,7 +140,7 @@ def _history(options: PretrainOptions, trainer: Trainer, data: Dataset) -> dict[
 
 
 def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Trainer:
-    """A network with random weights, ready to be trained."""
+    """A trainer of a network with random weights."""
     key = {
         "seed": options.seed,
         "batch": options.batch,
@@ -154,7 +154,7 @@ def trainer_for(options: PretrainOptions, vocabulary: Vocabulary) -> Trainer:
 def batch_of(
     options: PretrainOptions, examples: Sequence[Example], step: int, vocabulary: Vocabulary
 ) -> list[Sample]:
-    """The batch of a step: all programs of some tasks."""
+    """The batch of a step: all programs of randomly chosen tasks."""
     generator = random.Random(f"{options.seed}/batch/{step}")
     return [
         sample

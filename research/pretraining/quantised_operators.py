@@ -1,7 +1,7 @@
-"""Quantised operators drawn at random, in the form in which importers hand them over.
+"""Draws random quantised operators, in the form in which importers return them.
 
-Lowering makes products in integers of those that have such a form (rule `dot` where the processor has the
-instruction), and computes the others in fp32 between conversions.
+The lowering turns products that have an integer form into integer products (rule `dot` where the processor
+has the instruction). It computes the others in fp32 between conversions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STEP = 1.0 / 64.0
 
 
 def _bytes(draw: Draw, *shape: int) -> Value:
-    """Activations as numbers: bytes of one of the two kinds, dequantised."""
+    """Dequantised activations: bytes, signed or unsigned."""
     dtype = draw.random.choice(("uint8", "int8"))
     data = draw.input(*shape, dtype=dtype)
     zero = constant(_ZERO[dtype] if draw.chance(0.7) else 3, dtype)
@@ -24,14 +24,14 @@ def _bytes(draw: Draw, *shape: int) -> Value:
 
 
 def _dynamic_bytes(draw: Draw, *shape: int) -> Value:
-    """Activations quantised by a step that the network computes."""
+    """Activations that are quantised with a step that the network computes."""
     data = draw.input(*shape, dtype="uint8")
     step, zero = draw.input(), draw.input(dtype="uint8")
     return draw.builder.one("dequantize", [data, step, zero], shape, "float32")
 
 
 def _weights(draw: Draw, *shape: int) -> tuple[Value, np.ndarray]:
-    """Constant signed bytes as numbers, with their steps: one, or one for each output channel."""
+    """Constant weights, dequantised from signed bytes, and their steps: one, or one per output channel."""
     data = np.resize(np.arange(-127, 128, dtype="int8"), shape)
     steps = np.asarray(_STEP, "float32")
     if draw.chance(0.6):
@@ -42,7 +42,7 @@ def _weights(draw: Draw, *shape: int) -> tuple[Value, np.ndarray]:
 
 
 def _finish(draw: Draw, value: Value, step: np.ndarray, dynamic: bool) -> Value:
-    """Bias, an activation, and mostly back to bytes."""
+    """Adds a bias and an activation, and mostly quantises the result to bytes."""
     if draw.chance(0.85):
         bias = np.resize(np.arange(-50, 51), value.shape[-1]) * step * np.float32(_STEP)
         if dynamic or draw.chance(0.3):
@@ -87,7 +87,7 @@ def convolution(draw: Draw) -> Value:
 
 
 def dense(draw: Draw) -> Value:
-    """A dense product of bytes, quantised beforehand or as the network runs."""
+    """A dense product of bytes, whose activations are quantised in advance or while the network runs."""
     dynamic = draw.chance(0.4)
     rows = draw.random.choice((1, 1, 2, 4, 8)) if draw.chance(0.25) else draw.length()
     depth, columns = draw.channels(4096), draw.channels(4096)

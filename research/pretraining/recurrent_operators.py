@@ -1,4 +1,4 @@
-"""Layers of GRU, LSTM and RNN, drawn at random."""
+"""Draws random layers of GRU, LSTM and RNN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HIDDEN = (16, 32, 40, 64, 64, 96, 100, 128, 128, 192, 200, 256, 256, 320, 384, 
 
 
 def layer(draw: Draw) -> Value:
-    """One direction of a layer. Programs do not depend on how many steps there are: few are drawn."""
+    """One direction of a layer. It has few steps, because programs do not depend on the number of steps."""
     cell = draw.random.choice(tuple(_CELLS))
     steps, batch = draw.random.choice((2, 3, 4)), draw.random.choice((1, 1, 1, 2, 4, 8))
     width, hidden = draw.random.choice(_HIDDEN), draw.random.choice(_HIDDEN)

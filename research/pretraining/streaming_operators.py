@@ -1,4 +1,4 @@
-"""Operators that go through their inputs about once, drawn at random: pooling, normalisation, movement."""
+"""Draws random operators that read their inputs about once: pooling, normalisation, data movement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from research.pretraining.operator_sampler import HEADS, IMAGES, Draw
 
 
 def pooling(draw: Draw) -> Value:
-    """Maximum or mean of windows."""
+    """A maximum or mean over windows."""
     kernel = draw.random.choice((2, 2, 3, 3, 5, 9, 13))
     stride, pad = draw.random.choice((1, 2, 2)), kernel // 2 if kernel > 2 else 0
     batch, side, channels = draw.batch(), draw.image(), draw.channels(1024)
@@ -28,7 +28,7 @@ def pooling(draw: Draw) -> Value:
 
 
 def softmax(draw: Draw) -> Value:
-    """Attention weights, sometimes with their mask, or the end of a classifier."""
+    """A softmax: attention weights, sometimes with their mask, or the end of a classifier."""
     heads, rows = draw.random.choice(HEADS), draw.length()
     length = draw.length(7) if draw.chance(0.7) else max(7, rows)
     value = (
@@ -40,7 +40,7 @@ def softmax(draw: Draw) -> Value:
 
 
 def layer_norm(draw: Draw) -> Value:
-    """Normalised rows of a sequence, with the addition before it or without."""
+    """Normalises the rows of a sequence, with or without an addition before it."""
     data = draw.sequences()
     width = data.shape[-1]
     if draw.chance(0.4):
@@ -54,7 +54,7 @@ def layer_norm(draw: Draw) -> Value:
 
 
 def mean(draw: Draw) -> Value:
-    """The mean of every channel of an image, or of a sequence."""
+    """The mean of every channel of an image or of a sequence."""
     if draw.chance(0.2):
         batch, rows, channels = draw.batch(), draw.length(7), draw.channels()
         data = draw.input(batch, rows, channels)
@@ -67,7 +67,7 @@ def mean(draw: Draw) -> Value:
 
 
 def reduction(draw: Draw) -> Value:
-    """A sum, a mean or an extremum along the last axis or the whole of a tensor."""
+    """A sum, a mean or an extremum along the last axis or over the whole tensor."""
     data = draw.sequences()
     rank = len(data.shape)
     axes = (rank - 1,) if draw.chance(0.6) else tuple(range(rank))
@@ -77,13 +77,13 @@ def reduction(draw: Draw) -> Value:
 
 
 def elementwise(draw: Draw) -> Value:
-    """Arithmetic of two tensors of one shape, or of one and a smaller one, and an activation."""
+    """Arithmetic of a tensor with one of the same or a smaller shape, followed by an activation."""
     image = (draw.batch(), draw.image(), draw.image(), draw.channels(1024))
     shape: Shape = image if draw.chance(0.5) else (1, draw.length(), draw.channels())
     other = shape
     kind = draw.random.random()
     if kind < 0.25:
-        other = (shape[0], *(1,) * (len(shape) - 2), shape[-1])  # a gate of every channel
+        other = (shape[0], *(1,) * (len(shape) - 2), shape[-1])  # a gate for every channel
     elif kind < 0.35:
         other = (*shape[:-1], 1)
     operation = draw.random.choice(("add", "add", "multiply", "multiply", "subtract", "maximum"))
@@ -95,7 +95,7 @@ def elementwise(draw: Draw) -> Value:
 
 
 def transpose(draw: Draw) -> Value:
-    """Dimensions in another order: heads of attention, windows, channels first."""
+    """Reorders dimensions: attention heads, windows, channels first."""
     kind = draw.random.random()
     if kind < 0.5:
         orders = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 3, 1, 2), (0, 1, 3, 2))
@@ -123,7 +123,7 @@ def transpose(draw: Draw) -> Value:
 
 
 def concat(draw: Draw) -> Value:
-    """Tensors one after the other, along the channels or along a sequence."""
+    """Concatenates tensors along the channels or along a sequence."""
     if draw.chance(0.7):
         batch, side = draw.batch(), draw.image()
         parts = [
@@ -139,7 +139,7 @@ def concat(draw: Draw) -> Value:
 
 
 def slices(draw: Draw) -> Value:
-    """Part of a tensor: some channels, or every second position; with an activation."""
+    """A part of a tensor (half of the channels, or every second position), followed by an activation."""
     batch, side, channels = draw.batch(), 2 * draw.random.choice(IMAGES), 2 * draw.channels(512)
     data = draw.input(batch, side, side, channels)
     if draw.chance(0.5):
@@ -152,7 +152,7 @@ def slices(draw: Draw) -> Value:
 
 
 def take(draw: Draw) -> Value:
-    """Rows of a table by number: embeddings."""
+    """Looks up rows of a table by number, as for embeddings."""
     rows, width, length = draw.random.choice((512, 1000, 2048, 4096)), draw.channels(1024), draw.length()
     numbers = draw.input(1, length, dtype=draw.random.choice(("int64", "int32")))
     table = draw.weight(rows, width)
@@ -163,7 +163,7 @@ def take(draw: Draw) -> Value:
 
 
 def gates(draw: Draw) -> Value:
-    """A cell of a recurrent network: gates cut out of one tensor."""
+    """The cell of a recurrent network, whose gates are slices of one tensor."""
     batch, width = draw.batch(), draw.random.choice((32, 64, 100, 128, 256, 512, 650, 1024))
     data, state = draw.input(batch, 4 * width), draw.input(batch, width)
 
