@@ -89,7 +89,8 @@ def optimise(
 
     def at(phase: Phase, graph: Graph) -> Graph:
         for one in graph.operators.passes:
-            if one.phase is phase and (approximate or not one.approximate):
+            left_out = (one.approximate and not approximate) or (one.one_length and any_length)
+            if one.phase is phase and not left_out:
                 graph = one.run(graph, hardware)
         return graph
 

@@ -109,11 +109,14 @@ class GraphPass:
         run: the rewritten graph, from the graph and the processor that it is for.
         approximate: whether results are less exact than those of what it replaces. Such passes are left out
             where tensors lie in half precision, and on demand.
+        one_length: whether what it makes holds for the sizes of the graph alone. Such passes are left out of
+            models for a range of lengths.
     """
 
     phase: Phase
     run: Callable[[Graph, HardwareModel], Graph]
     approximate: bool = False
+    one_length: bool = False
 
 
 @dataclass(frozen=True, eq=False)

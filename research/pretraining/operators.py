@@ -212,6 +212,23 @@ def _batched(draw: Draw) -> Value:
     return result
 
 
+def _attention(draw: Draw) -> Value:
+    """Queries, keys and values of several heads, perhaps with a mask."""
+    heads, rows = draw.random.choice(HEADS), max(16, draw.length())
+    columns = rows if draw.chance(0.8) else max(16, draw.length())
+    head = draw.random.choice((16, 24, 32, 32, 40, 48, 64, 64, 64, 80, 96, 128))
+    query, key = draw.input(heads, rows, head), draw.input(heads, columns, head)
+    scores = draw.builder.one(
+        "matmul", [query, draw.builder.transpose(key, (0, 2, 1))], (heads, rows, columns), "float32"
+    )
+    scores = draw.builder.binary("multiply", scores, constant(head**-0.5, "float32"))
+    if draw.chance(0.4):
+        scores = draw.builder.binary("add", scores, draw.input(1, draw.random.choice((1, rows)), columns))
+    weights = draw.builder.unary("softmax", scores)
+    value = draw.input(heads, columns, head)
+    return draw.builder.one("matmul", [weights, value], (heads, rows, head), "float32")
+
+
 # Kinds with their shares: most of a network's time is in contractions, most of its tasks are not.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (_convolution, 0.20),
@@ -237,6 +254,7 @@ KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (streaming.take, 0.005),
     (streaming.gates, 0.005),
     (recurrent.layer, 0.01),
+    (_attention, 0.03),
 )
 
 

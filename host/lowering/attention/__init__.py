@@ -1,0 +1,1 @@
+"""Attention as one function: the subgraph that becomes it, and its TensorIR."""

@@ -1,0 +1,79 @@
+"""Estimated time of attention by blocks of rows."""
+
+from __future__ import annotations
+
+import math
+
+from host.lowering.attention import function as parts
+from host.schedules.api import Decisions
+from host.schedules.cpu.streams import elementwise_cycles, shared_seconds
+from host.schedules.cpu.traffic import resident_level
+from host.schedules.workload import Stage, Workload
+from targets import HardwareModel
+
+# Cycles of a loop's own instructions, and of filling and storing the registers of a tile.
+_LOOP_CYCLES, _TILE_CYCLES, _STORE_CYCLES = 1.0, 16.0, 2.0
+# Cycles of an element of a key that is packed: keys are read across, one element after the other.
+_TURNED_CYCLES = 1.0
+# Share of the transfers that arithmetic does not hide.
+_EXPOSED = 0.3
+
+
+def attention_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
+    """Estimated seconds of one call of a program of the `attention` rule.
+
+    Products take their arithmetic, or what comes from the level that holds a block's scores and the packed
+    operands of one head, which each block reads whole.
+    """
+    stages = {stage.name: stage for stage in workload.stages}
+    scores, mixed = stages[parts.SCORES], stages[parts.MIXED]
+    rows = scores.axes[-3].extent
+    heads = math.prod(axis.extent for axis in scores.axes[:-3])
+    blocks = heads * rows // values["block"]
+    cycles = sum(_product_cycles(stage, hardware, values) for stage in (scores, mixed))
+    cycles += sum(_softmax_cycles(stage, hardware) for stage in workload.stages)
+    packed = [stages[parts.KEYS].write, stages[parts.VALUES].write]
+    operands = sum(access.elements * access.element_bytes for access in packed)
+    a_head = operands / heads
+    a_block = 4.0 * values["block"] * scores.axes[-2].extent
+    # Written, read for the maximum and the powers, and read for the result.
+    moved = 4.0 * a_block / resident_level(hardware.levels, a_block).bandwidth_bytes_per_s
+    moved += a_head / resident_level(hardware.levels, a_head + a_block).bandwidth_bytes_per_s
+    seconds = max(cycles / hardware.frequency_hz, blocks * moved)
+    seconds += _EXPOSED * blocks * moved
+    if threads > 1:
+        seconds *= -(-blocks // threads) * threads / blocks
+    keys = stages[parts.KEYS].points * _TURNED_CYCLES / hardware.frequency_hz
+    copied = keys + 2.0 * operands / resident_level(hardware.levels, 2.0 * operands).bandwidth_bytes_per_s
+    return shared_seconds(seconds, hardware, threads) + shared_seconds(copied, hardware, threads)
+
+
+def _product_cycles(product: Stage, hardware: HardwareModel, values: Decisions) -> float:
+    """Cycles of a product: multiply-adds, their latency, loads, or instructions, whichever takes longest."""
+    rows, vectors = values["rows"], values["vectors"]
+    depth = product.axes[-1].extent
+    packed = next(access for access in product.reads if access.buffer in (parts.KEYS, parts.VALUES))
+    sums = rows * vectors
+    # Tiles shorter than what the core looks ahead overlap with the next ones.
+    overlapping = max(1.0, hardware.look_ahead / (sums * depth))
+    step = max(
+        sums / hardware.fma_per_cycle,
+        hardware.fma_latency_cycles / overlapping,
+        (vectors + rows) / hardware.loads_per_cycle,
+        (sums + vectors + rows + _LOOP_CYCLES / values["unroll"]) / hardware.issue_width,
+    )
+    tiles = product.points / depth / (sums * packed.shape[-1])
+    return tiles * (depth * step + _TILE_CYCLES + _STORE_CYCLES * sums)
+
+
+def _softmax_cycles(stage: Stage, hardware: HardwareModel) -> float:
+    """Cycles of a stage of the softmax; 0 of the others."""
+    if stage.name == parts.POWERS:
+        return elementwise_cycles(stage, hardware)
+    if not stage.name.startswith((parts.LARGEST, parts.TOTAL)):
+        return 0.0
+    # Vectors that are combined one after the other; short ones wait for each other.
+    width = stage.axes[-2].extent
+    if width >= hardware.lanes:
+        return stage.points / hardware.lanes / hardware.fma_per_cycle
+    return stage.points / width * hardware.fma_latency_cycles / 2.0

@@ -1,0 +1,194 @@
+"""Attention: a block of rows at a time, whose scores stay in a cache.
+
+Keys and values are packed first. Then each block of rows is computed whole: its scores by register tiles of
+`rows` by `vectors` vectors of columns, its softmax row by row, and its products with the values by tiles of
+`rows` by `vectors` vectors of their elements. Scores never reach memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from host.lowering.attention import function as parts
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cpu.attention.cost import attention_seconds
+from host.schedules.cpu.common import vectorise
+from host.schedules.workload import Stage, Workload
+from targets import HardwareModel
+
+_MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED, _MOST_BLOCK = 14, 8, 4, 256
+
+
+class Attention(Rule):
+    """A block of rows with all of their scores."""
+
+    name = "attention"
+    processor = CPU
+    version = 1
+    priority = 4
+    decisions = (
+        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("block", Level.BLOCK, WordClass.TILE, starts_wide=True),
+        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+    )
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """The function of an attention, whose blocks have these names; no other rule takes it."""
+        return {parts.KEYS, parts.SCORES, parts.POWERS, parts.MIXED} <= {s.name for s in workload.stages}
+
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
+        """Divisors: of rows, of the vectors of columns and of the elements of values, of both depths."""
+        scores, mixed = stage_of(workload, parts.SCORES), stage_of(workload, parts.MIXED)
+        rows = scores.axes[-3].extent
+        groups = (scores.axes[-2].extent // lanes_of(scores), mixed.axes[-2].extent // lanes_of(mixed))
+        depths = (scores.axes[-1].extent, mixed.axes[-1].extent)
+        return {
+            "vectors": _divisors(groups, _MOST_VECTORS),
+            "rows": _divisors((rows,), _MOST_ROWS),
+            "block": _divisors((rows,), _MOST_BLOCK),
+            "unroll": _divisors(depths, _MOST_UNROLLED),
+        }
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Tiles make up blocks, and fit the registers with what they are multiplied with."""
+        rows, vectors = values["rows"], values["vectors"]
+        if values["block"] % rows:
+            return False
+        return rows * vectors == 1 or rows * vectors + vectors + 1 <= hardware.vector_registers
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Moves everything but the packing under the loop over blocks of rows, and tiles both products."""
+        schedule = sampler.schedule
+        names = [stage.name for stage in workload.stages]
+        for name in (parts.KEYS, parts.VALUES, parts.BIAS):
+            if name in names:
+                _copy(schedule, schedule.get_sblock(name), threads)
+        scores, mixed = stage_of(workload, parts.SCORES), stage_of(workload, parts.MIXED)
+        block, tile = _tile_result(sampler, mixed)
+        depths = {mixed.name: _tile_product(sampler, mixed, tile)}
+        _move_softmax(schedule, names, block)
+        depths[scores.name] = _tile_product(sampler, scores, _tile_scores(sampler, scores))
+        for stage in workload.stages:
+            if stage.name.startswith((parts.LARGEST, parts.TOTAL)):
+                depths[stage.name] = _vectorise_fold(schedule, stage, hardware.lanes)
+        powers = schedule.get_loops(schedule.get_sblock(parts.POWERS))[-1]
+        vectorise(schedule, powers, lanes_of(scores))
+        if threads > 1:
+            schedule.parallel(block)
+        for name, depth in depths.items():
+            schedule.decompose_reduction(schedule.get_sblock(name), depth)
+
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return attention_seconds(workload, hardware, threads, values)
+
+
+def stage_of(workload: Workload, name: str) -> Stage:
+    """The stage of a block."""
+    return next(stage for stage in workload.stages if stage.name == name)
+
+
+def lanes_of(product: Stage) -> int:
+    """Elements of the vectors of a product: the last dimension of the packed operand."""
+    packed = next(access for access in product.reads if access.buffer in (parts.KEYS, parts.VALUES))
+    return packed.shape[-1]
+
+
+def _divisors(extents: tuple[int, ...], most: int) -> tuple[int, ...]:
+    bound = min(*extents, most) if len(extents) > 1 else min(extents[0], most)
+    return tuple(size for size in range(1, bound + 1) if all(extent % size == 0 for extent in extents))
+
+
+def _copy(schedule: Any, block: Any, threads: int) -> None:
+    """Packs an operand: vectors in order, heads and panels in parallel."""
+    *outer, _, lane = schedule.get_loops(block)
+    schedule.vectorize(lane)
+    if threads > 1 and outer:
+        schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
+
+
+def _tile_result(sampler: Sampler, mixed: Stage) -> tuple[Any, Any]:
+    """Tiles the result; returns the loop over blocks of rows, around all, and that over register tiles."""
+    schedule = sampler.schedule
+    *heads, row, element = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
+    block, row = schedule.split(row, [None, sampler.sample("block")])
+    row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
+    element, vectors, lane = schedule.split(element, [None, sampler.sample("vectors"), lanes_of(mixed)])
+    schedule.reorder(*heads, block, element, row, row_tile, vectors, lane)
+    schedule.unroll(row_tile)
+    schedule.unroll(vectors)
+    schedule.vectorize(lane)
+    return schedule.fuse(*heads, block) if heads else block, row
+
+
+def _tile_product(sampler: Sampler, stage: Stage, tile: Any) -> Any:
+    """Sums a product in registers under the loop over tiles; returns the loop over its depth."""
+    schedule = sampler.schedule
+    product = schedule.get_sblock(stage.name)
+    schedule.compute_at(product, tile, preserve_unit_loops=True)
+    schedule.set_scope(product, 0, "local")
+    row, element, depth = schedule.get_loops(product)[-3:]
+    vectors, lane = schedule.split(element, [None, lanes_of(stage)])
+    depth, steps = schedule.split(depth, [None, sampler.sample("unroll")])
+    schedule.reorder(depth, steps, row, vectors, lane)
+    for loop in (steps, row, vectors):
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
+    return depth
+
+
+def _move_softmax(schedule: Any, names: list[str], block: Any) -> None:
+    """Computes softmax in blocks: maximum, powers and partial sums of a row together."""
+
+    def at(name: str, loop: Any) -> None:
+        schedule.compute_at(schedule.get_sblock(name), loop, preserve_unit_loops=True)
+
+    largest = [name for name in names if name.startswith(parts.LARGEST)]
+    total = [name for name in names if name.startswith(parts.TOTAL)]
+    at(parts.INVERSE, block)
+    inverse_row = schedule.get_loops(schedule.get_sblock(parts.INVERSE))[-1]
+    for name in reversed(total[1:]):
+        at(name, inverse_row)
+    at(total[0], block)
+    at(parts.POWERS, block)
+    row = schedule.get_loops(schedule.get_sblock(parts.POWERS))[-2]
+    schedule.reverse_compute_at(schedule.get_sblock(total[0]), row, preserve_unit_loops=True)
+    for name in reversed(largest):
+        at(name, row)
+    at(parts.MASKED, block)
+
+
+def _tile_scores(sampler: Sampler, scores: Stage) -> Any:
+    """Tiles the scores, which are scaled and masked in registers; returns the loop over register tiles."""
+    schedule = sampler.schedule
+    row, column = schedule.get_loops(schedule.get_sblock(parts.MASKED))[-2:]
+    row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
+    column, vectors, lane = schedule.split(column, [None, sampler.sample("vectors"), lanes_of(scores)])
+    schedule.reorder(column, row, row_tile, vectors, lane)
+    schedule.unroll(row_tile)
+    schedule.unroll(vectors)
+    schedule.vectorize(lane)
+    return row
+
+
+def _vectorise_fold(schedule: Any, stage: Stage, lanes: int) -> Any:
+    """Combines vectors of a row with one another, or halves of one vector; returns the loop over them."""
+    block = schedule.get_sblock(stage.name)
+    width, step = schedule.get_loops(block)[-2:]
+    extent = int(schedule.get(width).extent)
+    schedule.reorder(step, width)
+    if extent > lanes:
+        vectors, width = schedule.split(width, [None, lanes])
+        schedule.unroll(vectors)
+    if extent > 1:
+        schedule.vectorize(width)
+    if stage.axes[-1].extent <= 8:
+        schedule.unroll(step)
+    return step
+
+
+RULE = Attention()

@@ -1,0 +1,170 @@
+"""Attention as one function, beside the products and softmax that it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from host.lowering.attention.function import AttentionShape
+from host.model import LoweredModel
+from tests.unit.lowering.harness import check, functions, lowered, normal
+
+Tensor = relax.Expr
+DEPTH = 12
+# Numbers of rows and columns that tiles and vectors divide, and that they do not.
+SIZES = [(32, 48), (37, 50), (17, 197)]
+
+
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    """Q K^T / sqrt(D), of (..., M, D) and (..., N, D)."""
+    rank = len(key.ty.shape)
+    turned = relax.op.permute_dims(key, [*range(rank - 2), rank - 1, rank - 2])
+    return relax.op.divide(relax.op.matmul(query, turned), relax.const(np.float32(DEPTH**0.5)))
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, masked: Callable[[Tensor], Tensor]) -> Tensor:
+    weights = relax.op.nn.softmax(masked(_scores(query, key)), axis=-1)
+    return relax.op.matmul(weights, value)
+
+
+def _unmasked(scores: Tensor) -> Tensor:
+    return scores
+
+
+def _is_one_function(model: LoweredModel) -> bool:
+    return functions(model) == ["fused_attention"]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_attention_is_one_function(sizes: tuple[int, int]) -> None:
+    rows, columns = sizes
+    inputs = [normal(3, rows, DEPTH), normal(3, columns, DEPTH), normal(3, columns, 16)]
+    model = check(lambda b, q, k, v: _attention(b.emit(q), b.emit(k), v, _unmasked), inputs)
+    assert _is_one_function(model)
+
+
+def _heads(builder: Any, value: Tensor, length: int) -> Tensor:
+    """(1, S, 32) as (1, 2, S, 16)."""
+    parted = builder.emit(relax.op.reshape(value, (1, length, 2, 16)))
+    return builder.emit(relax.op.permute_dims(parted, [0, 2, 1, 3]))
+
+
+def test_transposes_around_it_are_part_of_it() -> None:
+    length = 40
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k, v = (_heads(builder, one, length) for one in (query, key, value))
+        result = builder.emit(_attention(q, k, v, _unmasked))
+        back = builder.emit(relax.op.permute_dims(result, [0, 2, 1, 3]))
+        return relax.op.reshape(back, (1, length, 32))
+
+    inputs = [normal(1, length, 32, seed=seed) for seed in range(3)]
+    assert _is_one_function(check(build, inputs))
+
+
+def test_heads_that_are_merged_into_one_dimension() -> None:
+    """What torch makes of batched products: (1, H, S, D) as (H, S, D) for the products only."""
+    length = 33
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (
+            relax.op.reshape(_heads(builder, one, length), (2, length, 16)) for one in (query, key, value)
+        )
+        scores = relax.op.reshape(_scores(q, builder.emit(k)), (1, 2, length, length))
+        weights = relax.op.nn.softmax(relax.op.add(scores, mask), axis=-1)
+        result = relax.op.matmul(relax.op.reshape(weights, (2, length, length)), v)
+        back = relax.op.permute_dims(relax.op.reshape(result, (1, 2, length, 16)), [0, 2, 1, 3])
+        return relax.op.reshape(back, (1, length, 32))
+
+    inputs = [*(normal(1, length, 32, seed=seed) for seed in range(3)), normal(1, 1, length, length)]
+    assert _is_one_function(check(build, inputs))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 37, 50), (1, 3, 37, 50), (2, 1, 1, 50), (37, 50), (50,), (37, 1)])
+@pytest.mark.parametrize("columns", [48, 50])
+def test_masks_broadcast_as_additions_do(shape: tuple[int, ...], columns: int) -> None:
+    shape = tuple(columns if size == 50 else size for size in shape)
+    mask = np.where(normal(*shape, seed=9) > 0.8, np.float32(-1e9), normal(*shape))
+    inputs = [normal(2, 3, 37, DEPTH), normal(2, 3, columns, DEPTH), normal(2, 3, columns, 8), mask]
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return _attention(query, builder.emit(key), value, lambda scores: relax.op.add(mask, scores))
+
+    assert _is_one_function(check(build, inputs))
+
+
+def test_two_masks() -> None:
+    inputs = [normal(4, 3, 20, DEPTH), normal(4, 3, 20, DEPTH), normal(4, 3, 20, 8)]
+    bias, mask = relax.const(normal(3, 20, 20)), relax.const(normal(4, 1, 20, 20))
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return _attention(
+            query, builder.emit(key), value, lambda scores: relax.op.add(relax.op.add(scores, bias), mask)
+        )
+
+    assert _is_one_function(check(build, inputs))
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1e4, float(np.finfo("float32").min)])
+def test_a_choice_by_a_constant_condition_is_a_mask(low: float) -> None:
+    length = 36
+    seen = np.tril(np.ones((1, 1, length, length), bool))
+    inputs = [normal(1, 2, length, DEPTH), normal(1, 2, length, DEPTH), normal(1, 2, length, 16)]
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def masked(scores: Tensor) -> Tensor:
+            return relax.op.where(relax.const(seen), scores, relax.const(np.float32(low)))
+
+        return _attention(query, builder.emit(key), value, masked)
+
+    assert _is_one_function(check(build, inputs))
+
+
+def test_a_row_of_nothing_but_excluded_scores_stays_the_mean() -> None:
+    """A choice of equal low numbers is no mask where a row has no other: what is left is their mean."""
+    seen = np.ones((20, 20), bool)
+    seen[3] = False
+    inputs = [normal(20, DEPTH), normal(20, DEPTH), normal(20, 16)]
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def masked(scores: Tensor) -> Tensor:
+            return relax.op.where(relax.const(seen), scores, relax.const(np.float32(-1e9)))
+
+        return _attention(query, builder.emit(key), value, masked)
+
+    assert not _is_one_function(check(build, inputs))
+
+
+def test_weights_that_something_else_reads_stay_tensors() -> None:
+    inputs = [normal(2, 20, DEPTH), normal(2, 20, DEPTH), normal(2, 20, 16)]
+
+    def build(builder: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        weights = builder.emit(relax.op.nn.softmax(_scores(query, builder.emit(key)), axis=-1))
+        return relax.Tuple([builder.emit(relax.op.matmul(weights, value)), weights])
+
+    assert "fused_attention" not in functions(check(build, inputs))
+
+
+def test_one_key_for_all_heads() -> None:
+    inputs = [normal(4, 20, DEPTH), normal(1, 24, DEPTH), normal(1, 24, 16)]
+    model = check(lambda b, q, k, v: _attention(q, b.emit(k), v, _unmasked), inputs)
+    assert _is_one_function(model)
+
+
+@pytest.mark.parametrize(("rows", "any_length"), [(1, False), (8, False), (32, True)])
+def test_single_rows_and_ranges_are_left_alone(rows: int, any_length: bool) -> None:
+    inputs = [normal(2, rows, DEPTH), normal(2, 32, DEPTH), normal(2, 32, 16)]
+    model = lowered(lambda b, q, k, v: _attention(q, b.emit(k), v, _unmasked), inputs, any_length=any_length)
+    assert "fused_attention" not in functions(model)
+
+
+@pytest.mark.parametrize("rows", [16, 49, 50, 77, 197, 257, 577, 1500])
+def test_rows_are_filled_up_to_what_tiles_divide(rows: int) -> None:
+    shape = AttentionShape.of((), rows, 64, 64, 64, 8)
+    assert shape is not None
+    assert rows <= shape.filled_rows <= 1.1 * rows
+    assert any(shape.filled_rows % height == 0 for height in (4, 5, 6, 7, 8))

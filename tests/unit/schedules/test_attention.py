@@ -1,0 +1,120 @@
+"""Programs of attention: whatever the decisions, a program computes its task."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir
+
+from host.errors import ScheduleError
+from host.lowering.attention.function import AttentionShape, Operand, attention_function
+from host.lowering.builder import Builder
+from host.lowering.graph import Value
+from host.lowering.ops import known_operators
+from host.schedules import DesignSpace, scheduled_function, space_for
+from tests.unit.schedules import functions as fn
+
+# Heads, rows, columns, depth, width.
+CASES = {
+    "whole": ((2,), 24, 32, 16, 16, False),
+    "odd": ((3,), 37, 50, 12, 24, False),
+    "masked": ((2, 2), 26, 45, 8, 8, True),
+    "one head": ((), 40, 64, 16, 32, False),
+}
+
+
+def _function(name: str) -> tvm.tirx.PrimFunc:
+    batch, rows, columns, depth, width, masked = CASES[name]
+    shape = AttentionShape.of(batch, rows, columns, depth, width, lanes=8)
+    assert shape is not None
+    count = len(batch)
+
+    def operand(*sizes: int) -> Operand:
+        return Operand(tuple(range(count + 2)), (*batch, *sizes))
+
+    # Heads behind rows, as projections give them.
+    turned = Operand((*range(1, count + 1), 0, count + 1), (rows, *batch, depth))
+    attrs = {
+        "extents": shape,
+        "scale": 0.3,
+        "query": turned,
+        "key": operand(columns, depth),
+        "value": operand(columns, width),
+        "mask": Operand((*(None,) * count, 0, 1), (rows, columns)) if masked else None,
+        "output": operand(rows, width),
+    }
+    value = Builder(known_operators()).one("attention", [Value((1,), "float32")], (1,), "float32", **attrs)
+    assert value.producer is not None
+    return attention_function(value.producer)
+
+
+def _run(function: tvm.tirx.PrimFunc, target: dict[str, object]) -> np.ndarray:
+    """The result of a function on numbers that depend on its arguments' shapes only."""
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    compiled = tvm.compile(module, target=tvm.target.Target(target)).jit()
+    generator = np.random.default_rng(0)
+    shapes = [tuple(int(extent) for extent in parameter.shape) for parameter in function.params]
+    given = [generator.standard_normal(shape).astype("float32") for shape in shapes[:-1]]
+    result = tvm.runtime.tensor(np.full(shapes[-1], np.nan, "float32"))
+    compiled["main"](*(tvm.runtime.tensor(array) for array in given), result)
+    return result.numpy()
+
+
+def _space(name: str, threads: int = 1) -> tuple[DesignSpace, dict[str, object]]:
+    board = fn.board("avx2", threads)
+    return space_for(fn.task(_function(name), "layer"), board.hardware, threads), board.tvm_target
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_random_programs_compute_the_task(name: str, threads: int) -> None:
+    space, target = _space(name, threads)
+    assert space.rule.name == "attention"
+    wanted = _run(_function(name), target)
+    generator = random.Random(threads)
+    for _ in range(4):
+        candidate = space.candidate(space.sample(generator), "random")
+        found = _run(scheduled_function(space.apply(candidate)), target)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=str(candidate.decisions))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_trace_carries_every_factor(name: str) -> None:
+    space, _ = _space(name)
+    schedule = space.apply(space.candidate(space.sample(random.Random(7)), "random"))
+    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
+    schedule.trace.apply_to_schedule(again, remove_postproc=False)
+    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+
+
+def test_scores_are_kept_for_a_block_of_rows_only() -> None:
+    space, _ = _space("whole")
+    values = {"vectors": 1, "rows": 4, "block": 8, "unroll": 1}
+    program = scheduled_function(space.apply(space.candidate(values, "test")))
+    module = tvm.IRModule({"main": program})
+    for step in (
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.CompactBufferAllocation(),
+    ):
+        module = step(module)
+    assert "(2, 24, 32)" not in str(module["main"])
+
+
+def test_an_estimate_prefers_tiles_that_hide_latency_and_blocks_that_stay_in_cache() -> None:
+    space, _ = _space("odd")
+    least = {"vectors": 1, "rows": 1, "block": 2, "unroll": 1}
+    assert space.estimate_s({**least, "rows": 2}) < space.estimate_s(least)
+
+
+def test_a_tile_that_does_not_fit_the_registers_is_not_legal() -> None:
+    space, _ = _space("one head")
+    wide = {"vectors": 4, "rows": 8, "block": 40, "unroll": 1}
+    assert not space.legal(wide)
+    assert not space.legal({"vectors": 1, "rows": 4, "block": 10, "unroll": 1})
+    with pytest.raises(ScheduleError, match="not legal"):
+        space.apply(space.candidate(wide, "test"))
