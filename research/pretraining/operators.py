@@ -231,10 +231,10 @@ def _attention(draw: Draw) -> Value:
 
 # Kinds with their shares: most of a network's time is in contractions, most of its tasks are not.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
-    (_convolution, 0.20),
+    (_convolution, 0.19),
     (_dense, 0.12),
     (_depthwise, 0.08),
-    (_batched, 0.08),
+    (_batched, 0.06),
     (_vector, 0.06),
     (_grouped, 0.05),
     (_transposed, 0.04),

@@ -33,7 +33,7 @@ KEYS, VALUES, BIAS, SCORES, MASKED, POWERS, MIXED, INVERSE, OUTPUT = (
 )
 LARGEST, TOTAL = "largest", "total"
 _LOWEST = "T.float32(-3.4028234663852886e38)"
-# Rows of a register tile below which its loads take longer than its arithmetic, and rows that are added at most.
+# Rows of a register tile below which its loads take longer than its arithmetic; rows that are added at most.
 _ENOUGH_ROWS, _MOST_ADDED = 4, 24
 # Vectors of partial maxima and sums.
 _PARTIALS = 4
@@ -98,7 +98,11 @@ class AttentionShape:
         """The shape of attention on a target; None where its vectors would be too short.
 
         Args:
-            batch, rows, columns, depth, width: see the attributes.
+            batch: see the attributes.
+            rows: see the attributes.
+            columns: see the attributes.
+            depth: see the attributes.
+            width: see the attributes.
             lanes: fp32 elements of the target's vector.
         """
         value_lanes = math.gcd(width, lanes)
@@ -130,7 +134,7 @@ class AttentionShape:
 
 
 def _filled_rows(rows: int) -> int:
-    """The number from `rows` on whose register tiles take the least time: rows that are added against tall tiles."""
+    """The number of rows with the least estimated time: rows that are added against tiles that are tall."""
 
     def cost(filled: int) -> float:
         tallest = max(height for height in range(1, 9) if filled % height == 0)
@@ -140,7 +144,7 @@ def _filled_rows(rows: int) -> int:
 
 
 def attention_function(node: Node) -> tirx.PrimFunc:
-    """The function of an "attention" node: queries, keys, values, perhaps a mask, and the result, all fp32."""
+    """The function of an "attention" node: queries, keys, values, perhaps a mask, the result; all fp32."""
     text = _Text(node.attrs["extents"], node.attrs).function(node.attrs["scale"])
 
     def power(score: Any, largest: Any) -> Any:
@@ -161,7 +165,9 @@ class _Text:
     def __init__(self, shape: AttentionShape, attrs: Mapping[str, Any]) -> None:
         self.shape = shape
         self.operands: dict[str, Operand] = {
-            name: attrs[name] for name in ("query", "key", "value", "mask", "output") if attrs[name] is not None
+            name: attrs[name]
+            for name in ("query", "key", "value", "mask", "output")
+            if attrs[name] is not None
         }
         self.heads = tuple(f"vb{i}" for i in range(len(shape.batch)))
         self.lines: list[str] = []
@@ -181,11 +187,11 @@ class _Text:
     def _signature(self) -> None:
         self.lines += ["@T.prim_func(s_tir=True, private=True)", "def function("]
         for name, operand in self.operands.items():
-            self.lines.append(f"    {name}: T.Buffer({_sizes(operand.shape)}, \"float32\"),")
+            self.lines.append(f'    {name}: T.Buffer({_sizes(operand.shape)}, "float32"),')
         self.lines.append(") -> None:")
 
     def _allocate(self, name: str, sizes: Sequence[int]) -> None:
-        self.lines.append(f"    {name} = T.sblock_alloc_buffer({_sizes(sizes)}, \"float32\")")
+        self.lines.append(f'    {name} = T.sblock_alloc_buffer({_sizes(sizes)}, "float32")')
 
     def _block(self, name: str, axes: str, extents: Sequence[int], body: Sequence[str]) -> None:
         """A block over all heads and `extents`, whose axes are letters; capitals are reduced."""
@@ -251,12 +257,12 @@ class _Text:
         loops = [f"m{i}" for i in range(len(copy.shape))]
         indices = [*(f"v{loop}" for loop in loops[:-1]), f"T.min(v{loops[-1]}, {shape.columns - 1})"]
         self._allocate(BIAS, copy.shape)
+        place = ", ".join(f"v{loop}" for loop in loops)
         self.lines += [
             f"    for {', '.join(loops)} in T.grid({', '.join(map(str, copy.shape))}):",
             f'        with T.sblock("{BIAS}"):',
-            f'            {", ".join(f"v{loop}" for loop in loops)} = '
-            f'T.axis.remap("{"S" * len(loops)}", [{", ".join(loops)}])',
-            f"            {BIAS}[{', '.join(f'v{loop}' for loop in loops)}] = {mask.element('mask', indices)}",
+            f'            {place} = T.axis.remap("{"S" * len(loops)}", [{", ".join(loops)}])',
+            f"            {BIAS}[{place}] = {mask.element('mask', indices)}",
         ]
         return copy.element(BIAS, (*self.heads, self.row, "vj"))
 
