@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 
 from host.build.cache import KernelCache
+from host.build.memory.workspace import Workspace, workspace_of
 from host.build.structural import mapped
 from host.build.target import architecture_of
 from host.errors import BuildError
@@ -35,12 +37,14 @@ class KernelObject:
         key: SHA-256 of scheduled function, target and versions.
         symbol: name of the function inside the object, made from the key.
         content: the ELF object.
+        workspace: scratch memory that a call takes; None where it depends on the length of an input.
         from_cache: whether it was found rather than compiled.
     """
 
     key: str
     symbol: str
     content: bytes
+    workspace: Workspace | None
     from_cache: bool
 
 
@@ -68,12 +72,21 @@ def compile_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.targe
     Raises:
         BuildError: TVM or LLVM refuses the function.
     """
+    return _compiled(function, symbol, target)[0]
+
+
+def _compiled(
+    function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target
+) -> tuple[bytes, Workspace | None]:
+    """The object of a function, and the scratch memory that it takes."""
     try:
-        module = tvm.get_global_func("target.build.llvm")(lower_function(function, symbol, target), target)
+        lowered = lower_function(function, symbol, target)
+        workspace = workspace_of(lowered)
+        module = tvm.get_global_func("target.build.llvm")(lowered, target)
         with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
             path = Path(folder) / "kernel.o"
             module.write_to_file(str(path))
-            return path.read_bytes()
+            return path.read_bytes(), workspace
     except OSError as error:
         raise BuildError(f"no space to compile in: {error.strerror or error}") from error
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
@@ -184,16 +197,31 @@ def compile_kernel(
     """
     key = kernel_key(function, target)
     symbol = f"kernel_{key[:24]}"
-    content = cache.get(key) if cache is not None else None
-    if content is not None:
-        return KernelObject(key, symbol, content, from_cache=True)
+    entry = cache.get(key) if cache is not None else None
+    if entry is not None and (found := _unpacked(entry)) is not None:
+        return KernelObject(key, symbol, *found, from_cache=True)
     try:
-        content = compile_function(function, symbol, target)
+        content, workspace = _compiled(function, symbol, target)
     except BuildError as error:
         raise BuildError(f"kernel {name}: {error}") from error
     if cache is not None:
-        cache.put(key, content)
-    return KernelObject(key, symbol, content, from_cache=False)
+        cache.put(key, _packed(content, workspace))
+    return KernelObject(key, symbol, content, workspace, from_cache=False)
+
+
+def _packed(content: bytes, workspace: Workspace | None) -> bytes:
+    """An entry of the cache: one line about the scratch memory, then the object."""
+    header = {"workspace": None if workspace is None else asdict(workspace)}
+    return json.dumps(header).encode() + b"\n" + content
+
+
+def _unpacked(entry: bytes) -> tuple[bytes, Workspace | None] | None:
+    """The object of an entry and its scratch memory; None for an entry of before this was stored."""
+    line, _, content = entry.partition(b"\n")
+    if not line.startswith(b"{"):
+        return None
+    fields = json.loads(line)["workspace"]
+    return content, None if fields is None else Workspace(**fields)
 
 
 def first_line(error: Exception) -> str:

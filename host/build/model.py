@@ -17,6 +17,8 @@ from host.build.cuda.model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
+from host.build.memory.plan import plan_memory, planned_bytes
+from host.build.memory.workspace import Workspace, largest
 from host.build.shapes import order_sizes, share_shapes
 from host.build.target import architecture_of
 from host.build.threads import Progress, compiled_in_threads
@@ -36,6 +38,9 @@ class BuildStats:
         defaulted: names of functions that run on a default schedule, in order.
         refused: reason by name for those of them whose given schedule does not compile.
         library_bytes: size of the library.
+        activations_bytes: of the memory that is planned for intermediate tensors.
+        workspace: scratch memory of the kernels; None where it depends on the length of an input, or is a
+            GPU's.
     """
 
     seconds: float
@@ -45,6 +50,8 @@ class BuildStats:
     defaulted: tuple[str, ...]
     refused: dict[str, str]
     library_bytes: int
+    activations_bytes: int
+    workspace: Workspace | None
 
 
 def build_model(
@@ -76,8 +83,9 @@ def build_model(
     """
     start = time.monotonic()
     target = lowered.target
-    executable, functions = lower_to_executable(lowered.module, target)
+    executable, functions, activations_bytes = lower_to_executable(lowered.module, target)
     names = tuple(functions)
+    workspace: Workspace | None = None
     if target.kind.name == "cuda":
         made, refused = build_cuda_kernels(functions, kernels, target, progress, cache, workers, cuda_major)
         link_cuda(executable, made, output, target)
@@ -85,6 +93,7 @@ def build_model(
     else:
         objects, refused = _compile_all(functions, kernels, target, progress, cache, workers)
         _link(executable, objects, output, target)
+        workspace = largest(kernel.workspace for kernel in objects.values())
         origins = {kernel.key: kernel.from_cache for kernel in objects.values()}
         distinct, cached = len(origins), sum(origins.values())
     if cache is not None and cached < distinct:
@@ -97,21 +106,24 @@ def build_model(
         defaulted=tuple(name for name in names if name not in kernels or name in refused),
         refused=refused,
         library_bytes=output.stat().st_size,
+        activations_bytes=activations_bytes,
+        workspace=workspace,
     )
 
 
 def lower_to_executable(
     module: tvm.IRModule, target: tvm.target.Target
-) -> tuple[tvm.runtime.Module, dict[str, tvm.tirx.PrimFunc]]:
+) -> tuple[tvm.runtime.Module, dict[str, tvm.tirx.PrimFunc], int]:
     """Plan memory and generate the virtual machine's bytecode.
 
     Returns:
-        The executable, without any kernel, and the functions that it calls, by name.
+        The executable, without any kernel; the functions that it calls, by name; and the bytes that its
+        intermediate tensors take.
 
     Raises:
         BuildError: a pass or the code generator refuses the module.
     """
-    passes = tvm.transform.Sequential(
+    before = tvm.transform.Sequential(
         [
             relax.backend.DispatchSortScan(),
             relax.transform.LegalizeOps(),
@@ -121,7 +133,10 @@ def lower_to_executable(
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
-            relax.transform.StaticPlanBlockMemory(),
+        ]
+    )
+    after = tvm.transform.Sequential(
+        [
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),
@@ -130,7 +145,9 @@ def lower_to_executable(
     )
     try:
         with target:
-            module = relax.transform.VMShapeLower()(share_shapes(passes(module)))
+            module = _with_planned_memory(before(module), target)
+            activations_bytes = planned_bytes(module)
+            module = relax.transform.VMShapeLower()(share_shapes(after(module)))
             module = relax.transform.AttachGlobalSymbol()(order_sizes(module))
         builder = relax.ExecBuilder()
         code_generator = tvm.get_global_func("relax.VMCodeGen")
@@ -143,7 +160,18 @@ def lower_to_executable(
         for variable, function in rest.functions.items()
         if isinstance(function, tvm.tirx.PrimFunc)
     }
-    return executable, dict(sorted(functions.items()))
+    return executable, dict(sorted(functions.items())), activations_bytes
+
+
+def _with_planned_memory(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The module with places for its intermediate tensors.
+
+    The runtime cannot move the beginning of a tensor in the memory of a GPU, so there each gets a block that
+    it shares only with tensors of other times.
+    """
+    if target.kind.name == "cuda":
+        return relax.transform.StaticPlanBlockMemory()(module)
+    return plan_memory(module)
 
 
 def _compile_all(

@@ -14,6 +14,8 @@ from device_agent.wire.frames import TensorData, tensor_bytes
 
 # The prefix of the machine's own calls, which compute nothing that the author of a model would recognise.
 _BUILTIN = "vm.builtin."
+# Those of them that give a tensor which nothing has been written to.
+_ALLOCATING = (_BUILTIN + "alloc_tensor", _BUILTIN + "ensure_zero_offset")
 
 
 class TvmEngine:
@@ -133,7 +135,10 @@ class _Recorder:
         if before:
             return
         if name.startswith(_BUILTIN):
-            if name == _BUILTIN + "alloc_tensor":
+            # A tensor within a block comes as two: the second begins where the data of the first does.
+            if name == _BUILTIN + "ensure_zero_offset":
+                self._fresh.discard(arguments[0].__chandle__())
+            if name in _ALLOCATING:
                 self._fresh.add(result.__chandle__())
             return
         tensors = [a for a in arguments if hasattr(a, "shape") and hasattr(a, "dtype")]

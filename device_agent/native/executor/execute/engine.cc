@@ -53,7 +53,12 @@ class Recorder {
 
   void record(const std::string& name, const ffi::Any& result, ffi::PackedArgs arguments) {
     if (name.starts_with(kBuiltin)) {
-      if (name == "vm.builtin.alloc_tensor") fresh_.insert(result.cast<ffi::Tensor>().GetDLTensorPtr());
+      // A tensor within a block comes as two: the second begins where the data of the first does.
+      const bool moved = name == "vm.builtin.ensure_zero_offset";
+      if (moved) fresh_.erase(arguments[0].cast<ffi::Tensor>().GetDLTensorPtr());
+      if (moved || name == "vm.builtin.alloc_tensor") {
+        fresh_.insert(result.cast<ffi::Tensor>().GetDLTensorPtr());
+      }
       return;
     }
     std::vector<ffi::Tensor> written = outputs(arguments);
