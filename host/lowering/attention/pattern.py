@@ -17,7 +17,8 @@ OPERATION = "attention"
 # With fewer rows of queries, keys are read once or a few times: packing them costs as much as the products.
 _FEWEST_ROWS = 16
 # With fewer columns, what is done once a row costs more than scores in a cache save: AVX2, 3 x 64 windows
-# of 49 rows and columns took 1.4 times as long as three functions, heads with 128 to 1500 columns 0.54 to 0.94.
+# of 49 rows and columns took 1.4 times as long as three functions, heads with 128 to 1500 columns 0.54 to
+# 0.94.
 _FEWEST_COLUMNS = 64
 # What a mask adds at least to a score that has no weight.
 _EXCLUDED = -1e4
