@@ -14,12 +14,13 @@ import tvm_ffi
 
 from host.build.cache import KernelCache
 from host.build.memory.workspace import Workspace, workspace_of
+from host.build.periodic_loads import has_periodic_loads, split_at_periods
 from host.build.structural import mapped
 from host.build.target import architecture_of
 from host.errors import BuildError
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 4
+BUILD_VERSION = 5
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -94,7 +95,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with four changes.
+    """What TVM's own build does before code generation, with five changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -103,13 +104,18 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
       checks are a third of the compile time and two thirds of the object.
     - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
     - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
+    - Loops whose loads start again are split: see `host.build.periodic_loads`.
     """
     transform = tvm.tirx.transform
     named = function.with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)
-    module = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
-    module = transform.SkipAssert()(lower(module))
+    bound = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
+    module = transform.SkipAssert()(lower(bound))
+    if any(map(has_periodic_loads, module.functions.values())):
+        with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
+            module = transform.SkipAssert()(lower(bound))
+        module = transform.CommonSubexprElim()(split_at_periods(module))
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
         variable: body.with_body(_sums_on_the_stack(_natural_alignment(body.body)))
