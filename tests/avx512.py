@@ -16,6 +16,7 @@ from unittest import mock
 import tvm
 
 from host.build import kernel
+from host.errors import BuildError
 
 # Of x86-64-v4, as `targets` names them for LLVM, and what the code is written for in the end.
 _LEVEL, _LOWER = "x86-64-v4", "x86-64-v3"
@@ -38,12 +39,14 @@ def carried_out_in_shorter_vectors() -> Iterator[None]:
 
 
 def _compiled(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> bytes:
-    lowered = kernel.lower_function(function, symbol, target)
-    text = str(tvm.get_global_func("target.build.llvm")(lowered, target).inspect_source("ll"))
-    assert _LEVEL in text
-    with tempfile.TemporaryDirectory() as folder:
-        source, made = Path(folder, "kernel.ll"), Path(folder, "kernel.o")
-        lower = _FEATURES.sub('"target-features"=""', text).replace(_LEVEL, _LOWER)
-        source.write_text(lower.replace("-prefer-256-bit", ""))
-        tvm.runtime.load_module(str(source)).write_to_file(str(made))
-        return made.read_bytes()
+    try:
+        lowered = kernel.lower_function(function, symbol, target)
+        text = str(tvm.get_global_func("target.build.llvm")(lowered, target).inspect_source("ll"))
+        with tempfile.TemporaryDirectory() as folder:
+            source, made = Path(folder, "kernel.ll"), Path(folder, "kernel.o")
+            lower = _FEATURES.sub('"target-features"=""', text).replace(_LEVEL, _LOWER)
+            source.write_text(lower.replace("-prefer-256-bit", ""))
+            tvm.runtime.load_module(str(source)).write_to_file(str(made))
+            return made.read_bytes()
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise BuildError(kernel.first_line(error)) from error

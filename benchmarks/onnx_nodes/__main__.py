@@ -2,7 +2,8 @@
 
 `python -m benchmarks.onnx_nodes [--only TEXT] [--workers N] [--json FILE]` runs every node test of
 `onnx.backend.test` that ONNX Runtime passes. Cases run in worker processes that are killed past a time limit
-and replaced when they crash.
+and replaced when they crash. Every kernel runs in guarded memory (`tests.memory_check`): one that touches
+what is not its own, or reads what was never written, makes the case `wrong` or a `crash`, with its name.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="", help="comma-separated texts, one of which the name must contain"
     )
-    parser.add_argument("--every", type=int, default=1, help="run each N-th case")
+    parser.add_argument("--share", type=float, default=1.0, help="of the cases, all operators in turn")
+    parser.add_argument("--seed", type=int, default=0, help="decides which cases make the share")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--time-limit-s", type=float, default=60.0, help="of one case")
     parser.add_argument("--constants", action="store_true", help="all inputs but the first as constants")
@@ -67,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     texts = [text for text in options.only.split(",") if text]
     flags = [f"--{name}" for name in ("constants", "drawn", "plain") if getattr(options, name)]
     about = heading("benchmarks.onnx_nodes", SCHEMA, arguments)
-    results = run_cases(texts, options.every, options.workers, options.time_limit_s, flags)
+    results = run_cases(texts, options.share, options.seed, options.workers, options.time_limit_s, flags)
     summary = summarise(results)
     print_table(results, summary, options.verbose)
     write_result(options.json, {**about, "summary": summary, "cases": results})

@@ -1,6 +1,7 @@
 """One node test after another: ONNX Runtime, then import, compile, run and compare.
 
-Reads names from stdin and answers one JSON line each on stdout.
+First it writes the names of all cases with their families, a JSON object in one line. Then it reads names
+from stdin and answers each with a line for every kernel that is about to run, and one for the outcome.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from host.importers import load_here as load
 from host.model import ImportedModel
 from host.progress import Silence, StageClock
 from targets import MachineDescription
+from tests.memory_check.execution import GuardedModel, results_of, workspaces_on_the_heap
 
 Outputs = list[list[np.ndarray]]
+
+_ANSWERS = sys.stdout
 
 # As in the verification of a bundle: relative to the largest expected value.
 _TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
@@ -86,18 +90,38 @@ def _run_plain(model: ImportedModel, cases: Sequence[Sequence[np.ndarray]], dire
 
 
 def _run_built(model: ImportedModel, cases: Sequence[Sequence[np.ndarray]], directory: Path) -> Outputs:
-    """By our own lowering, proposals and builder, as `sdk deploy` does without measuring."""
+    """By our own lowering, proposals and builder, as `sdk deploy` does without measuring, in guarded memory.
+
+    Raises:
+        MemoryFault: a kernel touches memory that is not its own, or reads what nobody has written.
+    """
     profile = profile_for(MachineDescription(**Machine().describe()), "local", 1)
     clock = StageClock(Silence())
     # A path of its own: a library once loaded stays the one of its path.
+    library = directory / f"{model.name}.so"
     lowered = lower_model(model, profile, clock)
-    built = build(
-        lowered, profile, propose(lowered, profile, 0, clock), directory / f"{model.name}.so", clock
-    )
-    executable = tvm.runtime.load_module(str(built.library))
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    parameters = [tvm.runtime.tensor(array) for array in built.parameters]
-    return [_arrays(machine["main"](*map(tvm.runtime.tensor, arrays), *parameters)) for arrays in cases]
+    plan = propose(lowered, profile, 0, clock)
+    with workspaces_on_the_heap():
+        built = build(lowered, profile, plan, library, clock)
+    guarded = GuardedModel(built.library, results_of(lowered), built.parameters, _announce)
+    outputs = [guarded.run(arrays) for arrays in cases]
+    if guarded.faults:
+        raise MemoryFault("; ".join(guarded.faults[:5]))
+    return outputs
+
+
+class MemoryFault(Exception):
+    """A kernel does with memory what it may not."""
+
+
+def _announce(kernel: str) -> None:
+    """Say which kernel runs, before it can end this process."""
+    _answer({"kernel": kernel})
+
+
+def _answer(content: dict[str, Any]) -> None:
+    _ANSWERS.write(json.dumps(content) + "\n")
+    _ANSWERS.flush()
 
 
 def _arrays(result: Any) -> list[np.ndarray]:
@@ -152,16 +176,19 @@ def _evaluate(case: TestCase, directory: Path, constants: bool) -> dict[str, Any
     return {"outcome": "passed"}
 
 
+def _family(case: TestCase) -> str:
+    """The operator that a case is about: the one that its model begins with."""
+    return next((node.op_type for node in case.model.graph.node), "")
+
+
 def main() -> int:
     """Answer names until stdin ends."""
     warnings.simplefilter("ignore")
     from onnx.backend.test.loader import load_model_tests
 
     cases = {case.name: case for case in load_model_tests(kind="node")}
-    answers = sys.stdout
     sys.stdout = sys.stderr
-    answers.write(json.dumps(list(cases)) + "\n")
-    answers.flush()
+    _answer({case.name: _family(case) for case in cases.values()})
     with tempfile.TemporaryDirectory(prefix="edgetlm-nodes-") as directory:
         for line in sys.stdin:
             name = line.strip()
@@ -171,13 +198,14 @@ def main() -> int:
                 result = {"outcome": "reason", "operator": error.operator, "detail": str(error)}
             except LoweringError as error:
                 result = {"outcome": "reason", "operator": None, "detail": f"lowering: {error}"}
+            except MemoryFault as error:
+                result = {"outcome": "wrong", "detail": str(error)}
             except EdgeError as error:
                 result = {"outcome": "error", "detail": f"{type(error).__name__}: {error}"}
             except Exception as error:  # noqa: BLE001 - the table counts it; a case must not end the others
                 text = " ".join(str(error).split())
                 result = {"outcome": "error", "detail": f"{type(error).__name__}: {text[-300:]}"}
-            answers.write(json.dumps({"name": name} | result) + "\n")
-            answers.flush()
+            _answer({"name": name} | result)
     return 0
 
 

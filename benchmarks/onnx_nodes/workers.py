@@ -8,7 +8,10 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
+from random import Random
 from typing import Any
 
 
@@ -31,7 +34,7 @@ class Worker:
         )
         self.lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.names: list[str] = json.loads(self.lines.get(timeout=1200) or "[]")
+        self.families: dict[str, str] = json.loads(self.lines.get(timeout=1200) or "{}")
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -42,20 +45,31 @@ class Worker:
     def run(self, name: str, time_limit_s: float) -> dict[str, Any]:
         """The result of one case; the process is dead after a crash or a timeout."""
         assert self.process.stdin is not None
+        ends = time.monotonic() + time_limit_s
+        kernel = "no kernel"
         try:
             self.process.stdin.write(name + "\n")
             self.process.stdin.flush()
-            line = self.lines.get(timeout=time_limit_s)
+            while (line := self.lines.get(timeout=max(0.0, ends - time.monotonic()))) is not None:
+                answer: dict[str, Any] = json.loads(line)
+                if "outcome" in answer:
+                    return answer
+                kernel = answer["kernel"]
         except queue.Empty:
             self.close()
-            return {"name": name, "outcome": "timeout", "detail": f"more than {time_limit_s:.0f} s"}
+            return {
+                "name": name,
+                "outcome": "timeout",
+                "detail": f"more than {time_limit_s:.0f} s, {kernel} at work",
+            }
         except BrokenPipeError:
-            line = None
-        if line is None:
-            self.close()
-            return {"name": name, "outcome": "crash", "detail": f"exit code {self.process.returncode}"}
-        result: dict[str, Any] = json.loads(line)
-        return result
+            pass
+        self.close()
+        return {
+            "name": name,
+            "outcome": "crash",
+            "detail": f"exit code {self.process.returncode}, {kernel} at work",
+        }
 
     @property
     def alive(self) -> bool:
@@ -68,14 +82,39 @@ class Worker:
         self.process.wait()
 
 
+def sampled(families: Mapping[str, str], share: float, seed: int) -> list[str]:
+    """A part of the cases: one of each family, then another of each that has one, until there are enough.
+
+    Args:
+        families: family by name of the case.
+        share: of all cases, up to 1.
+        seed: of the order within the families.
+    """
+    by_family: dict[str, list[str]] = {}
+    for name, family in families.items():
+        by_family.setdefault(family, []).append(name)
+    random = Random(seed)
+    orders = [random.sample(names, len(names)) for _, names in sorted(by_family.items())]
+    random.shuffle(orders)
+    turns = chain.from_iterable(zip_longest(*orders))
+    kept = {name for name, _ in zip(filter(None, turns), range(round(share * len(families))), strict=False)}
+    return [name for name in families if name in kept]
+
+
 def run_cases(
-    texts: Sequence[str], every: int, workers: int, time_limit_s: float, options: Sequence[str]
+    texts: Sequence[str],
+    share: float,
+    seed: int,
+    workers: int,
+    time_limit_s: float,
+    options: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Run the node tests whose names contain one of `texts` (all of them if it is empty).
 
     Args:
         texts: parts of names.
-        every: take each N-th.
+        share: of these cases, see `sampled`.
+        seed: decides which.
         workers: processes at a time.
         time_limit_s: of one case.
         options: of `benchmarks.onnx_nodes.case`.
@@ -84,7 +123,12 @@ def run_cases(
         A result per case, in order.
     """
     first = Worker(options)
-    names = [name for name in first.names if not texts or any(text in name for text in texts)][::every]
+    fitting = {
+        name: family
+        for name, family in first.families.items()
+        if not texts or any(text in name for text in texts)
+    }
+    names = sampled(fitting, share, seed)
     pending: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
         pending.put(name)

@@ -14,8 +14,8 @@ def normalise(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
     Casts, reshapes and broadcasts that change nothing go. `take` keeps an index out of range within the table
-    instead of reading foreign memory. A power with a small whole exponent becomes multiplications, which are
-    exact for negative bases, where pow is slow.
+    instead of reading foreign memory. A scatter into a part of its tensor is made one of that part. A
+    power with a small whole exponent becomes multiplications: exact for negative bases, where pow is slow.
     """
     rewriter = _Rewriter(module)
     module = tvm.IRModule(module.functions, attrs=module.attrs)
@@ -34,6 +34,8 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         name = getattr(call.op, "name", "")
         if name == "relax.take" and call.attrs.mode == "fast":
             return relax.op.take(call.args[0], call.args[1], call.attrs.axis, mode="clip")
+        if name == "relax.scatter_elements":
+            return self._scattered(call)
         if name in _MOVES and self._same_type(call):
             return call.args[0]
         if name == "relax.power":
@@ -50,6 +52,35 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return False
         return bool(tvm_ffi.structural_equal(made, given))
 
+    def _scattered(self, call: relax.Call) -> relax.Expr:
+        """A scatter whose indices cover a part of the other axes, as one of that part.
+
+        TVM's function takes all tensors to have equal sizes along the axes that it does not scatter along.
+        """
+        data, indices, updates = call.args
+        shape, covered = _sizes(data), _sizes(indices)
+        if shape is None or covered is None:
+            return call
+        axis = int(call.attrs.axis) % len(shape)
+        if _sizes(updates) != covered:
+            updates = self._part(updates, covered)
+        covered[axis] = shape[axis]
+        if covered == shape:
+            return relax.Call(call.op, [data, indices, updates], call.attrs, call.ty_args)
+        part = self._part(data, covered)
+        made = self.builder_.emit(relax.Call(call.op, [part, indices, updates], call.attrs, call.ty_args))
+        for position, (size, whole) in enumerate(zip(tuple(covered), shape, strict=True)):
+            if size < whole:
+                covered[position] = whole
+                rest = relax.op.strided_slice(self._part(data, covered), [position], [size], [whole], [1])
+                made = self.builder_.emit(relax.op.concat([made, self.builder_.emit(rest)], position))
+        return made
+
+    def _part(self, tensor: relax.Expr, sizes: list[int]) -> relax.Expr:
+        """The first elements along each axis."""
+        axes = list(range(len(sizes)))
+        return self.builder_.emit(relax.op.strided_slice(tensor, axes, [0] * len(sizes), sizes))
+
     def _power(self, base: relax.Expr, exponent: float) -> relax.Expr:
         if exponent == 0.5:
             return relax.op.sqrt(base)
@@ -57,6 +88,13 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             return base
         square = relax.op.multiply(base, base)
         return square if exponent == 2 else relax.op.multiply(self.builder_.emit(square), base)
+
+
+def _sizes(tensor: relax.Expr) -> list[int] | None:
+    """The sizes of a tensor; None where one is not a number."""
+    shape = getattr(tensor.ty, "shape", None)
+    sizes = [getattr(size, "value", size) for size in getattr(shape, "values", ())]
+    return sizes if shape is not None and all(isinstance(size, int) for size in sizes) else None
 
 
 def _exponent(expression: Any) -> float | None:

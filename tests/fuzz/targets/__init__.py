@@ -15,6 +15,7 @@ TARGETS = {
     "models": "models:Models",
     "frames": "frames:Frames",
     "manifests": "manifests:Manifests",
+    "numbers": "numbers:Numbers",
 }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax
 
@@ -73,3 +74,22 @@ def test_native_warnings_are_kept_quiet(capfd) -> None:
         except ValueError:
             del builder
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(3, 2, 2), (2, 1, 2), (3, 1, 2), (2, 2, 1), (1, 1, 1)])
+def test_scatters_of_a_part_leave_the_rest(shape: tuple[int, ...], axis: int) -> None:
+    cube = X.reshape(3, 2, 2)
+    backwards = np.arange(shape[axis])[::-1].reshape([-1 if one == axis else 1 for one in range(3)])
+    places = np.broadcast_to(backwards, shape)
+    updates = np.random.default_rng(0).normal(size=shape).astype("float32")
+    wanted = cube.copy()
+    part = tuple(slice(None) if one == axis else slice(size) for one, size in enumerate(shape))
+    np.put_along_axis(wanted[part], places, updates, axis)
+
+    def build(builder, x):
+        data = builder.emit(relax.op.reshape(x, cube.shape))
+        indices = relax.const(places.astype("int64"))
+        return relax.op.scatter_elements(data, indices, relax.const(updates), axis=axis)
+
+    np.testing.assert_array_equal(execute(normalise(module(build)), [X])[0], wanted)
