@@ -16,6 +16,7 @@ from unittest import mock
 import tvm
 
 from host.build import kernel
+from host.build.memory.workspace import Workspace, workspace_of
 from host.errors import BuildError
 
 # Of x86-64-v4, as `targets` names them for LLVM, and what the code is written for in the end.
@@ -32,13 +33,15 @@ def carried_out_in_shorter_vectors() -> Iterator[None]:
     One that calls an instruction of AVX-512 by its name does not compile.
     """
     with (
-        mock.patch.object(kernel, "compile_function", _compiled),
+        mock.patch.object(kernel, "_compiled", _compiled),
         mock.patch.object(kernel, "BUILD_VERSION", f"{kernel.BUILD_VERSION} in shorter vectors"),
     ):
         yield
 
 
-def _compiled(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> bytes:
+def _compiled(
+    function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target
+) -> tuple[bytes, Workspace | None]:
     try:
         lowered = kernel.lower_function(function, symbol, target)
         text = str(tvm.get_global_func("target.build.llvm")(lowered, target).inspect_source("ll"))
@@ -47,6 +50,6 @@ def _compiled(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Targe
             lower = _FEATURES.sub('"target-features"=""', text).replace(_LEVEL, _LOWER)
             source.write_text(lower.replace("-prefer-256-bit", ""))
             tvm.runtime.load_module(str(source)).write_to_file(str(made))
-            return made.read_bytes()
+            return made.read_bytes(), workspace_of(lowered)
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise BuildError(kernel.first_line(error)) from error
