@@ -15,6 +15,8 @@ from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
 
 _NARROWEST = 4
+# Blocks of a register tile that leave registers for several rows, and blocks to which one more adds little.
+_TILES, _MANY_BLOCKS = (2, 3), 16
 # More lanes than vectors have: the threads of a GPU.
 _WARP = 32
 
@@ -63,7 +65,8 @@ def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarra
     weight = node.inputs[1]
     if node.op == "dense":
         width = lanes_for(weight.shape[1], lanes)
-        return "packed_dense", lambda data: blocks(data, width)
+        count = block_count(weight.shape[1], width)
+        return "packed_dense", lambda data: blocks(data, width, count)
     groups = node.attrs["groups"]
     channels = node.inputs[0].shape[-1]
     out_channels = weight.shape[-1]
@@ -84,9 +87,21 @@ def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarra
     return "grouped_conv", per_group
 
 
-def blocks(data: np.ndarray, width: int) -> np.ndarray:
-    """[..., N] as [ceil(N / width), ..., width], filled up with zeros."""
-    missing = -data.shape[-1] % width
+def block_count(channels: int, width: int) -> int:
+    """How many blocks the weight of a dense product has: one more where tiles of several would not divide them.
+
+    A tile of one block and many rows loads nearly as much as it multiplies. 128 rows by 768 by 50257 columns on
+    AVX2, 6283 blocks, the first divisor 61: 188 ms, and 129 ms with 6282 blocks in tiles of two.
+    """
+    count = -(-channels // width)
+    divided = any(count % tile == 0 for tile in _TILES)
+    return count if divided or count < _MANY_BLOCKS or width >= _WARP else count + 1
+
+
+def blocks(data: np.ndarray, width: int, count: int = 0) -> np.ndarray:
+    """[..., N] as [blocks, ..., width], filled up with zeros: `count` blocks, or as many as it takes."""
+    missing = max(count * width, data.shape[-1]) - data.shape[-1]
+    missing += -(data.shape[-1] + missing) % width
     if missing:
         data = np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, missing)])
     blocks = data.reshape(*data.shape[:-1], -1, width)
