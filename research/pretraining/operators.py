@@ -1,4 +1,4 @@
-"""Operators drawn at random, of the kinds and sizes that networks have, as graphs for lowering."""
+"""Draws random operators, of the kinds and sizes that networks have, as graphs for the lowering."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from research.pretraining import recurrent_operators as recurrent
 from research.pretraining import streaming_operators as streaming
 from research.pretraining.operator_sampler import CLASSES, HEADS, Draw
 
-# Bounds on what is drawn: elements of one tensor, and multiply-adds of one operator.
+# Bounds on a drawn operator: elements of one tensor, and multiply-adds of the operator.
 _MAX_ELEMENTS, _MAX_WORK = 1 << 23, 1 << 31
 _KERNELS = ((1, 1),) * 8 + ((3, 3),) * 8 + ((5, 5), (7, 7), (1, 7), (7, 1), (1, 3), (3, 1), (2, 2), (9, 9))
 _DEPTHWISE_KERNELS = ((3, 3),) * 6 + ((5, 5),) * 3 + ((7, 7),) * 2 + ((1, 7), (9, 9))
@@ -21,7 +21,7 @@ _CONTRACTIONS = ("conv", "conv_transpose", "dense", "matmul")
 
 
 def _convolve(draw: Draw, groups: int, channels_in: int, channels_out: int, kernel: tuple[int, int]) -> Value:
-    """A convolution of an image, nearly always one that keeps its size up to the stride."""
+    """A convolution of an image. It is nearly always padded so that only the stride reduces the size."""
     batch, height = draw.batch(), draw.image()
     width = height if draw.chance(0.85) else draw.image()
     stride = draw.random.choice((1, 1, 1, 2))
@@ -31,7 +31,7 @@ def _convolve(draw: Draw, groups: int, channels_in: int, channels_out: int, kern
     before = [length // 2 if kept else 0 for length in reach]
     after = [length - length // 2 if kept else 0 for length in reach]
     if kept and stride == 2 and draw.chance(0.4):
-        # What frameworks call "same": the padding of an even size is at the end only.
+        # The "same" padding of frameworks: an even size has its additional padding only at the end.
         before, after = [max(0, b - 1) for b in before], after
     sizes = [max(size, length + 1) for size, length in zip((height, width), reach, strict=True)]
     outs = [
@@ -58,7 +58,7 @@ def _kernel(draw: Draw, kernel: tuple[int, ...], inputs: int, outputs: int) -> V
 
 
 def _image(draw: Draw, batch: int, height: int, width: int, channels: int) -> Value:
-    """An image; the input of a network has its channels first."""
+    """An image. With few channels, as at the input of a network, it is often stored channels first."""
     if channels <= 4 and draw.chance(0.7):
         return draw.builder.transpose(draw.input(batch, channels, height, width), (0, 2, 3, 1))
     return draw.input(batch, height, width, channels)
@@ -73,7 +73,7 @@ def _convolution(draw: Draw) -> Value:
 
 
 def _patches(draw: Draw) -> Value:
-    """A convolution of patches that do not overlap, as transformers of images begin with."""
+    """A convolution of patches that do not overlap, as at the beginning of image transformers."""
     size, batch, count = (
         draw.random.choice((2, 2, 4, 4, 8, 14, 16, 32)),
         draw.batch(),
@@ -96,7 +96,7 @@ def _patches(draw: Draw) -> Value:
 
 
 def _line(draw: Draw) -> Value:
-    """A convolution along one dimension: sound and other signals."""
+    """A convolution along one dimension, as for sound and other signals."""
     batch, length, kernel = (
         draw.batch(),
         draw.random.choice((64, 128, 250, 500, 1000, 1500, 3000, 4096, 16000)),
@@ -140,7 +140,7 @@ def _grouped(draw: Draw) -> Value:
 
 
 def _transposed(draw: Draw) -> Value:
-    """A transposed convolution: the way up of segmentation and of generators."""
+    """A transposed convolution, as in the upsampling layers of segmentation networks and of generators."""
     batch, side = draw.batch(), draw.random.choice((1, 2, 4, 7, 8, 14, 16, 24, 28, 32, 40, 64))
     kernel, stride, pad, more = draw.random.choice(
         (
@@ -184,7 +184,7 @@ def _vector(draw: Draw) -> Value:
     if kind < 0.2:
         columns = draw.random.choice(CLASSES)
     elif kind < 0.4:
-        # Squeeze and excitation: few channels on one side.
+        # Squeeze and excitation: one side has few channels.
         few, many = draw.few_channels(), draw.channels(1536)
         depth, columns = (few, many) if draw.chance(0.5) else (many, few)
     data = draw.input(draw.random.choice((1, 1, 1, 2, 4, 8)), depth)
@@ -193,7 +193,7 @@ def _vector(draw: Draw) -> Value:
 
 
 def _batched(draw: Draw) -> Value:
-    """A product of two activations, as attention has them: scores with their mask, or values."""
+    """A product of two activations, as in attention: the scores with their mask, or the weighted values."""
     outer: tuple[int, ...] = (draw.random.choice(HEADS),)
     if draw.chance(0.5):
         outer = (draw.random.choice((1, 1, 1, 2, 4, 8, 16, 64)), *outer)
@@ -229,7 +229,7 @@ def _attention(draw: Draw) -> Value:
     return draw.builder.one("matmul", [weights, value], (heads, rows, head), "float32")
 
 
-# Kinds with their shares: most of a network's time is in contractions, most of its tasks are not.
+# Kinds with their shares. Most of a network's time is in contractions, but most of its tasks are others.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (_convolution, 0.19),
     (_dense, 0.12),
@@ -259,7 +259,7 @@ KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
 
 
 def draw_operator(generator: random.Random) -> Graph:
-    """A graph of one operator and what follows it, small enough for an edge device."""
+    """Draws a graph of one operator with its epilogue, small enough for an edge device."""
     kinds, shares = zip(*KINDS, strict=True)
     while True:
         draw = Draw(generator)
@@ -269,7 +269,7 @@ def draw_operator(generator: random.Random) -> Graph:
 
 
 def within_bounds(builder: Builder, output: Value) -> bool:
-    """Whether what was drawn is small enough for an edge device."""
+    """Whether the drawn operator is small enough for an edge device."""
     tensors = [output, *(value for node in builder.nodes for value in node.inputs)]
     if max(value.size for value in tensors) > _MAX_ELEMENTS or not output.size:
         return False
@@ -277,7 +277,7 @@ def within_bounds(builder: Builder, output: Value) -> bool:
 
 
 def _work(node: Node) -> int:
-    """Multiply-adds of a contraction: results times the length of the sum; 0 of anything else."""
+    """Multiply-adds of a contraction: number of results times length of the sum. 0 for other operators."""
     if node.op not in _CONTRACTIONS:
         return 0
     weight = node.inputs[1].shape
