@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 
 from host.build import KernelCache
-from host.build.kernel import compile_function, kernel_key
+from host.build.kernel import compile_kernel, kernel_key
 from host.errors import BuildError
 
 _START_S = 300.0
@@ -49,21 +49,18 @@ class LimitedCompiler:
         Raises:
             BuildError: it does not compile, takes more than `limit_s` seconds, or crashes the compiler.
         """
-        key = kernel_key(function, target)
-        if self.cache.get(key) is not None:
+        if self.cache.get(kernel_key(function, target)) is not None:
             return
-        source, output = folder / "function.json", folder / "kernel.o"
+        source = folder / "function.json"
         source.write_text(tvm.ir.save_json(function))
         request = {
             "function": str(source),
-            "symbol": f"kernel_{key[:24]}",
             "target": tvm.ir.save_json(target),
-            "output": str(output),
+            "cache": str(self.cache.folder),
         }
         answer = self._ask(json.dumps(request))
         if answer["error"]:
             raise BuildError(answer["error"])
-        self.cache.put(key, output.read_bytes())
 
     def close(self) -> None:
         """End the process."""
@@ -117,10 +114,11 @@ def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> Non
 def _answer(request: dict[str, Any]) -> str:
     function = tvm.ir.load_json(Path(request["function"]).read_text())
     try:
-        content = compile_function(function, request["symbol"], tvm.ir.load_json(request["target"]))
+        compile_kernel(
+            function, "program", tvm.ir.load_json(request["target"]), KernelCache(Path(request["cache"]))
+        )
     except BuildError as error:
         return str(error)
-    Path(request["output"]).write_bytes(content)
     return ""
 
 

@@ -46,7 +46,7 @@ def test_shares_are_of_the_whole() -> None:
 def test_every_rule_is_drawn() -> None:
     every = training_boards()
     found: Counter[str] = Counter()
-    for index in range(250):
+    for index in range(500):
         try:
             space, _ = dataset.draw_space(5, index, every)
         except ScheduleError:
