@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from host.schedules import DesignSpace
     from host.tuning.result import TuneResult
+
+_LARGE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,12 @@ def lower_model(
     from host.lowering import lower
 
     with clock.stage("lower"), defects_as(LoweringError, f"lowering {model.name}"):
-        return lower(model, profile.board, half=half)
+        lowered = lower(model, profile.board, half=half)
+        if sum(array.nbytes for array in lowered.parameters) >= _LARGE_BYTES:
+            # Nodes and values name each other: the graphs of all passes, with their forms of the weights, lie
+            # in memory until the collector comes by, which may be after everything was measured.
+            gc.collect()
+        return lowered
 
 
 def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:

@@ -14,6 +14,8 @@ from host.lowering.spec import OperatorTable, OpSpec
 # A folded constant may be larger than what it is made from (broadcast, full); above this many
 # elements it is left to the device instead of being stored in the bundle.
 _FOLD_LIMIT = 1 << 22
+# Constants from this size on are not copied to be transposed.
+_LARGE_BYTES = 1 << 20
 
 
 class Builder:
@@ -99,7 +101,10 @@ class Builder:
         if axes == tuple(range(len(axes))):
             return value
         if value.data is not None:
-            return constant(np.transpose(value.data, axes))
+            moved = np.transpose(value.data, axes)
+            # A large weight stays a view: packing copies it anyway, and once is enough.
+            large = moved.nbytes >= _LARGE_BYTES
+            return Value(shape, value.dtype, moved) if large else constant(moved)
         if moves_only_units(value.shape, axes):
             return self.reshape(value, shape)
         if value.producer is not None and value.producer.op == "transpose":

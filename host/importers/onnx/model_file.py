@@ -7,6 +7,7 @@ of them.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from host.errors import ImportFailed, ModelFileError
 from host.importers.bounds import check_model
+from host.importers.onnx.mapped_weights import SplitFile, split_file
 from host.importers.pins import DeclaredInput
 
 # Weights above this many elements leave the graph. Shapes, axes and the like stay, because passes read them.
@@ -64,14 +66,14 @@ def read_onnx(path: Path) -> OnnxFile:
         ModelFileError: not an ONNX model, truncated, of an unknown opset, or with NaN weights.
         ImportFailed: an input or output is a sequence, text or another thing that is not a tensor of numbers.
     """
-    model = _parse(path)
+    model, split = _parse(path)
     check_model(path.name, model)
     _check_versions(path.name, model)
     files = [path]
     weights: dict[str, np.ndarray] = {}
     small: list[TensorProto] = []
-    for tensor in model.graph.initializer:
-        array = _weight(path, tensor, files)
+    for place, tensor in enumerate(model.graph.initializer):
+        array = _weight(path, tensor, files, split, place)
         if array is None or array.size <= LARGE_ELEMENTS:
             small.append(tensor if array is None else _inline(tensor, array))
         else:
@@ -91,21 +93,23 @@ def read_onnx(path: Path) -> OnnxFile:
     return OnnxFile(path.name, skeleton, weights, inputs, len(files) > 1, tuple(files))
 
 
-def _parse(path: Path) -> onnx.ModelProto:
+def _parse(path: Path) -> tuple[onnx.ModelProto, SplitFile]:
+    """The model without the bytes of its large weights, and where these lie."""
     model = onnx.ModelProto()
     if path.stat().st_size >= 1 << 31:
         raise ModelFileError(
             f"{path}: an ONNX file has at most 2 GB: export the model with its weights in another file"
         )
     try:
-        model.ParseFromString(path.read_bytes())
+        split = split_file(path)
+        model.ParseFromString(split.skeleton)
     except DecodeError:
         raise ModelFileError(
             f"{path}: not an ONNX model, or a truncated one: export or download the file again"
         ) from None
     if not model.HasField("graph") or not model.graph.output or not model.opset_import:
         raise ModelFileError(f"{path}: not an ONNX model (no graph in it): export or download the file again")
-    return model
+    return model, split
 
 
 def _check_versions(name: str, model: onnx.ModelProto) -> None:
@@ -118,7 +122,9 @@ def _check_versions(name: str, model: onnx.ModelProto) -> None:
             )
 
 
-def _weight(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray | None:
+def _weight(
+    path: Path, tensor: TensorProto, files: list[Path], split: SplitFile, place: int
+) -> np.ndarray | None:
     """The values of an initialiser; None for those that are not numbers."""
     if not tensor.name:
         raise ModelFileError(f"{path}: a weight without a name: export the model again")
@@ -128,7 +134,7 @@ def _weight(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray | 
         if tensor.data_location == TensorProto.EXTERNAL:
             array = _external(path, tensor, files)
         else:
-            array = numpy_helper.to_array(tensor)
+            array = _inside(tensor, split, place)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ModelFileError(
             f"{path}: weight {tensor.name!r} cannot be read ({printable(error, 100)}): export it again"
@@ -138,6 +144,22 @@ def _weight(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray | 
             f"{path}: weight {tensor.name!r} holds NaN: the model cannot give useful outputs"
         )
     return array
+
+
+def _inside(tensor: TensorProto, split: SplitFile, place: int) -> np.ndarray:
+    """The values of a weight within the file; those of a large one stay pages of the file."""
+    if place not in split.raw:
+        return np.asarray(numpy_helper.to_array(tensor))
+    begin, end = split.raw[place]
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if dtype.kind not in "fiub" or sys.byteorder != "little":
+        # Packed in another way than NumPy has them.
+        tensor.raw_data = split.content[begin:end]
+        return np.asarray(numpy_helper.to_array(tensor))
+    count, rest = divmod(end - begin, dtype.itemsize)
+    if rest:
+        raise ValueError(f"{end - begin} bytes are no whole number of elements")
+    return np.frombuffer(split.content, dtype, count, begin).reshape(tuple(tensor.dims))
 
 
 def _external(path: Path, tensor: TensorProto, files: list[Path]) -> np.ndarray:

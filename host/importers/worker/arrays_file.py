@@ -49,6 +49,7 @@ def _read(path: Path, entry: object, size: int) -> np.ndarray:
             raise ValueError
         if held == 0:
             return np.zeros(shape, dtype)
-        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+        # Private pages: another library may only take memory over that it could write to.
+        return np.memmap(path, dtype=dtype, mode="c", offset=offset, shape=shape)
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise ModelFileError("the answer of the import is damaged (an array)") from error

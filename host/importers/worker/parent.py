@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from device_agent.contract.text import printable
 from host.errors import EdgeError, ModelFileError
 from host.importers.dispatch import detect_format
+from host.importers.onnx.mapped_weights import split_file
 from host.importers.worker.arrays_file import write_arrays
 from host.model import ImportedModel
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
@@ -160,10 +160,9 @@ def files_of(path: Path) -> list[Path]:
     if detect_format(path) != "onnx":
         return [main]
     beside = [entry for entry in main.parent.iterdir() if entry != main and not entry.name.startswith(".")]
-    with main.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        named = [
-            entry for entry in sorted(beside)[:_FILES] if text.find(entry.name.encode(errors="ignore")) >= 0
-        ]
+    # Names do not occur among the numbers of large weights, and those are long to search.
+    text = split_file(main).skeleton
+    named = [entry for entry in sorted(beside)[:_FILES] if entry.name.encode(errors="ignore") in text]
     return [main, *(entry for entry in named if entry.is_file() or entry.is_dir())]
 
 

@@ -22,6 +22,11 @@ from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
 _APART_ELEMENTS = 256
 _MODULE_BYTES = 1 << 30
 _WEIGHT = "edgetlm_weight_"
+# Types whose memory NumPy and TVM share: none of ml_dtypes, and NumPy hands out booleans since 1.25 only.
+_SHARED = frozenset(
+    [f"float{bits}" for bits in (16, 32, 64)]
+    + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+)
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -109,7 +114,7 @@ def pack_module(module: tvm.IRModule, folder: Path) -> dict[str, Any]:
     )
     text = tvm.ir.save_json(tvm.IRModule({"main": lifted}, attrs=module.attrs))
     (folder / "module.json").write_text(text)
-    return {"weights": write_arrays(folder / "weights.bin", (c.value.numpy() for c in lifting.constants))}
+    return {"weights": write_arrays(folder / "weights.bin", (_array(c.value) for c in lifting.constants))}
 
 
 def unpack_module(answer: Any, folder: Path) -> tvm.IRModule:
@@ -124,7 +129,7 @@ def unpack_module(answer: Any, folder: Path) -> tvm.IRModule:
     weights = read_arrays(folder / "weights.bin", answer["weights"])
     try:
         module = tvm.ir.load_json(path.read_text())
-        bound = {f"{_WEIGHT}{number}": tvm.runtime.tensor(array) for number, array in enumerate(weights)}
+        bound = {f"{_WEIGHT}{number}": _tensor(array) for number, array in enumerate(weights)}
         if bound:
             module = relax.transform.BindParams("main", bound)(module)
         if not isinstance(module["main"], relax.Function):
@@ -132,6 +137,18 @@ def unpack_module(answer: Any, folder: Path) -> tvm.IRModule:
     except Exception as error:  # TVM raises a wide tree of its own
         raise ModelFileError("the answer of the import is damaged (a module)") from error
     return module
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """A tensor of TVM as an array, of the same memory where NumPy can read it."""
+    return np.from_dlpack(tensor) if str(tensor.dtype) in _SHARED else tensor.numpy()
+
+
+def _tensor(array: np.ndarray) -> Any:
+    """An array as a tensor of TVM: of the same memory, so that weights of a file stay pages of the file."""
+    if array.dtype.name in _SHARED and array.size:
+        return tvm.runtime.from_dlpack(np.asarray(array))
+    return tvm.runtime.tensor(array)
 
 
 @mutator
