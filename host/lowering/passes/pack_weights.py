@@ -88,10 +88,10 @@ def _form(node: Node, lanes: int) -> tuple[str, Callable[[np.ndarray], np.ndarra
 
 
 def block_count(channels: int, width: int) -> int:
-    """How many blocks the weight of a dense product has: one more where tiles of several would not divide them.
+    """How many blocks the weight of a dense product has: one more where tiles of several would not divide it.
 
-    A tile of one block and many rows loads nearly as much as it multiplies. 128 rows by 768 by 50257 columns on
-    AVX2, 6283 blocks, the first divisor 61: 188 ms, and 129 ms with 6282 blocks in tiles of two.
+    A tile of one block and many rows loads nearly as much as it multiplies. 128 rows by 768 by 50257 columns
+    on AVX2, 6283 blocks, the first divisor 61: 188 ms, and 129 ms with 6282 blocks in tiles of two.
     """
     count = -(-channels // width)
     divided = any(count % tile == 0 for tile in _TILES)
