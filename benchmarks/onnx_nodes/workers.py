@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -13,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from random import Random
 from typing import Any
+
+from benchmarks.result_file import ROOT
 
 
 class Worker:
@@ -31,15 +34,20 @@ class Worker:
             stderr=subprocess.DEVNULL,
             text=True,
             env=environment,
+            cwd=ROOT,
         )
         self.lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.families: dict[str, str] = json.loads(self.lines.get(timeout=1200) or "{}")
+        first = self.lines.get(timeout=1200)
+        if first is None:
+            raise RuntimeError(f"benchmarks.onnx_nodes.case ended with {self.process.wait()}")
+        self.families: dict[str, str] = json.loads(first)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line)
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.put(line)
         self.lines.put(None)
 
     def run(self, name: str, time_limit_s: float) -> dict[str, Any]:
@@ -80,6 +88,9 @@ class Worker:
         """End the process."""
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
 
 def sampled(families: Mapping[str, str], share: float, seed: int) -> list[str]:
