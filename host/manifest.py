@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_agent.contract.manifest import SCHEMA, content_digest
-from host.model import LengthRange, Signature, TensorSpec
+from host.model import LengthRange, MemoryUse, Signature, TensorSpec
 from host.options import Backend
 
 
@@ -87,6 +87,15 @@ class Origin(_Part):
     content_hash: str
 
 
+class MemoryPart(_Part):
+    """What the model takes of the device's memory while it runs; see `MemoryUse`."""
+
+    weights_bytes: int
+    activations_bytes: int
+    workspace_bytes: int | None = None
+    peak_bytes: int
+
+
 class FilePart(_Part):
     """A file of the bundle: its size in bytes and its SHA-256."""
 
@@ -111,6 +120,7 @@ class Manifest(_Part):
     dtype: str = "fp32"
     target: dict[str, Any] = Field(default_factory=dict)
     measured: dict[str, Any] = Field(default_factory=dict)
+    memory: MemoryPart | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
     reason: str = ""
@@ -143,9 +153,15 @@ class Draft(_Part):
     threads: int = 1
     dtype: str = "fp32"
     target: dict[str, Any] = Field(default_factory=dict)
+    memory: MemoryPart | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     command: str = ""
     reason: str = ""
+
+
+def memory_part(memory: MemoryUse) -> MemoryPart:
+    """The manifest's form of what a model takes."""
+    return MemoryPart(**asdict(memory), peak_bytes=memory.peak_bytes)
 
 
 def signature_part(signature: Signature) -> SignaturePart:

@@ -191,6 +191,27 @@ class LoweredModel:
 
 
 @dataclass(frozen=True)
+class MemoryUse:
+    """What a compiled model takes of a device's memory while it runs.
+
+    Attributes:
+        weights_bytes: of the parameters, which are pages of their file.
+        activations_bytes: of inputs, outputs and the planned memory of everything between.
+        workspace_bytes: of scratch memory of the kernels on all threads, at most; None where it depends on
+            the length of an input, or is a GPU's.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    workspace_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        """All of it together, without the workspaces where those are not known."""
+        return self.weights_bytes + self.activations_bytes + (self.workspace_bytes or 0)
+
+
+@dataclass(frozen=True)
 class DeviceProfile:
     """One unit on somebody's desk: candidates are made for it and records belong to it.
 

@@ -84,6 +84,15 @@ class CompileOptions:
         "program",
         commands=_OF_FUNCTIONS,
     )
+    memory_cap_bytes: int = _set(
+        0,
+        "Most memory of the compiled model on its device, weights included: 64M, 1G.",
+        "program",
+        commands=("compile", "deploy"),
+        flag="memory-cap",
+        metavar="BYTES",
+        form="bytes",
+    )
     cuda: str = _set(
         "",
         "CUDA version of the board; the usual JetPack's if not given.",
@@ -203,6 +212,12 @@ class CompileOptions:
             raise UserError(f"no processor {self.processor!r}: use {', '.join(PROCESSORS)}")
         if self.processor == "gpu" and self.ranged:
             raise UserError("--processor gpu does not go with a range of lengths: leave one of them out")
+        if self.memory_cap_bytes and self.backend not in ("auto", "tvm"):
+            raise UserError(
+                f"--memory-cap: what {self.backend} takes is not known before it runs: use --backend tvm"
+            )
+        if self.memory_cap_bytes and self.ranged:
+            raise UserError("--memory-cap does not go with a range of lengths: leave one of them out")
         if self.threads < 0:
             raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
         if self.trials < 0:

@@ -19,6 +19,7 @@ class CompileSettings(TypedDict, total=False):
     backend: str
     processor: str
     dtype: str
+    memory_cap_bytes: int
     cuda: str
     trials: int
     budget_s: float

@@ -28,7 +28,7 @@ from device_agent.contract.text import printable
 from host.bundle.reading import GOLDEN, TASKS, read_manifest
 from host.errors import BundleError, DeviceFull
 from host.keys import host_key
-from host.manifest import Draft, FilePart, Manifest, Parameter
+from host.manifest import Draft, FilePart, Manifest, MemoryPart, Parameter
 from host.model import GoldenCase
 
 if TYPE_CHECKING:
@@ -95,7 +95,12 @@ def write_engine(directory: Path, draft: Draft, model: Path, golden: Sequence[Go
 
 
 def write_variant(
-    directory: Path, source: Path, threads: int, library: Path | None = None, tasks: str = ""
+    directory: Path,
+    source: Path,
+    threads: int,
+    library: Path | None = None,
+    tasks: str = "",
+    memory: MemoryPart | None = None,
 ) -> Manifest:
     """Write a bundle that differs from another one in threads, library or tasks; the rest is shared on disk.
 
@@ -105,6 +110,7 @@ def write_variant(
         threads: that the model is to use.
         library: the compiled model; the other bundle's if None.
         tasks: text of tasks.json; the other bundle's if "".
+        memory: what the compiled model takes; what is said of the other bundle's if None.
 
     Raises:
         DeviceFull: no space left.
@@ -120,7 +126,8 @@ def write_variant(
                     library if library is not None and name == "lib.so" else source / name, directory / name
                 )
         known = manifest.model_dump(include=set(Draft.model_fields))
-        return _seal(directory, Draft(**known | {"threads": threads}), manifest.model, manifest.parameters)
+        changed = {"threads": threads} | ({"memory": memory} if memory is not None else {})
+        return _seal(directory, Draft(**known | changed), manifest.model, manifest.parameters)
 
 
 def _share(file: Path, place: Path) -> None:

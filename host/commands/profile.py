@@ -116,6 +116,7 @@ def _profile_bundle(
             command=manifest.command,
             installed=False,
             lengths=comparison.at_lengths(signature),
+            memory=manifest.memory,
         )
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host import bundle
+from host.compile.memory_cap import require_within
 from host.compile.model_compiler import ModelCompiler
 from host.compile.static_model import Compiled
 from host.compile.task_outcome import TaskOutcome
 from host.compile.tasks_file import tasks_json
-from host.manifest import Draft, Kernel, Origin, signature_part
+from host.manifest import Draft, Kernel, MemoryPart, Origin, memory_part, signature_part
 from host.model import DeviceProfile, ImportedModel
 from host.options import Backend
 from host.versions import versions
@@ -37,8 +38,14 @@ class BundleBuilder:
         return self.compiler.folder / backend
 
     def compile(self, model: ImportedModel) -> Compiled:
-        """Compile a model and write its bundle; see `ModelCompiler.compile` and `write`."""
-        return self.write(model, self.compiler.compile(model))
+        """Compile a model and write its bundle; see `ModelCompiler.compile` and `write`.
+
+        Raises:
+            BuildError: also where it takes more memory than is allowed.
+        """
+        compiled = self.compiler.compile(model)
+        require_within(compiled.memory, self.compiler.options.memory_cap_bytes)
+        return self.write(model, compiled)
 
     def write(self, model: ImportedModel, compiled: Compiled) -> Compiled:
         """Write the bundle of a compiled model; what is returned no longer holds the parameters.
@@ -54,7 +61,7 @@ class BundleBuilder:
                 tasks = tasks_json(functions, compiled.plan, compiler.profile, compiler.options.seed)
             bundle.write_tvm(
                 self.directory("tvm"),
-                self._draft(model, "tvm"),
+                self._draft(model, "tvm", memory=memory_part(compiled.memory)),
                 compiled.library,
                 compiled.parameters,
                 model.golden,
@@ -77,7 +84,9 @@ class BundleBuilder:
         bundle.write_engine(directory, self._draft(model, backend, reason), model.path, model.golden)
         return directory
 
-    def _draft(self, model: ImportedModel, backend: Backend, reason: str = "") -> Draft:
+    def _draft(
+        self, model: ImportedModel, backend: Backend, reason: str = "", memory: MemoryPart | None = None
+    ) -> Draft:
         options, profile = self.compiler.options, self.compiler.profile
         return Draft(
             name=model.name,
@@ -87,6 +96,7 @@ class BundleBuilder:
             threads=profile.threads,
             dtype=options.dtype if backend == "tvm" else "fp32",
             target=dict(profile.board.tvm_target),
+            memory=memory,
             versions={**versions(), **profile.software},
             command=options.command,
             reason=reason,

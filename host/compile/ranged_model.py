@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agent.contract.manifest import as_name
-from host.compile.static_model import Compiled, defects_as, one_line
+from host.compile.static_model import Compiled, defects_as, memory_use, one_line
 from host.compile.task_outcome import TaskOutcome
 from host.errors import LoweringError, ScheduleError, UserError
 from host.model import (
@@ -197,7 +197,8 @@ def compile_ranged(
             cache=KernelCache(),
         )
     tasks = tuple(_outcome(task, kernels[task.name], stats.refused) for task in lowered.tasks)
-    return Compiled(replace(lowered, parameters=()), symbolic.parameters, library, tasks)
+    memory = memory_use(lowered, stats, profile.threads)
+    return Compiled(replace(lowered, parameters=()), symbolic.parameters, library, tasks, memory)
 
 
 def _kernels(

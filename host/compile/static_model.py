@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agent.contract.manifest import tensor_bytes
 from host.compile.task_outcome import TaskOutcome
 from host.errors import BuildError, EdgeError, LoweringError, ScheduleError
-from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Task
+from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, MemoryUse, Task
 from host.progress import StageClock
 
 if TYPE_CHECKING:
     import tvm
 
+    from host.build import BuildStats
     from host.schedules import DesignSpace
     from host.tuning.result import TuneResult
 
@@ -52,6 +54,7 @@ class Compiled:
         parameters: what the library reads at run time, in order.
         library: the shared library.
         tasks: who made each kernel.
+        memory: what it takes while it runs.
         tuning: what measuring kernels found out; None where none was asked for.
         plan: the programs that it was built of; None where the length is open.
         untuned: those that were made without measuring; None where nothing was tuned.
@@ -61,6 +64,7 @@ class Compiled:
     parameters: tuple[np.ndarray, ...]
     library: Path
     tasks: tuple[TaskOutcome, ...]
+    memory: MemoryUse
     tuning: TuneResult | None = None
     plan: Plan | None = None
     untuned: Plan | None = None
@@ -152,7 +156,27 @@ def build(
             cuda_major=cuda_major(profile.software),
         )
     tasks = _outcomes(lowered.tasks, plan, failed, set(stats.defaulted))
-    return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, plan=plan)
+    memory = memory_use(lowered, stats, profile.threads)
+    return Compiled(replace(lowered, parameters=()), lowered.parameters, library, tasks, memory, plan=plan)
+
+
+def memory_use(lowered: LoweredModel, stats: BuildStats, threads: int) -> MemoryUse:
+    """What a model takes that was built.
+
+    Args:
+        lowered: the model, with its parameters.
+        stats: of building it.
+        threads: that compute the parts of a parallel loop.
+    """
+    signature, workspace = lowered.signature, stats.workspace
+    interface = sum(tensor_bytes(spec.shape, spec.dtype) for spec in (*signature.inputs, *signature.outputs))
+    return MemoryUse(
+        weights_bytes=sum(array.nbytes for array in lowered.parameters),
+        activations_bytes=stats.activations_bytes + interface,
+        workspace_bytes=None
+        if workspace is None
+        else workspace.shared_bytes + threads * workspace.thread_bytes,
+    )
 
 
 def _scheduled(tasks: Sequence[Task], plan: Plan) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:

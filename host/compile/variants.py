@@ -7,7 +7,8 @@ and the model made for fewer threads. See docs/decisions/0005.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,13 @@ from host import bundle
 from host.compare.entrants import Entrant
 from host.compile import static_model
 from host.compile.kernel_tuning import recall, records_of
+from host.compile.memory_cap import require_within
 from host.compile.processor import gpu_profile, why_no_gpu
 from host.compile.static_model import Compiled, Plan, one_line
 from host.compile.task_outcome import TaskOutcome
 from host.compile.tasks_file import tasks_json
 from host.errors import BuildError, ImportFailed, LoweringError
+from host.manifest import memory_part
 from host.model import DeviceProfile, ImportedModel
 from host.records import RecordStore
 from host.records.store import profile_data
@@ -74,14 +77,25 @@ def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Va
     if wider and made.plan is not None:
         plan = frugal(made.plan, compiler.profile, records_of(compiler.options))
         if plan is not None:
-            found.append(_built(builder, made, first, FRUGAL, plan))
+            found += _within_memory(builder, lambda: _built(builder, made, first, FRUGAL, plan))
     # On a GPU the threads are those of the host, which waits.
     if wider and compiler.options.threads == 0 and compiler.profile.hardware.gpu is None:
         for fewer in fewer_threads(threads)[: _MAX_VARIANTS - len(found)]:
-            found.append(_narrower(builder, made, first, fewer))
+            found += _within_memory(builder, functools.partial(_narrower, builder, made, first, fewer))
     if made.untuned is not None:
         found.append(replace(_built(builder, made, first, UNTUNED, made.untuned), deployable=False))
     return tuple(found)
+
+
+def _within_memory(builder: BundleBuilder, build: Callable[[], Variant]) -> list[Variant]:
+    """A variant, or none where it takes more memory than is allowed."""
+    if not builder.compiler.options.memory_cap_bytes:
+        return [build()]
+    try:
+        return [build()]
+    except BuildError as error:
+        builder.compiler.clock.progress.note(f"a variant is left out: {one_line(error)}")
+        return []
 
 
 def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timed: bool) -> Variant | None:
@@ -154,8 +168,11 @@ def _built(builder: BundleBuilder, made: Compiled, first: Variant, name: str, pl
     folder = builder.directory(f"tvm-{name.replace(' ', '-')}-{threads}")
     library = folder.with_name(f"{folder.name}.so")
     built = static_model.build(made.lowered, compiler.profile, plan, library, compiler.clock)
+    # The parameters of the model were let go when they were written; they are those of the first variant.
+    memory = replace(built.memory, weights_bytes=made.memory.weights_bytes)
+    require_within(memory, compiler.options.memory_cap_bytes)
     tasks = tasks_json(made.lowered.tasks, plan, compiler.profile, compiler.options.seed)
-    bundle.write_variant(folder, first.path, threads, library, tasks)
+    bundle.write_variant(folder, first.path, threads, library, tasks, memory_part(memory))
     return Variant(name, "tvm", folder, threads, tasks=built.tasks)
 
 

@@ -155,7 +155,8 @@ def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[
     try:
         return builder.compile(model), ""
     except (ImportFailed, LoweringError, BuildError) as error:
-        if compiler.options.backend == "tvm":
+        # What another runtime takes is not known, so none is installed under a cap.
+        if compiler.options.backend == "tvm" or compiler.options.memory_cap_bytes:
             raise
         reason = one_line(error)
         compiler.clock.progress.note(
@@ -203,6 +204,7 @@ class _Deployment:
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
         tasks = with_times(variant.tasks, comparison.kernel_times_s)
         directory = variant.path
+        memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
             directory = builder.engine(model, choice.backend, fallback)
         lengths = comparison.at_lengths(model.signature)
@@ -227,6 +229,7 @@ class _Deployment:
             tuning=made.tuning if made is not None else None,
             power=power,
             bundle_bytes=bundle.runnable_bytes(directory),
+            memory=memory,
             emulated=not self.timing.decides,
         )
         return result, directory
@@ -304,7 +307,7 @@ class _Deployment:
                 names = ", ".join(name for name in known if name != "tvm")
                 raise UserError(f"no peer {engine!r}: use {names}")
             if model.format in known[engine].formats:
-                deployable = engine in BACKENDS and engine == original
+                deployable = engine in BACKENDS and engine == original and not self.options.memory_cap_bytes
                 entrants.append(Entrant(engine, engine, model.path, threads, deployable))
             elif engine in self.options.peer_files:
                 file = self.options.peer_files[engine]

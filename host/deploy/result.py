@@ -16,6 +16,7 @@ from targets import MachineDescription
 
 if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
+    from host.manifest import MemoryPart
     from host.tuning.result import TuneResult
 
 
@@ -43,7 +44,8 @@ class DeployResult:
             greatest length, and `ratios` the geometric means. tuning: the result of measuring kernels; None
             if no kernels were measured. power: variants of the model, also in other power modes; None if
             there was only one. bundle_bytes: of the files that the device runs: library and parameters, or
-            the model file. emulated: the device is an emulator, whose times say nothing about a board.
+            the model file. memory: what the compiled model takes on the device; None for another backend.
+            emulated: the device is an emulator, whose times say nothing about a board.
     """
 
     name: str
@@ -65,6 +67,7 @@ class DeployResult:
     tuning: TuneResult | None = None
     power: VariantSelection | None = None
     bundle_bytes: int = 0
+    memory: MemoryPart | None = None
     emulated: bool = False
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import text_of
 
@@ -107,6 +109,21 @@ def parse_seconds(text: str, option: str = "--budget") -> float:
     from host.tuning.budget import parse_budget
 
     return parse_budget(text, option)
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """`64M` in bytes; 0 for "". K, M and G are powers of 1024.
+
+    Raises:
+        UserError: not of that form, or nothing.
+    """
+    if not text:
+        return 0
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMG]?)", text.strip().upper())
+    size = int(float(found[1]) * 1024 ** " KMG".index(found[2] or " ")) if found else 0
+    if size <= 0:
+        raise UserError(f"{option} {printable(text, 40)}: give bytes above 0, as in {option} 64M or 1G")
+    return size
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:

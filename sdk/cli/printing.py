@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from host.bundle import writing
 from host.commands.tune import TunedModel
 from host.compare.entrants import EntrantResult
+from host.compile.memory_cap import described
 from host.deploy import DeployResult
 from host.model import Energy, Measurement
 from sdk.cli.console import print_line
@@ -58,6 +59,8 @@ def print_deployment(deployment: Deployment) -> None:
     else:
         print_latencies(result)
     print_line(f"energy    {energy_text(result.measurement.energy)}")
+    if result.memory is not None:
+        print_line(f"memory    {described(result.memory)}")
     if result.tasks:
         print_line(f"kernels   {kernels_text(result)}")
     if result.tuning is not None:

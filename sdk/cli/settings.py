@@ -11,7 +11,14 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from host.options import CompileOptions, setting_of, settings_of
-from sdk.cli.options import parse_lengths, parse_names, parse_peer_files, parse_seconds, parse_shapes
+from sdk.cli.options import (
+    parse_bytes,
+    parse_lengths,
+    parse_names,
+    parse_peer_files,
+    parse_seconds,
+    parse_shapes,
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class _Form:
 
 _FORMS = {
     "duration": _Form(str, parse_seconds, lambda seconds: f"{seconds / 60:g}m" if seconds else ""),
+    "bytes": _Form(str, parse_bytes, lambda size: str(size) if size else ""),
     "lengths": _Form(str, lambda text, flag: parse_lengths(text), lambda default: ""),
     "names": _Form(str, lambda text, flag: parse_names(text), lambda default: ""),
     "repeated": _Form(

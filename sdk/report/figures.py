@@ -33,6 +33,7 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
         "samples": figures.contender(result.contenders[result.choice.backend])["samples"],
         "throttled": not result.measurement.trusted,
         "bundle_bytes": result.bundle_bytes,
+        "memory": None if result.memory is None else result.memory.model_dump(),
         "emulated": result.emulated,
         "instructions": result.measurement.instructions,
         "verify": figures.verify(result.verification),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from host.compile.memory_cap import described
 from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
 from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
@@ -38,6 +39,7 @@ def render(result: DeployResult) -> str:
         "report.html.j2",
         charts,
         result=result,
+        memory="" if result.memory is None else described(result.memory),
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
         energies=energy_rows(result),
         any_throttled=bool(throttled(result)),

@@ -86,6 +86,27 @@ def test_intermediate_values_come_in_pieces(session, golden, monkeypatch):
         np.testing.assert_array_equal(one.values[-1], other.values[-1])
 
 
+def memory_of(pid, name):
+    """What /proc says of the pages of a process that are a file's, in kB, by field."""
+    sums, inside = {}, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            inside = line.endswith(f"/{name}")
+        elif inside and rest[-1] == "kB":
+            sums[first[:-1]] = sums.get(first[:-1], 0) + int(rest[0])
+    return sums
+
+
+def test_weights_are_pages_of_their_file(session, golden):
+    """They are not copied into the executor's own memory, whatever runs."""
+    session.run(inputs_of(golden))
+    weights = memory_of(session.pid, "params.bin")
+    assert weights["Rss"] >= 64 * 32 * 4 // 1024
+    # Pages that were just written are dirty, but the file's. One that the executor wrote to would be its own.
+    assert weights["Anonymous"] == 0
+
+
 def test_a_kernel_is_measured_over_rpc(device, bundle):
     with device.open_session("tvm") as session:
         measurement = measure_kernel(

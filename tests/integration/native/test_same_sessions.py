@@ -25,6 +25,7 @@ from tests.integration.agent.test_sessions import (
     test_kernels_are_timed_in_place,
     test_rpc_cannot_leave_its_folder,
     test_sessions_are_compared_with_the_others_stopped,
+    test_weights_are_pages_of_their_file,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "test_kernels_are_timed_in_place",
     "test_rpc_cannot_leave_its_folder",
     "test_sessions_are_compared_with_the_others_stopped",
+    "test_weights_are_pages_of_their_file",
 ]
 
 # The first test may wait for the build.

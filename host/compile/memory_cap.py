@@ -1,0 +1,42 @@
+"""`--memory-cap`: the most memory that a compiled model may take on its device."""
+
+from __future__ import annotations
+
+from host.errors import BuildError
+from host.manifest import MemoryPart
+from host.model import MemoryUse
+
+
+def require_within(memory: MemoryUse, cap_bytes: int) -> None:
+    """Refuse a model that takes more than is allowed.
+
+    Args:
+        memory: that it takes.
+        cap_bytes: the most that it may take; 0 for no limit.
+
+    Raises:
+        BuildError: it takes more, or how much it takes is not known.
+    """
+    if not cap_bytes:
+        return
+    if memory.workspace_bytes is None:
+        raise BuildError("--memory-cap: what the kernels of a GPU take is not known; use --processor cpu")
+    if memory.peak_bytes > cap_bytes:
+        raise BuildError(
+            f"--memory-cap {megabytes(cap_bytes)}: the model takes {described(memory)}: allow that, use "
+            "fewer --threads, --dtype fp16, a smaller --shape, or a smaller model"
+        )
+
+
+def described(memory: MemoryUse | MemoryPart) -> str:
+    """The peak and its parts, for people."""
+    parts = [("weights", memory.weights_bytes), ("activations", memory.activations_bytes)]
+    if memory.workspace_bytes is not None:
+        parts.append(("workspaces", memory.workspace_bytes))
+    listed = ", ".join(f"{name} {megabytes(size)}" for name, size in parts)
+    return f"{megabytes(memory.peak_bytes)} at its peak ({listed})"
+
+
+def megabytes(size: int) -> str:
+    """Bytes as megabytes of 1024 x 1024 bytes."""
+    return f"{size / 2**20:.1f} MB"
