@@ -24,5 +24,6 @@ TABLES: dict[str, Table] = {
     "sampling": Table(("sampling",), device.sampling),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
+    "random_models": Table(("fuzz_numbers",), device.fuzzing),
     "support": Table((), support),
 }

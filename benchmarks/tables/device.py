@@ -66,7 +66,7 @@ def fuzzing(*results: Result) -> list[str]:
             (
                 f"{figures['target']}, seeds {first:,} to {after - 1:,}",
                 f"{figures['cases']:,}",
-                f"{figures['outcomes'].get('ok', 0):,}",
+                f"{sum(figures['outcomes'].get(kind, 0) for kind in ('ok', 'answered')):,}",
                 figures["violations"],
                 f"{figures['worst_s']:.1f} s",
                 f"{max(figures['worst_process_bytes'], figures['worst_case_bytes']) / 1e9:.1f} GB",
