@@ -22,6 +22,7 @@ TABLES: dict[str, Table] = {
     "agent": Table(("agent",), device.agent),
     "overhead": Table(("overhead",), device.overhead),
     "sampling": Table(("sampling",), device.sampling),
+    "memory": Table(("memory",), device.memory),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
     "random_models": Table(("fuzz_numbers",), device.fuzzing),

@@ -74,3 +74,22 @@ def fuzzing(*results: Result) -> list[str]:
         )
     head = ("target", "cases", "accepted", "violations", "longest", "most memory of a process")
     return markdown(head, rows)
+
+
+def memory(result: Result) -> list[str]:
+    """What a process grows by when it loads and runs a model, ours and ONNX Runtime's."""
+    rows = [
+        (
+            entry["model"],
+            f"{entry['planned']['peak_bytes'] / 2**20:.1f}",
+            f"{entry['ours_bytes']['steady'] / 2**20:.1f}",
+            f"{entry['onnxruntime_bytes']['steady'] / 2**20:.1f}",
+            f"{entry['steady_ratio']:.2f}",
+            f"{entry['peak_ratio']:.2f}",
+        )
+        for entry in result.figures["models"]
+    ]
+    mean = result.figures
+    rows.append(("geometric mean", "", "", "", f"{mean['steady_ratio']:.2f}", f"{mean['peak_ratio']:.2f}"))
+    head = ("model", "stated, MB", "ours, MB", "ONNX Runtime, MB", "ratio", "ratio of the peaks")
+    return markdown(head, rows)
