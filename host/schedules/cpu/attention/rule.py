@@ -99,8 +99,9 @@ def lanes_of(product: Stage) -> int:
 
 
 def _divisors(extents: tuple[int, ...], most: int) -> tuple[int, ...]:
-    bound = min(*extents, most) if len(extents) > 1 else min(extents[0], most)
-    return tuple(size for size in range(1, bound + 1) if all(extent % size == 0 for extent in extents))
+    """What divides all extents, up to a bound."""
+    sizes = range(1, min(*extents, most) + 1)
+    return tuple(size for size in sizes if all(extent % size == 0 for extent in extents))
 
 
 def _copy(schedule: Any, block: Any, threads: int) -> None:
