@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host import bundle
-from host.compile.tasks_file import StoredTask, read_task
+from host.compile.stored_tasks.file import StoredTask, read_task
 from host.errors import ScheduleError, UserError
 from host.manifest import Kernel, Manifest
 from host.model import Candidate

@@ -10,8 +10,8 @@ from host import bundle
 from host.compile.memory_cap import require_within
 from host.compile.model_compiler import ModelCompiler
 from host.compile.static_model import Compiled
+from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
-from host.compile.tasks_file import tasks_json
 from host.manifest import Draft, Kernel, MemoryPart, Origin, memory_part, signature_part
 from host.model import DeviceProfile, ImportedModel
 from host.options import Backend

@@ -20,8 +20,8 @@ from host.compile.kernel_tuning import recall, records_of
 from host.compile.memory_cap import require_within
 from host.compile.processor import gpu_profile, why_no_gpu
 from host.compile.static_model import Compiled, Plan, one_line
+from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
-from host.compile.tasks_file import tasks_json
 from host.errors import BuildError, ImportFailed, LoweringError
 from host.manifest import memory_part
 from host.model import DeviceProfile, ImportedModel

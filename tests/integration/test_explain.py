@@ -10,7 +10,7 @@ import pytest
 import sdk
 from host import bundle
 from host.commands.explain import explain
-from host.compile.tasks_file import read_task
+from host.compile.stored_tasks.file import read_task
 from sdk.cli.main import main
 from tests.browser import drawn, page_in_browser
 from tests.integration import small_models

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from host.bundle import TASKS
-from host.compile.tasks_file import tasks_json
+from host.compile.stored_tasks.file import tasks_json
 from host.model import DeviceProfile
 from tests.fuzz.case import Case
 from tests.unit.records.stock import BOARD, dense_space

@@ -13,7 +13,8 @@ from typing import Any
 from unittest import mock
 
 from host.bundle import TASKS
-from host.compile import tasks_file, tasks_worker
+from host.compile.stored_tasks import file as tasks_file
+from host.compile.stored_tasks import worker as tasks_worker
 from host.errors import EdgeError
 from host.sandbox import forked, scratch_folder
 from tests.fuzz.case import Case, Outcome, canaries, complaint

@@ -14,7 +14,7 @@ from tvm import te, tirx
 
 from host.bundle import TASKS
 from host.compile.static_model import Plan
-from host.compile.tasks_file import read_task, tasks_json
+from host.compile.stored_tasks.file import read_task, tasks_json
 from host.errors import BundleError
 from host.lowering.tasks import flops, workload_hash
 from host.model import DeviceProfile, Task

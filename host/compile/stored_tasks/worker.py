@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from host.bundle import TASKS
-from host.compile.tasks_file import stored_task
+from host.compile.stored_tasks.file import stored_task
 from host.errors import ScheduleError
 from host.lowering.tasks import workload_hash as hash_of
 from host.schedules import space_for

@@ -167,12 +167,14 @@ def _prove(content: dict[str, Any], workload_hash: str) -> None:
     Raises:
         ValueError: the worker crashed on it, was over a limit, or met an error.
     """
-    with Worker([], _LIMITS, ("host.compile.tasks_worker",)) as worker:
+    with Worker([], _LIMITS, ("host.compile.stored_tasks.worker",)) as worker:
         (worker.scratch / TASKS).write_text(json.dumps(content))
         request = {"workload_hash": workload_hash}
         try:
             worker.call(
-                "host.compile.tasks_worker:use", request, lambda: importlib.import_module("host.schedules")
+                "host.compile.stored_tasks.worker:use",
+                request,
+                lambda: importlib.import_module("host.schedules"),
             )
         except (WorkerLost, Unforeseen) as error:
             raise ValueError(str(error)) from error
