@@ -25,11 +25,13 @@ class FusedCall:
         name: of the function.
         arguments: values it reads, in order.
         results: values it makes, in order.
+        single: whether all of them lie in memory in single precision, because the function is written for that.
     """
 
     name: str
     arguments: tuple[Value, ...]
     results: tuple[Value, ...]
+    single: bool = False
 
 
 @dataclass(eq=False)
@@ -68,7 +70,8 @@ class FunctionTable:
             order = tuple(values.index(value) for value in stage.arguments)
             self._by_key[key] = (name, order)
         name, order = self._by_key[key]
-        return FusedCall(name, tuple(values[i] for i in order), group.results)
+        arguments = tuple(values[i] for i in order)
+        return FusedCall(name, arguments, group.results, single=whole is not None)
 
     def stored_type(self, value: Value) -> str:
         """Type of a value's elements in memory."""

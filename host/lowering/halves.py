@@ -36,6 +36,8 @@ def halves(graph: Graph, steps: Sequence[FusedCall | Group]) -> frozenset[Value]
         elif isinstance(step, Group):
             # Its function is TVM's or the importer's: it takes what it was written for.
             chosen -= {value for node in step.nodes for value in (*node.inputs, *node.outputs)}
+        elif step.single:
+            chosen -= {*step.arguments, *step.results}
     left = len(chosen) + 1
     while len(chosen) < left:
         left = len(chosen)

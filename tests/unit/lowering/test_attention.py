@@ -9,9 +9,21 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from host.lowering import lower
 from host.lowering.attention.function import AttentionShape
 from host.model import LoweredModel
-from tests.unit.lowering.harness import check, functions, lowered, normal
+from tests.unit.lowering.harness import (
+    board,
+    check,
+    functions,
+    imported,
+    lowered,
+    normal,
+    relax_module,
+    run,
+    run_lowered,
+    weight,
+)
 
 Tensor = relax.Expr
 DEPTH = 12
@@ -162,6 +174,25 @@ def test_few_rows_or_columns_and_ranges_are_left_alone(rows: int, columns: int, 
     inputs = [normal(2, rows, DEPTH), normal(2, columns, DEPTH), normal(2, columns, 16)]
     model = lowered(lambda b, q, k, v: _attention(q, b.emit(k), v, _unmasked), inputs, any_length=any_length)
     assert "fused_attention" not in functions(model)
+
+
+def test_models_in_half_precision_keep_its_tensors_in_single() -> None:
+    """Its function is written for single precision, whatever lies around it in memory."""
+    length = 70
+
+    def build(builder: Any, data: Tensor) -> Tensor:
+        q, k, v = (
+            builder.emit(relax.op.tanh(relax.op.matmul(data, weight(32, 64, seed=seed)))) for seed in range(3)
+        )
+        result = builder.emit(_attention(q, k, v, _unmasked))
+        return relax.op.tanh(relax.op.matmul(result, weight(64, 24, seed=3)))
+
+    inputs = [normal(length, 32)]
+    module = relax_module(build, inputs)
+    model = lower(imported(module), board(), half=True)
+    assert "fused_attention" in functions(model)
+    [wanted], [found] = run(module, inputs), run_lowered(model, inputs)
+    np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("rows", [16, 49, 50, 77, 197, 257, 577, 1500])
