@@ -25,7 +25,7 @@ class FusedCall:
         name: of the function.
         arguments: values it reads, in order.
         results: values it makes, in order.
-        single: whether all of them lie in memory in single precision, because the function is written for that.
+        single: whether all of them lie in memory in single precision, which the function is written for.
     """
 
     name: str
