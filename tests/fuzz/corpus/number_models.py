@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from tests.fuzz.case import Case
-from tests.fuzz.random_models import OPSET
+from tests.fuzz.random_models.model import OPSET
 
 MODEL = "model.onnx"
 

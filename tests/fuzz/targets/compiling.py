@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import resource
 import shutil
-import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import NoReturn
 from unittest import mock
@@ -20,6 +17,7 @@ from host.importers.worker.parent import explained
 from host.model import ImportedModel
 from host.sandbox import Unforeseen
 from tests.fuzz.case import MAX_BYTES, Case, Outcome, Tree, canaries, complaint
+from tests.fuzz.children import ended
 from tests.fuzz.targets.models import Models
 
 # A compilation may take long; one that does not end is a finding.
@@ -69,7 +67,7 @@ class Compiling:
             pid = os.fork()
             if pid == 0:
                 _compile(path, self._place / "made" / "bundle", said.fileno(), self._place / "scratch")
-            code = _ended(pid)
+            code = ended(pid, _LONGEST_S)
             said.seek(0)
             lines = said.read().decode("utf-8", "replace").splitlines()
         last = lines[-1] if lines else ""
@@ -103,19 +101,6 @@ def _imported(path: Path, *_: object, **__: object) -> ImportedModel:
         gc.collect()
         os.dup2(heard, 2)
     raise failure
-
-
-def _ended(pid: int) -> int | None:
-    until = time.monotonic() + _LONGEST_S
-    while time.monotonic() < until:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
 
 
 def _compile(path: Path, output: Path, said: int, scratch: Path) -> NoReturn:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from random import Random
@@ -17,7 +16,8 @@ import onnx
 from host.errors import EdgeError, EngineError, ScheduleError
 from host.model import DeviceProfile, LoweredModel
 from tests.fuzz.case import Case, Outcome
-from tests.fuzz.random_models import random_model
+from tests.fuzz.children import ended
+from tests.fuzz.random_models.model import random_model
 
 _LONGEST_S = 180.0
 _LEVELS = ("x86_64-v4", "x86_64-v3", "x86_64-v2")
@@ -65,7 +65,7 @@ class Numbers:
             pid = os.fork()
             if pid == 0:
                 _try(path, _way_of(case.name), folder)
-            code = _ended(pid)
+            code = ended(pid, _LONGEST_S)
             kernel = (folder / "kernel").read_text()
             if code is None:
                 return Outcome(
@@ -82,21 +82,10 @@ def _way_of(name: str) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _ended(pid: int) -> int | None:
-    until = time.monotonic() + _LONGEST_S
-    while time.monotonic() < until:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
-
-
 def _try(path: Path, way: int, folder: Path) -> NoReturn:
     code = 1
     try:
+        os.setsid()
         try:
             kind, message, violation = _judged(path, way, folder)
         except EdgeError as error:
