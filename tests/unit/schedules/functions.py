@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx
+import tvm_ffi
+from tvm import relax, s_tir, te, tirx
 
 from host.lowering.tasks import workload_hash
 from host.model import Task
+from host.schedules import DesignSpace
 from targets import Board, MachineDescription, board_for
 from tests.unit.lowering.harness import lowered
 
@@ -31,6 +34,14 @@ def board(restrict: str = "", cores: int = 1) -> Board:
 def task(function: tirx.PrimFunc, name: str = "task") -> Task:
     """The task of a function."""
     return Task(name, function, 1, workload_hash(function), 0.0)
+
+
+def assert_its_trace_is_the_program(space: DesignSpace) -> None:
+    """A program is its trace: applied to the unscheduled task, the trace gives the same program."""
+    schedule = space.apply(space.candidate(space.sample(random.Random(7)), "random"))
+    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
+    schedule.trace.apply_to_schedule(again, remove_postproc=False)
+    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
 
 
 def _function(*tensors: te.Tensor) -> tirx.PrimFunc:

@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
-from tvm import s_tir
 
 from host.errors import ScheduleError
 from host.lowering.builder import Builder
@@ -77,10 +75,7 @@ def test_random_programs_compute_the_task(name: str, threads: int) -> None:
 @pytest.mark.parametrize("name", CELLS)
 def test_the_trace_carries_every_factor(name: str) -> None:
     space, _ = _space(name)
-    schedule = space.apply(space.candidate(space.sample(random.Random(7)), "random"))
-    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
-    schedule.trace.apply_to_schedule(again, remove_postproc=False)
-    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+    fn.assert_its_trace_is_the_program(space)
 
 
 def test_a_workload_counts_all_steps() -> None:

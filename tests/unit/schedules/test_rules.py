@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import s_tir
 
 from host.build.kernel import lower_function
 from host.errors import ScheduleError
@@ -107,12 +106,8 @@ def test_random_programs_compute_the_task(name: str, threads: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_trace_carries_every_factor(name: str) -> None:
-    """A program is its trace: applied to the unscheduled task, the trace gives the same program."""
     space, _ = _space(name)
-    schedule = space.apply(space.candidate(space.sample(random.Random(7)), "random"))
-    again = s_tir.Schedule(tvm.IRModule({"main": space.task.function}))
-    schedule.trace.apply_to_schedule(again, remove_postproc=False)
-    assert tvm_ffi.structural_equal(schedule.mod, again.mod)
+    fn.assert_its_trace_is_the_program(space)
 
 
 @pytest.mark.parametrize("name", ["softmax, one vector long", "softmax of half vectors"])
