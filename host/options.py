@@ -308,6 +308,18 @@ class DeployOptions(CompileOptions):
         if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
             raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
 
+    def check_for_tuning(self) -> None:
+        """Refuse what cannot be tuned, before any work.
+
+        Raises:
+            UserError: says what to type instead.
+        """
+        self.check()
+        if not self.tuned:
+            raise UserError("a tuning needs an end: give --trials N or --budget 3m")
+        if self.ranged:
+            raise UserError("kernels are measured at one length: give one with --shape, not a range")
+
     @property
     def needs_energy(self) -> bool:
         """Whether nothing can be chosen without joules or watts."""

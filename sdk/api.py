@@ -16,6 +16,7 @@ from sdk.device import Device
 from sdk.fleet import FleetDeployment, deploy_fleet, names_several
 from sdk.model import Deployment, Model
 from sdk.module_file import as_file
+from sdk.request import check_compilation, check_deployment, check_profile, check_tuning
 from sdk.settings import CompileSettings, DeploySettings, with_settings
 
 if TYPE_CHECKING:
@@ -74,11 +75,13 @@ def deploy(
     Raises:
         EdgeError: one of `sdk.errors`; the message is one line with the next step.
     """
+    options = with_settings(options or DeployOptions(), settings)
+    source = as_file(model, example_inputs, options.name)
+    check_deployment(model, options)
     from host.importers import start_ahead
 
-    options = with_settings(options or DeployOptions(), settings)
     shapes = options.shapes
-    with as_file(model, example_inputs, options.name) as path, start_ahead(path, shapes) as reader:
+    with source as path, start_ahead(path, shapes) as reader:
         from host.deploy import deploy as run_deployment
         from sdk.report.html import render
         from sdk.report.page import StagedPage
@@ -117,11 +120,13 @@ def compile(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
+    options = with_settings(options or CompileOptions(), settings)
+    source = as_file(model, example_inputs, options.name)
+    check_compilation(model, options, target)
     from host.importers import start_ahead
 
-    options = with_settings(options or CompileOptions(), settings)
     shapes = options.shapes
-    with as_file(model, example_inputs, options.name) as path, start_ahead(path, shapes) as reader:
+    with source as path, start_ahead(path, shapes) as reader:
         from host.deploy import compile_bundle
 
         command = options.command or f"sdk.compile({str(model)!r}, target={target!r})"
@@ -154,12 +159,14 @@ def tune(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
+    options = with_settings(options or DeployOptions(), settings)
+    source = as_file(model, example_inputs, options.name)
+    check_tuning(model, options)
     from host.commands.tune import tune_model
     from sdk.report.page import StagedPage
     from sdk.report.tuning import render_tuning
 
-    options = with_settings(options or DeployOptions(), settings)
-    with as_file(model, example_inputs, options.name) as path:
+    with source as path:
         options = replace(options, model=path, command=options.command or _call("tune", model, options))
         with StagedPage(_page(report, options, "tuning.html")) as page:
             result = tune_model(options, progress)
@@ -237,6 +244,7 @@ def profile(
     Raises:
         EdgeError: one of host.errors.
     """
+    check_profile(Path(model), device)
     from host.commands.profile import profile as run_profile
 
     return run_profile(

@@ -19,13 +19,13 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         ModelFileError: missing or no such file.
     """
+    if not path.exists():
+        raise ModelFileError(f"{path}: no such file")
     import numpy as np
 
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise ModelFileError(f"{path}: no such file") from None
     except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise ModelFileError(f"{path} is no .npz file of plain arrays: write it with numpy.savez") from error
 

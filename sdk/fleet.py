@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from host.options import DeployOptions
+from sdk.module_file import as_file
+from sdk.request import check_deployment
 from sdk.settings import DeploySettings, with_settings
 
 if TYPE_CHECKING:
@@ -69,12 +71,13 @@ def deploy_fleet(
     Raises:
         UserError: the request is invalid: file, shape, devices.
     """
-    from host.deploy.fleet import deploy_fleet as run_fleet
-    from sdk.module_file import as_file
-
     options = with_settings(options or DeployOptions(), settings)
+    source = as_file(model, example_inputs, options.name)
+    check_deployment(model, options)
+    from host.deploy.fleet import deploy_fleet as run_fleet
+
     command = options.command or f"sdk.deploy_fleet({str(model)!r}, device={options.device!r})"
-    with as_file(model, example_inputs, options.name) as path:
+    with source as path:
         default = Path("edgetlm-out") / (options.name or path.stem) / "report.html"
         pages = _Pages(Path(report) if report is not None else default)
         result = run_fleet(replace(options, model=path, command=command), progress, pages.write)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from host.calibration.model import Calibration, CurvePoint, LevelFigures, machine_hash
-from host.calibration.procedure import calibrate
 from host.calibration.store import board_of, calibrated, calibration_path, load, save
 
 __all__ = [
@@ -11,7 +10,6 @@ __all__ = [
     "CurvePoint",
     "LevelFigures",
     "board_of",
-    "calibrate",
     "calibrated",
     "calibration_path",
     "load",

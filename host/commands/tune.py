@@ -15,14 +15,15 @@ from host.compile.bundle_builder import BundleBuilder
 from host.compile.device_profile import profile_of
 from host.compile.kernel_tuning import records_of
 from host.compile.model_compiler import ModelCompiler, PlannedModel
-from host.compile.model_file import check_file, read_model
+from host.compile.model_file import read_model
 from host.compile.processor import profile_for_processor
 from host.compile.static_model import one_line
 from host.compile.variants import variants_of
 from host.deploy.board_group import Boards, device_names
 from host.deploy.comparison_settings import comparison_settings
-from host.errors import BuildError, EngineError, MeasureError, UserError
+from host.errors import BuildError, EngineError, MeasureError
 from host.model import ImportedModel
+from host.model_file import check_file
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
@@ -76,11 +77,7 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
         ImportFailed, LoweringError: the compiler cannot express the model.
         DeviceError: the device was lost and does not come back; all measurements are stored.
     """
-    options.check()
-    if not options.tuned:
-        raise UserError("a tuning needs an end: give --trials N or --budget 3m")
-    if options.ranged:
-        raise UserError("kernels are measured at one length: give one with --shape, not a range")
+    options.check_for_tuning()
     check_file(options.model)
     clock = StageClock(progress or Silence())
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:

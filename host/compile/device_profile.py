@@ -51,10 +51,22 @@ def target_profile(target: str, threads: int = 0, note: Callable[[str], None] | 
     if target == "local":
         with connect(target) as device:
             return profile_of(device, threads, note)
+    return profile_for(machine_of(target), target, threads)
+
+
+def machine_of(target: str) -> MachineDescription:
+    """The machine that a target declares.
+
+    Args:
+        target: a name of `targets.declared()`.
+
+    Raises:
+        UserError: there is no such target.
+    """
     machines = declared()
     if target not in machines:
         raise UserError(f"no target {printable(repr(target))}: use local, {', '.join(machines)}")
-    return profile_for(machines[target], target, threads)
+    return machines[target]
 
 
 def profile_for(description: MachineDescription, name: str, threads: int) -> DeviceProfile:

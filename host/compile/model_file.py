@@ -1,32 +1,18 @@
-"""The model file that is compiled: refused early where it is not there, imported, and released."""
+"""The model file that is compiled: imported, and released."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agent.contract.manifest import as_name
 from host.compile.ranged_model import RangedModel, read_ranged
-from host.errors import ModelFileError
 from host.model import ImportedModel
 from host.options import CompileOptions
 from host.progress import StageClock
 
 if TYPE_CHECKING:
     from host.sandbox import Worker
-
-
-def check_file(path: Path) -> None:
-    """Refuse a model file that is not there before anything slow starts.
-
-    Raises:
-        ModelFileError: no such file, or not a file.
-    """
-    if not path.exists():
-        raise ModelFileError(f"{path}: no such file")
-    if not path.is_file():
-        raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2 or TFLite file")
 
 
 def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None = None) -> ImportedModel:

@@ -21,7 +21,7 @@ from host.compare.timing_policy import TimingPolicy, timing_policy
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
 from host.compile.model_compiler import ModelCompiler
-from host.compile.model_file import check_file, read_model, without_source
+from host.compile.model_file import read_model, without_source
 from host.compile.processor import profile_for_processor
 from host.compile.static_model import Compiled, one_line
 from host.compile.task_outcome import TaskOutcome, with_times
@@ -38,6 +38,7 @@ from host.engines.ncnn_files import ncnn_files
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel
+from host.model_file import check_file
 from host.options import BACKENDS, CompileOptions, DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.versions import versions

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 
 from host import bundle
 from host.compare.verification import verify
-from host.compile.model_file import check_file
 from host.deploy.board_group import device_names, difference_of
 from host.deploy.deployment import default_bundle, deploy
 from host.deploy.result import DeployResult
 from host.errors import DeviceError, EdgeError, VerifyError
+from host.model_file import check_file
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from targets import MachineDescription, board_for

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from host.dynamic.request import Dimension
 from host.errors import ModelFileError, UserError
-from host.importers import detect_format
 from host.importers.assemble import content_hash
 from host.importers.pins import DeclaredInput
 from host.importers.worker.parent import ask, open_worker
 from host.importers.worker.transfer import kept, unpack_golden, unpack_module
 from host.model import GoldenCase
+from host.model_file import detect_format
 from host.sandbox import Worker
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.importers.dispatch import detect_format, from_module, load_here
+from host.importers.dispatch import from_module, load_here
 from host.importers.worker.parent import load, start_ahead
 
-__all__ = ["detect_format", "from_module", "load", "load_here", "start_ahead"]
+__all__ = ["from_module", "load", "load_here", "start_ahead"]

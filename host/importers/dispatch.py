@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,42 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from host.engines import run_reference
-from host.errors import ModelFileError
 from host.importers.golden import GoldenOptions, Reference
 from host.model import ImportedModel
+from host.model_file import detect_format
 
 if TYPE_CHECKING:
     import torch
-
-_SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
-
-
-def detect_format(path: Path) -> str:
-    """The format of a model file, by its content and then by its suffix.
-
-    Returns:
-        "onnx", "pt2" or "tflite".
-
-    Raises:
-        ModelFileError: missing, empty, or of no known format.
-    """
-    if not path.exists():
-        raise ModelFileError(f"{path}: no such file")
-    if not path.is_file():
-        raise ModelFileError(f"{path}: not a file")
-    with path.open("rb") as stream:
-        head = stream.read(8)
-    if not head:
-        raise ModelFileError(f"{path}: the file is empty: export or download it again")
-    if head[4:8] == b"TFL3":
-        return "tflite"
-    if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
-        return "pt2"
-    if path.suffix.lower() in _SUFFIXES:
-        return _SUFFIXES[path.suffix.lower()]
-    if head[:1] == b"\x08":  # an ONNX file starts with its version, field 1
-        return "onnx"
-    raise ModelFileError(f"{path}: not a model of a known format: use .onnx, .pt2 (torch.export) or .tflite")
 
 
 def load_here(

@@ -8,22 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.bundle import writing
-from host.commands.tune import TunedModel
-from host.compare.entrants import EntrantResult
-from host.compile.memory_cap import described
-from host.deploy import DeployResult
-from host.model import Energy, Measurement
 from sdk.cli.console import print_line
-from sdk.model import Deployment
-from sdk.report.tuning import STOPPED
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
     from host.commands.explain import Explanation
+    from host.commands.tune import TunedModel
+    from host.compare.entrants import EntrantResult
     from host.compare.selection import VariantSelection
     from host.compare.statistics import Estimate
+    from host.deploy import DeployResult
+    from host.model import Energy, Measurement
     from host.tuning.result import TuneResult
+    from sdk.model import Deployment
     from targets import HardwareModel
 
 
@@ -33,6 +30,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     Raises:
         DeviceFull: no space left.
     """
+    from host.bundle import writing
+
     partial = path.with_name(f".{path.name}.part")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +59,8 @@ def print_deployment(deployment: Deployment) -> None:
         print_latencies(result)
     print_line(f"energy    {energy_text(result.measurement.energy)}")
     if result.memory is not None:
+        from host.compile.memory_cap import described
+
         print_line(f"memory    {described(result.memory)}")
     if result.tasks:
         print_line(f"kernels   {kernels_text(result)}")
@@ -157,6 +158,8 @@ def print_tuned(result: TunedModel) -> None:
 
 def print_tuning(tuning: TuneResult) -> None:
     """Who won what, and what it gained."""
+    from sdk.report.tuning import STOPPED
+
     now = f", {tuning.measured_now} of them now" if tuning.measured_now != tuning.trials else ""
     print_line(f"tuned     {tuning.trials} trials{now}; {STOPPED.get(tuning.stopped, 'interrupted')}")
     print_line(

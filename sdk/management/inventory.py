@@ -66,10 +66,11 @@ def calibrate(
         DeviceError: the device went away.
     """
     from host import calibration
+    from host.calibration.procedure import calibrate as run_calibration
     from host.transport import connect
 
     with connect(name) as device:
-        found = calibration.calibrate(device, progress)
+        found = run_calibration(device, progress)
         declared = calibration.board_of(device.describe(), name).hardware
     return found, declared, calibration.save(found)
 
@@ -103,9 +104,9 @@ def _target_lines(board: Board) -> tuple[str, ...]:
 
 def environment() -> dict[str, dict[str, str]]:
     """Versions, engines, and what this machine's agent found, with reasons for what is missing."""
-    from host.deploy import versions
     from host.engines import engines, unavailable
     from host.transport import connect
+    from host.versions import versions
 
     known = {name: unavailable(name) or f"available ({engine.title})" for name, engine in engines().items()}
     with connect("local") as device:

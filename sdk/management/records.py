@@ -108,8 +108,9 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
     """
     from host.compile.device_profile import profile_of
     from host.compile.model_compiler import ModelCompiler
-    from host.compile.model_file import check_file, read_model
+    from host.compile.model_file import read_model
     from host.compile.processor import profile_for_processor
+    from host.model_file import check_file
     from host.progress import StageClock
     from host.records import profile_data
     from host.schedules import space_for

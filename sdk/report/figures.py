@@ -5,10 +5,11 @@ Version 2 has the samples that bounds are made of, so that two results can be co
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from host.commands.tune import TunedModel
-from host.deploy import DeployResult, figures
+if TYPE_CHECKING:
+    from host.commands.tune import TunedModel
+    from host.deploy import DeployResult
 
 DEPLOY_SCHEMA = "edgetlm.deploy/2"
 TUNE_SCHEMA = "edgetlm.tune/2"
@@ -16,6 +17,8 @@ TUNE_SCHEMA = "edgetlm.tune/2"
 
 def deploy_json(result: DeployResult) -> dict[str, Any]:
     """What `sdk deploy --json` writes."""
+    from host.deploy import figures
+
     return {
         "schema": DEPLOY_SCHEMA,
         "name": result.name,
@@ -71,6 +74,8 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
 
 def tune_json(result: TunedModel) -> dict[str, Any]:
     """What `sdk tune --json` writes."""
+    from host.deploy import figures
+
     return {
         "schema": TUNE_SCHEMA,
         "name": result.name,

@@ -10,11 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import jinja2
-import markupsafe
-
-from host.bundle import writing
-from host.deploy.folders import make_folders, remove_empty
 from host.errors import EdgeError
 from sdk.report.charts import Chart
 from sdk.text import visible_line, visible_lines
@@ -44,6 +39,8 @@ class StagedPage:
         if kind is None:
             self._partial.replace(self.path)
             return
+        from host.deploy.folders import remove_empty
+
         self._partial.unlink(missing_ok=True)
         remove_empty(self._made)
 
@@ -53,6 +50,9 @@ class StagedPage:
         Raises:
             DeviceFull: no space left.
         """
+        from host.bundle import writing
+        from host.deploy.folders import make_folders
+
         with writing(self.path):
             self._made = make_folders(self.path.parent)
             self._partial.write_text(text, encoding="utf-8")
@@ -75,6 +75,8 @@ def render_page(
     Raises:
         EdgeError: the chart library is not installed.
     """
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sdk.report", "."),
         autoescape=True,
@@ -108,6 +110,9 @@ def _chart_library() -> str:
 
 def _shown(value: Any) -> Any:
     """The printable form of a value, before the escaping for HTML: hidden characters are shown."""
+    import jinja2
+    import markupsafe
+
     # Undefined is what `"s" if several` gives for one; it prints as nothing.
     return value if isinstance(value, (markupsafe.Markup, jinja2.Undefined)) else visible_lines(value)
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from device_agent.contract.text import printable
 from host.errors import EdgeError, ModelFileError
-from host.importers.dispatch import detect_format
 from host.importers.onnx.mapped_weights import split_file
 from host.importers.worker.arrays_file import write_arrays
 from host.model import ImportedModel
+from host.model_file import detect_format
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
 
 # Of any file, and what each byte of a large one adds: weights are in memory several times on their way.

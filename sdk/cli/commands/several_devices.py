@@ -12,7 +12,6 @@ from host.options import DeployOptions
 from sdk.cli import printing
 from sdk.cli.console import ConsoleProgress, print_line
 from sdk.fleet import FleetDeployment, deploy_fleet
-from sdk.report import figures
 
 SCHEMA = "edgetlm.fleet/1"
 
@@ -52,6 +51,8 @@ def table(result: FleetDeployment) -> list[str]:
 
 def fleet_json(result: FleetDeployment) -> dict[str, Any]:
     """What `sdk deploy --json` writes for several devices."""
+    from sdk.report import figures
+
     return {
         "schema": SCHEMA,
         "devices": [asdict(one) for one in result.devices],

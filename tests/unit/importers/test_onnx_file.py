@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from host.errors import EngineError, ModelFileError, ShapeError
-from host.importers import detect_format
 from host.importers import load_here as load
 from host.importers.onnx.model_file import read_onnx
+from host.model_file import detect_format
 from tests.unit.importers.harness import check, graph, value
 
 X = np.zeros((2, 64), np.float32)

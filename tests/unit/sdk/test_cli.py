@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,20 +13,76 @@ from host.errors import DeviceError, UserError
 from sdk.cli.main import main
 from sdk.cli.options import parse_lengths, parse_shapes
 
-# What must not be imported for an answer that needs none of it.
-_HEAVY = ("tvm", "torch", "numpy", "onnx", "onnxruntime", "sqlalchemy", "jinja2")
+# What must not be imported for an answer that needs no compiler.
+_HEAVY = (
+    *("tvm", "torch", "onnx", "onnxruntime", "ai_edge_litert", "transformers", "scipy", "pandas"),
+    *("sqlalchemy", "jinja2", "plotly"),
+)
+# What must not be imported for an answer without a device either.
+_HEAVY_WITHOUT_DEVICE = (*_HEAVY, "numpy", "cryptography")
 
 
-def test_help_and_mistakes_answer_without_the_heavy_packages() -> None:
+def _heavy_modules(line: str, names: tuple[str, ...], folder: Path) -> str:
+    """Those of the packages that a command has imported when it ends, and its exit code."""
     program = f"""
 import sys
 from sdk.cli.main import main
-for line in ("--help", "deploy --help", "deploy", "nonsense", "deploy x --threads y"):
-    main(line.split())
-print([name for name in {_HEAVY!r} if name in sys.modules])
+code = main({line.split()!r})
+print([name for name in {names!r} if name in sys.modules], code)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    homes = {f"XDG_{kind}_HOME": str(folder / kind) for kind in ("CONFIG", "DATA", "CACHE", "STATE")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | homes,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("--help", 0),
+        ("deploy --help", 0),
+        ("targets", 0),
+        ("nonsense", 2),
+        ("deploy", 2),
+        ("deploy net.onnx --threads y", 2),
+        ("deploy net.onnx --objective fun", 2),
+        ("deploy net.onnx --device absent", 2),
+        ("deploy net.onnx --device absent,local", 2),
+        ("deploy absent.onnx", 2),
+        ("deploy text.txt", 2),
+        ("tune absent.onnx --trials 1", 2),
+        ("tune net.onnx", 2),
+        ("compile absent.onnx -o out", 2),
+        ("profile absent.onnx", 2),
+        ("profile net.onnx --device absent", 2),
+        ("run absent --input absent.npz", 2),
+    ],
+)
+def test_an_answer_without_a_device_imports_no_heavy_package(line: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\x08")
+    (tmp_path / "text.txt").write_text("text")
+    assert _heavy_modules(line, _HEAVY_WITHOUT_DEVICE, tmp_path) == f"[] {code}"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("devices list", 0),
+        ("bundles", 0),
+        ("keys list", 0),
+        ("report compare absent.json absent.json", 2),
+        ("compile net.onnx -o out --target absent", 2),
+    ],
+)
+def test_an_answer_without_a_compiler_imports_no_heavy_package(line: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\x08")
+    assert _heavy_modules(line, _HEAVY, tmp_path) == f"[] {code}"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,7 @@
+"""What a model file is, told from its first bytes: nothing heavy is imported for a file that is none."""
+
+from __future__ import annotations
+
+from host.model_file.formats import check_file, detect_format
+
+__all__ = ["check_file", "detect_format"]

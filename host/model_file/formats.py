@@ -1,0 +1,47 @@
+"""The format of a model file, by its content and then by its suffix."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+from host.errors import ModelFileError
+
+_SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
+
+
+def check_file(path: Path) -> None:
+    """Refuse a model file that is not there before anything slow starts.
+
+    Raises:
+        ModelFileError: no such file, or not a file.
+    """
+    if not path.exists():
+        raise ModelFileError(f"{path}: no such file")
+    if not path.is_file():
+        raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2 or TFLite file")
+
+
+def detect_format(path: Path) -> str:
+    """The format of a model file.
+
+    Returns:
+        "onnx", "pt2" or "tflite".
+
+    Raises:
+        ModelFileError: missing, empty, or of no known format.
+    """
+    check_file(path)
+    with path.open("rb") as stream:
+        head = stream.read(8)
+    if not head:
+        raise ModelFileError(f"{path}: the file is empty: export or download it again")
+    if head[4:8] == b"TFL3":
+        return "tflite"
+    if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
+        return "pt2"
+    if path.suffix.lower() in _SUFFIXES:
+        return _SUFFIXES[path.suffix.lower()]
+    if head[:1] == b"\x08":  # an ONNX file starts with its version, field 1
+        return "onnx"
+    raise ModelFileError(f"{path}: not a model of a known format: use .onnx, .pt2 (torch.export) or .tflite")

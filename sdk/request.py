@@ -1,0 +1,59 @@
+"""What a call asks for, checked before anything heavy is imported: options, model file, devices, target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from host.options import CompileOptions, DeployOptions
+
+
+def check_deployment(model: Any, options: DeployOptions) -> None:
+    """Refuse a deployment that cannot be.
+
+    Args:
+        model: a path, or a torch module, which is checked when it is exported.
+        options: of the deployment.
+
+    Raises:
+        UserError: an option cannot be, or a device is not known.
+        ModelFileError: the file is missing or no model.
+    """
+    options.check()
+    _check(model, options.device)
+
+
+def check_tuning(model: Any, options: DeployOptions) -> None:
+    """Refuse a tuning that cannot be; see `check_deployment`."""
+    options.check_for_tuning()
+    _check(model, options.device)
+
+
+def check_compilation(model: Any, options: CompileOptions, target: str) -> None:
+    """Refuse a compilation that cannot be; see `check_deployment`.
+
+    Raises:
+        UserError: there is no such target.
+    """
+    options.check()
+    _check(model, "")
+    if target != "local":
+        from host.compile.device_profile import machine_of
+
+        machine_of(target)
+
+
+def check_profile(model: Path, device: str) -> None:
+    """Refuse to measure what is not there: a model file or a bundle on a device; see `check_deployment`."""
+    _check(None if model.is_dir() or model.suffix == ".zip" else model, device)
+
+
+def _check(model: Any, devices: str) -> None:
+    if isinstance(model, str | Path):
+        from host.model_file import detect_format
+
+        detect_format(Path(model))
+    if devices:
+        from host.devices import resolve
+
+        resolve(devices)
