@@ -110,9 +110,10 @@ class HardwareModel:
         issue_width: vector instructions that one core can start in a cycle, loads among them.
         loads_per_cycle: loads of a register that one core can start in a cycle.
         look_ahead: operations that wait in the core while later ones start: how far out of order it works.
-        dot_product: operands of the instruction that adds the product of four pairs of bytes to each 32-bit
-            lane, as often in a cycle as a fused multiply-add: "u8s8" (unsigned by signed: x86 VNNI), "s8s8"
-            (signed by signed: Arm SDOT), "" without one.
+        dot_product: operands of the instruction that adds the products of several pairs to each 32-bit lane,
+            as often in a cycle as a fused multiply-add: four bytes, "u8s8" (unsigned by signed: x86 VNNI) or
+            "s8s8" (signed by signed: Arm SDOT), or two numbers of 16 bits, "s16s16" (x86 VPMADDWD and an
+            addition); "" without one.
     """
 
     cores: int

@@ -47,7 +47,7 @@ def resolve(description: MachineDescription, restrict: str = "") -> Board:
     # LLVM's own vectoriser keeps to 256 bits on x86-64-v4 unless told otherwise: 1.4 times as slow on a
     # depthwise convolution.
     attributes = ["-prefer-256-bit"] if avx512 else []
-    dots = _dot_products(features, avx512, avx2)
+    dots = _vnni(features, avx512, avx2)
     attributes += [dots] if dots else []
     return Board(
         name=NAME if not restrict else f"{NAME}-{restrict}",
@@ -66,11 +66,11 @@ def resolve(description: MachineDescription, restrict: str = "") -> Board:
     )
 
 
-def _dot_products(features: set[str], avx512: bool, avx2: bool) -> str:
+def _vnni(features: set[str], avx512: bool, avx2: bool) -> str:
     """LLVM's feature of VPDPBUSD in the vectors used, "" where the processor lacks it.
 
     It adds four products of bytes to each 32-bit lane without saturation (Intel SDM). VPMADDUBSW, which
-    older processors have, saturates sums of two and is no substitute.
+    older processors have, saturates sums of two; their VPMADDWD does not.
     """
     if avx512 and "avx512_vnni" in features:
         return "+avx512vnni"
@@ -78,7 +78,7 @@ def _dot_products(features: set[str], avx512: bool, avx2: bool) -> str:
 
 
 def _hardware(
-    description: MachineDescription, vector_bits: int, avx512: bool, dot_products: bool
+    description: MachineDescription, vector_bits: int, avx512: bool, vnni: bool
 ) -> HardwareModel:
     # AMD's Zen 4 and many Intel parts retire 32 fp32 FMA lanes a cycle whatever the width: one
     # 512-bit or two 256-bit operations (AMD and Intel optimisation manuals). 128-bit SSE has no FMA.
@@ -104,5 +104,5 @@ def _hardware(
         levels=levels,
         parallel_launch_s=1e-6,
         source="detected",
-        dot_product="u8s8" if dot_products else "",
+        dot_product="u8s8" if vnni else "s16s16",
     )

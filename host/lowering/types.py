@@ -22,8 +22,7 @@ class NumericType:
             conversion at every operation.
         accumulate: type of sums of their products.
         half: narrower type in which such tensors may lie in memory, None if there is none.
-        packing: elements along a sum that lie side by side in packed weights, since one instruction
-            multiplies and adds so many.
+        integer_products: whether products with constant weights are computed in integers.
         quantised: whether it stores real numbers by a scale and a zero point.
         shares_memory: whether numpy can read the memory of another library's tensor of the type.
     """
@@ -32,7 +31,7 @@ class NumericType:
     compute: str
     accumulate: str
     half: str | None = None
-    packing: int = 1
+    integer_products: bool = False
     quantised: bool = False
     shares_memory: bool = True
 
@@ -56,8 +55,8 @@ _TYPES = {
     entry.name: entry
     for entry in (
         NumericType("bool", "bool", "int32", shares_memory=False),
-        NumericType("int8", "int8", "int32", packing=4, quantised=True),
-        NumericType("uint8", "uint8", "int32", packing=4, quantised=True),
+        NumericType("int8", "int8", "int32", integer_products=True, quantised=True),
+        NumericType("uint8", "uint8", "int32", integer_products=True, quantised=True),
         NumericType("int16", "int16", "int32", quantised=True),
         NumericType("uint16", "uint16", "int32", quantised=True),
         NumericType("int32", "int32", "int32"),
@@ -86,6 +85,32 @@ def numeric_type(name: str) -> NumericType:
             "deploy with --backend onnxruntime."
         )
     return _TYPES[name]
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """Operands of an instruction that adds the products of several pairs to each 32-bit lane.
+
+    Attributes:
+        activations: type of the first operand. The second one, constant weights, lies in memory as int8.
+        group: pairs whose products go to one lane; they lie side by side in both operands.
+    """
+
+    activations: str
+    group: int
+
+
+# By `HardwareModel.dot_product`. VPMADDWD multiplies numbers of 16 bits: both operands are widened.
+_DOT_PRODUCTS = {
+    "u8s8": DotProduct("uint8", 4),
+    "s8s8": DotProduct("int8", 4),
+    "s16s16": DotProduct("int16", 2),
+}
+
+
+def dot_product(kind: str) -> DotProduct:
+    """The operands of a dot product that `HardwareModel.dot_product` names."""
+    return _DOT_PRODUCTS[kind]
 
 
 def quantised_types() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from targets import Board
 from tests.unit.lowering import quantized_models as models
 from tests.unit.lowering.harness import board, functions, run_lowered
 
-DOT_PRODUCTS = ("", "u8s8", "s8s8")
+DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
 
 
 def board_with(dot_product: str) -> Board:
@@ -50,7 +50,7 @@ def products(model: LoweredModel) -> dict[str, str]:
 def test_a_quantised_product_is_one_function_of_bytes(tmp_path: Path, dtype: str, dot_product: str) -> None:
     result = check(models.gemm(tmp_path, dtype), dot_product)
     ((name, found),) = products(result).items()
-    assert found == {"": dtype, "u8s8": "uint8", "s8s8": "int8"}[dot_product]
+    assert found == {"": dtype, "u8s8": "uint8", "s8s8": "int8", "s16s16": "int16"}[dot_product]
     # The bias is part of the sum's correction, the scales are one factor, Relu is where the bytes saturate.
     kind = "dot" if dot_product else "packed"
     assert name == f"fused_{kind}_dense_add_cast_multiply_quantize_dequantize"
@@ -63,11 +63,11 @@ def test_convolutions_pad_with_the_zero_point(tmp_path: Path, dtype: str, dot_pr
     result = check(models.convolution(tmp_path, dtype), dot_product, 0.05)
     kind = "dot" if dot_product else "packed"
     assert sum(f"{kind}_conv" in name for name in functions(result)) == 2
-    assert set(products(result).values()) <= {"uint8", "int8"}
+    assert set(products(result).values()) <= {"uint8", "int8", "int16"}
 
 
 @pytest.mark.parametrize("weights", [("int8", 0), ("uint8", 128), ("uint8", 7)])
-@pytest.mark.parametrize("dot_product", ["", "u8s8", "s8s8"])
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
 def test_products_quantised_at_run_time(tmp_path: Path, weights: tuple[str, int], dot_product: str) -> None:
     result = check(models.dynamic(tmp_path, *weights), dot_product, 1e-4)
     assert any("dense" in name for name in functions(result))

@@ -1,9 +1,8 @@
-"""Products of bytes as lowering writes them, for processors that multiply bytes."""
+"""Products of bytes as lowering writes them, for processors with dot products."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from host.build import target_for
 from host.lowering.expressions.stage import Stage
 from host.lowering.graph import Node, Value, constant
 from host.lowering.ops import known_operators
+from host.lowering.types import numeric_type
 from host.model import Task
 from targets import Board, MachineDescription, board_for, declared
 from tests.unit.schedules import functions as fn
@@ -29,6 +29,11 @@ def vnni_board(cores: int = 1, restrict: str = "") -> Board:
     return found
 
 
+def pairs_board(cores: int = 1) -> Board:
+    """An x86-64 board whose processor has AVX2 and no dot products of bytes."""
+    return fn.board(restrict="avx2", cores=cores)
+
+
 def arm_board(name: str = "raspberry_pi_5") -> Board:
     """A board with SDOT, or without."""
     found = board_for(declared()[name])
@@ -36,30 +41,32 @@ def arm_board(name: str = "raspberry_pi_5") -> Board:
     return found
 
 
-@cache
-def machine_has_vnni() -> bool:
-    """Whether programs with VPDPBUSD run here."""
+def runs_here(board: Board) -> bool:
+    """Whether programs with the board's dot product run on this machine."""
+    needed = {"u8s8": " avx512_vnni", "s16s16": " avx2"}[board.hardware.dot_product]
     path = Path("/proc/cpuinfo")
-    return path.exists() and " avx512_vnni" in path.read_text(encoding="utf-8")
+    return path.exists() and needed in path.read_text(encoding="utf-8")
 
 
 def executable_here(board: Board) -> Board:
     """The board compiled for any x86-64 machine where this one lacks its instructions."""
-    if machine_has_vnni():
+    if runs_here(board):
         return board
     return replace(board, tvm_target={**board.tvm_target, "mcpu": "x86-64-v2", "mattr": []})
 
 
 def dense_task(rows: int, columns: int, depth: int, lanes: int, dtype: str = "uint8") -> Task:
-    """Bytes [rows, depth] by packed weights, then a shift by column, a scale and quantisation."""
-    weight = (columns // lanes, depth // 4, lanes, 4)
+    """Activations [rows, depth] by packed weights, then a shift by column, a scale and quantisation."""
+    group = 4 // numeric_type(dtype).bytes
+    weight = (columns // lanes, depth // group, lanes, group)
     return _task("dot_dense", (rows, depth), weight, (rows, columns), dtype, {})
 
 
 def convolution_task(size: int, channels: int, out: int, lanes: int, dtype: str = "uint8") -> Task:
-    """A padded 3x3 convolution of bytes, then the same."""
+    """A padded 3x3 convolution, then the same."""
+    group = 4 // numeric_type(dtype).bytes
     attrs = {"strides": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1, "fill": 7}
-    weight = (out // lanes, 3, 3, channels // 4, lanes, 4)
+    weight = (out // lanes, 3, 3, channels // group, lanes, group)
     return _task("dot_conv", (1, size, size, channels), weight, (1, size, size, out), dtype, attrs)
 
 

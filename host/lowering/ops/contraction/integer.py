@@ -1,4 +1,4 @@
-"""Products of bytes into int32, and their form for dot products, with weights [N / L, K / 4, L, 4]."""
+"""Products of bytes into int32, and their form for dot products, with weights [N / L, K / G, L, G]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase
 
 
 def _dot_dense(stage: Stage, node: Node) -> None:
-    """X [..., K] times weight [N' / L, K / 4, L, 4]; block "dot_matmul" computes N' >= N columns."""
+    """X [..., K] times weight [N' / L, K / G, L, G]; block "dot_matmul" computes N' >= N columns."""
     data, weight = stage.tensor(node.inputs[0], "prologue"), stage.argument(node.inputs[1])
     blocks, depth, lanes, group = node.inputs[1].shape
     k, q = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, group), "q")
@@ -30,7 +30,7 @@ def _dot_dense(stage: Stage, node: Node) -> None:
 
 
 def _dot_conv(stage: Stage, node: Node) -> None:
-    """Convolution; weight [O' / L, *K, C / 4, L, 4]; block "dot_conv2d" and the like."""
+    """Convolution; weight [O' / L, *K, C / G, L, G]; block "dot_conv2d" and the like."""
     blocks, *kernel, depth, lanes, group = node.inputs[1].shape
     data, weight = padded_input(stage, node, node.attrs["fill"]), stage.argument(node.inputs[1])
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]

@@ -1,8 +1,9 @@
 """Brings products of bytes into the form of the processor's dot product.
 
-Weights are packed [N / L, K / 4, L, 4]: what one instruction reads is one vector. Activations get the sign
-that the instruction wants, moved by 128: sum (x + 128) w = sum x w + 128 sum w, so a constant puts it right.
-Without such an instruction the weights are packed like any others, and the bytes are widened.
+Weights are packed [N / L, K / G, L, G], G products going to one lane: what one instruction reads is one
+vector. An instruction of bytes wants activations of one sign. Those of the other are moved by 128:
+sum (x + 128) w = sum x w + 128 sum w, so a constant puts it right. One of 16 bits takes either, widened.
+Without such an instruction the weights are packed like any others, and the bytes are widened to 32 bits.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.passes.pack_weights import blocks, lanes_for
 from host.lowering.rebuild import rebuild
-from host.lowering.types import numeric_type
+from host.lowering.types import DotProduct, dot_product
 from targets import HardwareModel
 
-# Type of the activations by `HardwareModel.dot_product`.
-_ACTIVATIONS = {"u8s8": "uint8", "s8s8": "int8"}
 _PRODUCTS = ("integer_dense", "integer_conv")
+_OTHER_SIGN = {"int8": "uint8", "uint8": "int8"}
 
 
 def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
@@ -31,9 +31,10 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
     lanes = hardware.lanes
     if not hardware.dot_product:
         return rebuild(graph, lambda b, node, inputs: _widened(b, node, inputs, lanes))
-    dtype = _ACTIVATIONS[hardware.dot_product]
+    dot = dot_product(hardware.dot_product)
+    dtype = dot.activations
     read = {node.inputs[0] for node in graph.nodes if node.op in _PRODUCTS}
-    # By the value of the old graph that had the other sign.
+    # By the value of the old graph, which had another type.
     moved: dict[Value, Value] = {}
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
@@ -41,15 +42,15 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
         if node.op in _PRODUCTS:
             assert old is not None
             if old.dtype != dtype and old not in moved:
-                moved[old] = _other_sign(builder, inputs[0], dtype)
-            return _dots(builder, node, moved.get(old, inputs[0]), lanes)
-        if node.op == "quantize" and node.output in read and node.output.dtype != dtype:
+                moved[old] = _retyped(builder, inputs[0], dtype)
+            return _dots(builder, node, moved.get(old, inputs[0]), lanes, dot)
+        if node.op == "quantize" and node.output in read and _step(node.output.dtype, dtype):
             zero = inputs[2].data
             if zero is not None:
                 moved[node.output] = _quantized(builder, inputs, zero, dtype)
-                return _other_sign(builder, moved[node.output], node.output.dtype)
-        if node.op == "dequantize" and old in moved and inputs[2].data is not None:
-            other = constant(inputs[2].data.astype(np.int32) + _step(dtype))
+                return _retyped(builder, moved[node.output], node.output.dtype)
+        if node.op == "dequantize" and old is not None and old in moved and inputs[2].data is not None:
+            other = constant(inputs[2].data.astype(np.int32) + _step(old.dtype, dtype))
             parts = [moved[old], inputs[1], other]
             return builder.one("dequantize", parts, node.output.shape, node.output.dtype)
         return builder.copy(node, inputs)
@@ -57,21 +58,23 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
     return rebuild(graph, rule)
 
 
-def _step(dtype: str) -> int:
-    """By how much bytes of this type are larger than the same of the other sign."""
-    return 128 if dtype == "uint8" else -128
+def _step(old: str, new: str) -> int:
+    """By how much numbers grow that are bytes of type `old` where they become `new`."""
+    return {("int8", "uint8"): 128, ("uint8", "int8"): -128}.get((old, new), 0)
 
 
 def _quantized(builder: Builder, inputs: tuple[Value, ...], zero: np.ndarray, dtype: str) -> Value:
     """Quantised to the other sign in the first place."""
-    other = constant(zero.astype(np.int32) + _step(dtype), dtype)
+    other = constant(zero.astype(np.int32) + _step(_OTHER_SIGN[dtype], dtype), dtype)
     return builder.one("quantize", [*inputs[:2], other], inputs[0].shape, dtype)
 
 
-def _other_sign(builder: Builder, value: Value, dtype: str) -> Value:
-    """Bytes of the other sign, each moved by 128."""
-    sign = constant(-128 if dtype == "int8" else 128, dtype)
-    return builder.binary("bitwise_xor", builder.cast(value, dtype), sign)
+def _retyped(builder: Builder, value: Value, dtype: str) -> Value:
+    """Bytes as numbers of another type: moved by 128 where that is the other sign's."""
+    found = builder.cast(value, dtype)
+    if not _step(value.dtype, dtype):
+        return found
+    return builder.binary("bitwise_xor", found, constant(-128 if dtype == "int8" else 128, dtype))
 
 
 def _widened(
@@ -85,21 +88,20 @@ def _widened(
     return builder.emit(op, [inputs[0], weight], node.attrs, [(node.output.shape, node.output.dtype)])
 
 
-def _dots(builder: Builder, node: Node, value: Value, lanes: int) -> Value:
+def _dots(builder: Builder, node: Node, value: Value, lanes: int, dot: DotProduct) -> Value:
     data = node.inputs[1].data
     assert data is not None
     attrs, correction = dict(node.attrs), None
-    if value.dtype != node.inputs[0].dtype:
-        step = _step(value.dtype)
+    step = _step(node.inputs[0].dtype, value.dtype)
+    if step:
         correction = -step * data.reshape(-1, data.shape[-1]).sum(axis=0, dtype=np.int32)
         attrs = {name: entry + step if name == "fill" else entry for name, entry in attrs.items()}
-    group = numeric_type(value.dtype).packing
-    missing = -data.shape[-2] % group
+    missing = -data.shape[-2] % dot.group
     if missing:
         rank = len(value.shape)
         value = builder.pad(value, (0,) * rank, (*(0,) * (rank - 1), missing), 0)
         data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
-    weight = constant(_grouped(blocks(data, lanes_for(data.shape[-1], lanes)), group))
+    weight = constant(_grouped(blocks(data, lanes_for(data.shape[-1], lanes)), dot.group))
     op = node.op.replace("integer", "dot")
     result = builder.emit(op, [value, weight], attrs, [(node.output.shape, node.output.dtype)])[0]
     return result if correction is None else builder.binary("add", result, constant(correction))

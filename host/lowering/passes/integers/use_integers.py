@@ -52,9 +52,9 @@ def is_quantized_constant(value: Value) -> bool:
     return node.op == "dequantize" and all(part.is_constant for part in node.inputs)
 
 
-def _is_packed(dtype: str) -> bool:
-    """Whether one instruction may multiply and add several such elements."""
-    return numeric_type(dtype).packing > 1
+def _has_products(dtype: str) -> bool:
+    """Whether products of such elements are computed in integers."""
+    return numeric_type(dtype).integer_products
 
 
 def use_integers(graph: Graph) -> Graph:
@@ -100,7 +100,7 @@ def _activations(builder: Builder, value: Value) -> _Activations | None:
         return _Activations(moved, inner.zero, inner.scale)
     if node.op == "dequantize":
         data, scale, zero = node.inputs
-        usable = _is_packed(data.dtype) and scale.size == zero.size == 1
+        usable = _has_products(data.dtype) and scale.size == zero.size == 1
         return _Activations(data, _scalar(builder, zero), _scalar(builder, scale)) if usable else None
     zero = constant(0, "int32")
     if node.op == "subtract" and value.dtype == "int32" and node.inputs[1].size == 1:
@@ -109,7 +109,7 @@ def _activations(builder: Builder, value: Value) -> _Activations | None:
     if node is None or node.op != "cast" or node.output.dtype != "int32":
         return None
     data = node.inputs[0]
-    return _Activations(data, zero, None) if _is_packed(data.dtype) and data.shape == value.shape else None
+    return _Activations(data, zero, None) if _has_products(data.dtype) and data.shape == value.shape else None
 
 
 def _scalar(builder: Builder, value: Value) -> Value:
@@ -125,7 +125,7 @@ def _weights(value: Value) -> _Weights | None:
         return None
     data, scale, zero = parts
     rows = np.broadcast_to(scale, data.shape).reshape(-1, data.shape[-1])
-    if not _is_packed(data.dtype.name) or not (rows == rows[:1]).all():
+    if not _has_products(data.dtype.name) or not (rows == rows[:1]).all():
         return None
     return _Weights(data.astype(np.int32) - zero, np.ascontiguousarray(rows[0]))
 

@@ -1,4 +1,4 @@
-"""Dot products of bytes as tensor intrinsics: C[L] += sum over four of A[4] B[L, 4]."""
+"""Dot products as tensor intrinsics: C[L] += sum over G of A[G] B[L, G]."""
 
 from __future__ import annotations
 
@@ -8,47 +8,62 @@ import tvm
 from tvm.s_tir import TensorIntrin
 
 from host.errors import ScheduleError
+from host.lowering.types import dot_product
 
 # What the decision `intrinsic` says: plain code, or the instruction.
 PLAIN, INSTRUCTION = 0, 1
 
 # LLVM's intrinsic by `HardwareModel.dot_product` and 32-bit lanes. VPDPBUSD multiplies unsigned by signed
-# bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd); neither saturates.
+# bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd). VPMADDWD multiplies signed numbers of 16 bits
+# and adds two products; the sum is an addition of its own. None saturates with weights of bytes.
 _INSTRUCTIONS = {
     ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
     ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",
     ("u8s8", 4): "llvm.x86.avx512.vpdpbusd.128",
     ("s8s8", 4): "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    ("s16s16", 16): "llvm.x86.avx512.pmaddw.d.512",
+    ("s16s16", 8): "llvm.x86.avx2.pmadd.wd",
+    ("s16s16", 4): "llvm.x86.sse2.pmadd.wd",
 }
-_ACTIVATIONS = {"u8s8": "uint8", "s8s8": "int8"}
 
 # TVMScript, and not built by hand, because `tensorize` compares the description with a schedule's program.
 _HEAD = """
 @T.prim_func(s_tir=True, private=True)
 def function(
-    a: T.Buffer((4,), "{activations}", offset_factor=1),
-    b: T.Buffer(({lanes}, 4), "int8", offset_factor=1),
+    a: T.Buffer(({group},), "{activations}", offset_factor=1),
+    b: T.Buffer(({lanes}, {group}), "int8", offset_factor=1),
     c: T.Buffer(({lanes},), "int32", scope="local", offset_factor=1),
 ) -> None:
     with T.sblock("root"):
-        T.reads(c[0:{lanes}], a[0:4], b[0:{lanes}, 0:4])
+        T.reads(c[0:{lanes}], a[0:{group}], b[0:{lanes}, 0:{group}])
         T.writes(c[0:{lanes}])
 """
 _DESCRIPTION = """
         for i in T.serial(0, {lanes}):
-            for k in T.serial(0, 4):
+            for k in T.serial(0, {group}):
                 with T.sblock("update"):
                     vi, vk = T.axis.remap("SR", [i, k])
                     c[vi] = c[vi] + T.cast(a[vk], "int32") * T.cast(b[vi, vk], "int32")
 """
 # One group of activations goes to every lane: a load that broadcasts 32 bits.
-_IMPLEMENTATION = """
+_OF_BYTES = """
         group = T.reinterpret(a.vload([0], "{activations}x4"), dtype="int32")
         c[T.ramp(T.int32(0), 1, {lanes})] = T.call_llvm_pure_intrin(
             T.llvm_lookup_intrinsic_id("{instruction}"),
             c.vload([0], "int32x{lanes}"),
             T.reinterpret(T.broadcast(group, {lanes}), dtype="{activations}x{width}"),
             b.vload([0, 0], "int8x{width}"),
+            dtype="int32x{lanes}",
+        )
+"""
+# Weights are bytes in memory, which halves what comes from there, and are widened as they are loaded. LLVM
+# loads some groups as integers into general registers; as floating-point numbers all are broadcast.
+_OF_WIDENED = """
+        group = T.reinterpret(a.vload([0], "{activations}x2"), dtype="float32")
+        c[T.ramp(T.int32(0), 1, {lanes})] = c.vload([0], "int32x{lanes}") + T.call_llvm_pure_intrin(
+            T.llvm_lookup_intrinsic_id("{instruction}"),
+            T.reinterpret(T.broadcast(group, {lanes}), dtype="{activations}x{width}"),
+            T.cast(b.vload([0, 0], "int8x{width}"), "int16x{width}"),
             dtype="int32x{lanes}",
         )
 """
@@ -69,13 +84,19 @@ def intrinsic(kind: str, lanes: int) -> str:
         raise ScheduleError(f"there is no dot product {kind or 'of bytes'} of {lanes} lanes")
     name = f"edgetlm.dot_{kind}_{lanes}"
     if TensorIntrin.get(name, allow_missing=True) is None:
-        description, implementation = (_parsed(text, kind, lanes) for text in (_DESCRIPTION, _IMPLEMENTATION))
+        texts = (_DESCRIPTION, _OF_BYTES if dot_product(kind).group == 4 else _OF_WIDENED)
+        description, implementation = (_parsed(text, kind, lanes) for text in texts)
         TensorIntrin.register(name, description, implementation)
     return name
 
 
 def _parsed(body: str, kind: str, lanes: int) -> Any:
+    dot = dot_product(kind)
     text = (_HEAD + body.lstrip("\n")).format(
-        activations=_ACTIVATIONS[kind], instruction=_INSTRUCTIONS[kind, lanes], lanes=lanes, width=4 * lanes
+        activations=dot.activations,
+        group=dot.group,
+        instruction=_INSTRUCTIONS[kind, lanes],
+        lanes=lanes,
+        width=dot.group * lanes,
     )
     return tvm.script.from_source(text, extra_vars={"T": tvm.script.tirx})

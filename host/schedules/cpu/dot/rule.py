@@ -1,6 +1,6 @@
 """Products of bytes in int32: the register-blocked programs of `tiled` around the processor's dot product.
 
-The innermost tile is one vector of `L` sums that takes four products each, `C[L] += A[4] . B[L, 4]`, A the
+The innermost tile is one vector of `L` sums that takes `G` products each, `C[L] += A[G] . B[L, G]`, A the
 same for all lanes, B packed. `intrinsic` says whether it is the instruction for that or plain code.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from host.lowering.types import dot_product
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names, schedule_copy
 from host.schedules.cpu.dot.cost import dot_seconds
@@ -21,7 +22,7 @@ from targets import HardwareModel
 
 
 class Dot(Rule):
-    """The nest of `tiled` with dot products of four bytes inside."""
+    """The nest of `tiled` with dot products of four bytes or two numbers of 16 bits inside."""
 
     name = "dot"
     processor = CPU
@@ -36,8 +37,8 @@ class Dot(Rule):
         self._tiled = Tiled()
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """Bytes in groups of four, a processor that multiplies them, and a nest that `tiled` can make."""
-        if not hardware.dot_product or not is_dot(workload.anchor_stage):
+        """Groups that the processor multiplies in one instruction, and a nest that `tiled` can make."""
+        if not hardware.dot_product or not is_dot(workload.anchor_stage, dot_product(hardware.dot_product)):
             return False
         lanes = in_lanes(workload)
         if not self._tiled.matches(lanes, hardware):
