@@ -21,7 +21,11 @@ GROUP = "edgetlm.engines"
 
 
 class Engine(Protocol):
-    """The operations of every engine."""
+    """The operations of every engine.
+
+    Two more are optional and come before `load`: `as_written()` keeps the graph as written, `exact()` forgoes
+    arithmetic that is faster and less exact. Reference outputs are computed with `exact()`.
+    """
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
         """Loads a model for a number of threads. Returns its signature as far as the engine knows it."""

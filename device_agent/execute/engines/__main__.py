@@ -43,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     name, model, cases, threads, inputs_file, outputs_file, error_file = arguments[:7]
     try:
         engine = engines.create(name)
+        if hasattr(engine, "exact"):
+            engine.exact()
         if "as-written" in arguments[7:]:
             engine.as_written()
         engine.load(model, int(threads))

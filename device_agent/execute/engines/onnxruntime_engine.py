@@ -20,10 +20,20 @@ class OnnxRuntimeEngine:
         self._feeds: Dict[str, Any] = {}
         self._results: List[Any] = []
         self._as_written = False
+        self._exact = False
 
     def as_written(self) -> None:
         """Makes the following loads keep the graph as written, so that it runs node by node."""
         self._as_written = True
+
+    def exact(self) -> None:
+        """Makes the following loads compute sums of bytes exactly, which may be slower.
+
+        ONNX Runtime multiplies bytes with VPMADDUBSW on x86-64 processors without VNNI. The instruction adds
+        two products in 16 bits and saturates. Exact products are a rewriting of the graph, so a graph that is
+        kept as written has the others.
+        """
+        self._exact = True
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
         """See Engine."""
@@ -31,6 +41,8 @@ class OnnxRuntimeEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if self._exact:
+            options.add_session_config_entry("session.x64quantprecision", "1")
         if self._as_written:
             options.graph_optimization_level = self._package.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
