@@ -77,9 +77,7 @@ def _vnni(features: set[str], avx512: bool, avx2: bool) -> str:
     return "+avxvnni" if avx2 and not avx512 and "avx_vnni" in features else ""
 
 
-def _hardware(
-    description: MachineDescription, vector_bits: int, avx512: bool, vnni: bool
-) -> HardwareModel:
+def _hardware(description: MachineDescription, vector_bits: int, avx512: bool, vnni: bool) -> HardwareModel:
     # AMD's Zen 4 and many Intel parts retire 32 fp32 FMA lanes a cycle whatever the width: one
     # 512-bit or two 256-bit operations (AMD and Intel optimisation manuals). 128-bit SSE has no FMA.
     fma_per_cycle = 1.0 if avx512 else 2.0 if vector_bits == 256 else 1.0
