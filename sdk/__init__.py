@@ -12,6 +12,7 @@ authors of proposers and rules; `sdk.errors` has the exceptions that the calls r
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from host.options import CompileOptions, DeployOptions
@@ -61,6 +62,9 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Reading the metadata of packages takes a while.
+        return version("edgetlm")
     if name not in _LATE:
         raise AttributeError(f"module 'sdk' has no attribute {name!r}")
     return getattr(import_module(_LATE[name]), name)

@@ -37,6 +37,11 @@ def print_line(text: str) -> None:
     sys.stdout.write(visible_line(text) + "\n")
 
 
+def print_text(text: str) -> None:
+    """Several lines of a result."""
+    sys.stdout.write(visible_lines(text) + "\n")
+
+
 def print_error(text: str) -> None:
     """The one line of an error."""
     sys.stderr.write(visible_line(" ".join(text.split())) + "\n")

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -33,11 +34,14 @@ from sdk.cli.console import (
     print_trace,
     show_library_messages,
 )
+from sdk.cli.help import new_group, show_help_alone
 from sdk.cli.management import devices, env, keys, records, report, tlm
 from sdk.cli.options import State
 from targets import BoardFileError
 
 _INTERRUPTED = 130
+# Under whatever name it was started: shells complete this one.
+_NAME = "sdk"
 # What click ends with where a write finds no reader; the last flush is after it.
 _NO_READER = 1
 
@@ -56,18 +60,31 @@ class _Notes(logging.Handler):
 
 def build_app() -> typer.Typer:
     """The whole command line."""
-    app = typer.Typer(
-        name="sdk",
-        help="Compile a model for a device, measure it there beside its peers, and deploy it.",
-        add_completion=False,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
+    app = new_group(
+        _NAME, "Compile a model for a device, measure it there beside its peers, and deploy it.", root=True
     )
+    app.callback()(_root)
     running = (deploy, compile_model, profile, explain, run, tune, bundles)
     for group in (*running, devices, keys, env, records, report, tlm):
         group.register(app)
     return app
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        import sdk
+
+        print_line(f"edgetlm {sdk.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    show_help_alone(context)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,11 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None, state: State) -> int:
     try:
-        code = build_app()(
-            list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False, obj=state
-        )
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        code = build_app()(words, prog_name=_NAME, standalone_mode=False, obj=state)
     except TyperException as error:
-        return _fail(error.format_message(), error.exit_code, state, hint=" (sdk --help shows what there is)")
+        return _fail(error.format_message(), error.exit_code, state, hint=_where_help_is(error))
     except EdgeError as error:
         if _while_interrupted(error):
             return _fail("interrupted", _INTERRUPTED, state)
@@ -123,6 +139,11 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
         text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
         return _fail(text, 1, state)
     return code if isinstance(code, int) else 0
+
+
+def _where_help_is(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f" ({context.command_path if context is not None else 'sdk'} --help shows what there is)"
 
 
 def _while_interrupted(error: BaseException | None) -> bool:

@@ -98,6 +98,7 @@ def _parameter(option: Field[Any], kind: Any) -> inspect.Parameter:
         help=setting.text,
         metavar=setting.metavar or None,
         envvar=setting.environment or None,
+        rich_help_panel=setting.group.capitalize(),
     )
     where = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(option.name, where, default=default, annotation=Annotated[kind, offer])

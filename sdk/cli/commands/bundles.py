@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli.help import add_command
 from sdk.cli.options import DeviceName, Verbose
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command()(bundles)
-    app.command()(rollback)
+    add_command(app, bundles, "sdk bundles --device pi5")
+    add_command(app, rollback, "sdk rollback mobilenet --device pi5")
 
 
 def bundles(device: DeviceName = "local", verbose: Verbose = False) -> None:

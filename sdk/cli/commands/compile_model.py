@@ -9,13 +9,14 @@ import typer
 
 from host.options import CompileOptions
 from sdk.cli.commands.deploy import command_line
+from sdk.cli.help import add_command
 from sdk.cli.options import Verbose
 from sdk.cli.settings import takes_settings
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("compile")(compile_model)
+    add_command(app, compile_model, "sdk compile model.onnx -o out.zip --target raspberry_pi_5", "compile")
 
 
 @takes_settings("compile", CompileOptions)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from host.options import DeployOptions
+from sdk.cli.help import add_command
 from sdk.cli.options import JsonFile, Verbose
 from sdk.cli.settings import takes_settings
 
@@ -20,7 +21,7 @@ _SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|token|secret)[^=&]*=)[
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command()(deploy)
+    add_command(app, deploy, "sdk deploy model.onnx --device pi5 --shape batch=1")
 
 
 def command_line() -> str:

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli.help import add_command
 from sdk.cli.options import Verbose
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command()(explain)
+    add_command(app, explain, "sdk explain edgetlm-out/mobilenet/bundle --task conv2d_3")
 
 
 def explain(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli.help import add_command
 from sdk.cli.options import (
     DeviceName,
     JsonFile,
@@ -23,7 +24,7 @@ from sdk.cli.options import (
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command()(profile)
+    add_command(app, profile, "sdk profile model.onnx --device pi5 --json figures.json")
 
 
 def profile(

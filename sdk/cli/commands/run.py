@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli.help import add_command
 from sdk.cli.options import DeviceName, Trust, Verbose
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command()(run)
+    add_command(app, run, "sdk run edgetlm-out/mobilenet/bundle --input image.npz --device pi5")
 
 
 def run(

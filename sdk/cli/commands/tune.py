@@ -9,13 +9,14 @@ import typer
 
 from host.options import DeployOptions
 from sdk.cli.commands.deploy import command_line
+from sdk.cli.help import add_command
 from sdk.cli.options import JsonFile, Verbose
 from sdk.cli.settings import takes_settings
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command()(tune)
+    add_command(app, tune, "sdk tune model.onnx --device pi5 --budget 10m")
 
 
 @takes_settings("tune", DeployOptions)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sdk.cli.help import add_command, new_group
 from sdk.cli.management.emulate import emulate
 from sdk.cli.options import Verbose
 
@@ -16,12 +17,17 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    _DEVICES.command("emulate")(emulate)
-    app.add_typer(_DEVICES)
-    app.command()(targets)
+    group = new_group("devices", "Devices that this host knows.")
+    add_command(group, list_devices, "sdk devices list", "list")
+    add_command(group, add_device, "sdk devices add pi5 --host user@192.168.1.20", "add")
+    add_command(group, install_agent, "sdk devices install-agent pi5", "install-agent")
+    add_command(group, doctor, "sdk devices doctor pi5")
+    add_command(group, remove_device, "sdk devices remove pi5", "remove")
+    add_command(group, calibrate_device, "sdk devices calibrate pi5", "calibrate")
+    add_command(group, emulate, "sdk devices emulate aarch64 --name practice")
+    app.add_typer(group)
+    add_command(app, targets, "sdk targets")
 
-
-_DEVICES = typer.Typer(name="devices", help="Devices that this host knows.", no_args_is_help=True)
 
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the device; sdk devices list shows them.")
@@ -32,7 +38,6 @@ _System = Annotated[
 ]
 
 
-@_DEVICES.command("list")
 def list_devices(verbose: Verbose = False) -> None:
     """List the devices and what they are."""
     from sdk.cli import printing
@@ -41,7 +46,6 @@ def list_devices(verbose: Verbose = False) -> None:
     printing.print_devices(inventory.devices())
 
 
-@_DEVICES.command("add")
 def add_device(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name to give it.")],
     host: Annotated[
@@ -96,7 +100,6 @@ def add_device(
     print_line(f"next: sdk deploy MODEL --device {entry.name}")
 
 
-@_DEVICES.command("install-agent")
 def install_agent(
     name: _Name,
     system: _System = False,
@@ -114,7 +117,6 @@ def install_agent(
     _print_installed(installed)
 
 
-@_DEVICES.command("doctor")
 def doctor(name: _Name, verbose: Verbose = False) -> None:
     """Look at a device: what is missing and what to type. Exit code 1 if something is to be done."""
     from sdk.management import administration
@@ -123,7 +125,6 @@ def doctor(name: _Name, verbose: Verbose = False) -> None:
         raise typer.Exit(1)
 
 
-@_DEVICES.command("remove")
 def remove_device(
     name: _Name,
     purge: Annotated[bool, typer.Option("--purge", help="Remove the bundles installed there too.")] = False,
@@ -139,7 +140,6 @@ def remove_device(
     print_line(f"{name} is no longer registered")
 
 
-@_DEVICES.command("calibrate")
 def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
     """Measure rates and memory levels of a device, for the programs made for it from now on."""
     from sdk.cli import printing

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from sdk.cli.help import add_command
 from sdk.cli.options import Verbose
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command()(env)
+    add_command(app, env, "sdk env")
 
 
 def env(verbose: Verbose = False) -> None:

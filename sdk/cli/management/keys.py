@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli.help import add_command, new_group
 from sdk.cli.options import DeviceName, Verbose
 
 _OWN = " (this host)"
@@ -13,12 +14,12 @@ _OWN = " (this host)"
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    group = typer.Typer(help="Whose bundles a device runs.", no_args_is_help=True, rich_markup_mode=None)
-    group.command("list")(list_keys)
-    group.command()(show)
-    group.command()(trust)
-    group.command()(revoke)
-    app.add_typer(group, name="keys")
+    group = new_group("keys", "Whose bundles a device runs.")
+    add_command(group, list_keys, "sdk keys list --device pi5", "list")
+    add_command(group, show, "sdk keys show")
+    add_command(group, trust, "sdk keys trust KEY --name laptop --device pi5")
+    add_command(group, revoke, "sdk keys revoke laptop --device pi5")
+    app.add_typer(group)
 
 
 def list_keys(device: DeviceName = "local", verbose: Verbose = False) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from host.options import CompileOptions
+from sdk.cli.help import add_command, new_group
 from sdk.cli.options import DeviceName, Records, Verbose
 from sdk.cli.settings import takes_settings
 
@@ -28,11 +29,11 @@ OptionalModel = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    group = typer.Typer(help="Measurements of all tunings.", no_args_is_help=True)
-    group.command("list")(list_records)
-    group.command("export")(export_records)
-    group.command("import")(import_records)
-    app.add_typer(group, name="records")
+    group = new_group("records", "Measurements of all tunings.")
+    add_command(group, list_records, "sdk records list --device pi5", "list")
+    add_command(group, export_records, "sdk records export records.jsonl", "export")
+    add_command(group, import_records, "sdk records import records.jsonl", "import")
+    app.add_typer(group)
 
 
 def list_records(

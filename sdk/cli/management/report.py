@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from host.errors import UserError
+from sdk.cli.help import add_command, new_group
 from sdk.cli.options import JsonFile, Verbose
 
 if TYPE_CHECKING:
@@ -22,14 +23,9 @@ _COLOURS = {"better": "green", "worse": "red", "not judged": "yellow"}
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    group = typer.Typer(help="Results of deployments.", no_args_is_help=True)
-    group.callback()(_only_groups)
-    group.command()(compare)
-    app.add_typer(group, name="report")
-
-
-def _only_groups() -> None:
-    """Results of deployments."""
+    group = new_group("report", "Results of deployments.")
+    add_command(group, compare, "sdk report compare before.json after.json --tolerance 5")
+    app.add_typer(group)
 
 
 def compare(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sdk.cli.help import add_command, new_group
 from sdk.cli.management.evaluate import evaluate
 from sdk.cli.options import DeviceName, Records, Seed, Threads, Verbose
 
@@ -23,13 +24,13 @@ _STEPS_EACH = 10
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    group = typer.Typer(help="Train the language model that proposes programs.", no_args_is_help=True)
-    group.command()(pretrain)
-    group.command()(finetune)
-    group.command()(evaluate)
-    group.command()(package)
-    group.command()(card)
-    app.add_typer(group, name="tlm")
+    group = new_group("tlm", "Train the language model that proposes programs.")
+    add_command(group, pretrain, "sdk tlm pretrain --out tlm-model --steps 20000")
+    add_command(group, finetune, "sdk tlm finetune --device pi5")
+    add_command(group, evaluate, "sdk tlm evaluate --networks mobilenetv2 --budget 0,10")
+    add_command(group, package, "sdk tlm package tlm-model")
+    add_command(group, card, "sdk tlm card")
+    app.add_typer(group)
 
 
 def pretrain(

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from host.options import DeployOptions, settings_of
+from sdk.cli.main import build_app, main
+
+_WIDTH = 80
+_WORD = re.compile(r"\S+")
+
+
+def _commands(command: Any, context: Any) -> Iterator[tuple[Any, Any]]:
+    yield command, context
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, child.context_class(child, info_name=name, parent=context))
+
+
+def _all() -> list[tuple[Any, Any]]:
+    root = typer.main.get_command(build_app())
+    return list(_commands(root, root.context_class(root, info_name="sdk", terminal_width=_WIDTH)))
+
+
+def _texts(command: Any, context: Any) -> Iterator[str]:
+    """The texts of a command as they were written."""
+    yield command.help or ""
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            yield from record
+
+
+@pytest.mark.parametrize(
+    ("command", "context"), [pytest.param(*one, id=one[1].command_path) for one in _all()]
+)
+def test_help_fits_80_columns_with_every_word_whole(command: Any, context: Any) -> None:
+    lines = command.get_help(context).splitlines()
+    assert [line for line in lines if len(line) > _WIDTH] == []
+    shown = {word for line in lines for word in _WORD.findall(line)}
+    written = {word for text in _texts(command, context) for word in _WORD.findall(text)}
+    assert written <= shown
+
+
+def test_every_command_has_an_example_of_its_own_with_options_that_it_has() -> None:
+    for command, context in _all():
+        if hasattr(command, "commands"):
+            continue
+        example = command.get_help(context).split("Example:\n")[1].strip()
+        assert example.split()[: len(context.command_path.split())] == context.command_path.split()
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in example.split() if word.startswith("-")} <= known, example
+
+
+def test_the_options_of_a_deployment_are_grouped() -> None:
+    [(command, context)] = [one for one in _all() if one[1].command_path == "sdk deploy"]
+    text = command.get_help(context)
+    titles = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    groups = [one.metadata["setting"].group.capitalize() for one in settings_of(DeployOptions, "deploy")]
+    assert titles == ["Arguments", *dict.fromkeys(groups), "Options", "Example"]
+    assert text.index("\nTuning:") < text.index("--budget") < text.index("\nModel:")
+
+
+@pytest.mark.parametrize("words", [[], ["devices"], ["records"]])
+def test_a_group_alone_shows_its_help_as_it_is(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    alone = capsys.readouterr()
+    assert main([*words, "-h"]) == 0
+    assert alone.out == capsys.readouterr().out
+    assert "\nCommands:\n" in alone.out
+    assert alone.err == ""
+
+
+def test_a_mistake_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "list", "--bogus"]) == 2
+    assert "(sdk devices list --help shows what there is)" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    import sdk
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"edgetlm {sdk.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", sdk.__version__)
+
+
+def _completed(line: str, folder: str = ".") -> list[str]:
+    words = line.split(" ")
+    environment = os.environ | {
+        "_SDK_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+        "XDG_CONFIG_HOME": folder,
+        "XDG_DATA_HOME": folder,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "sdk.cli"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    assert "deploy" in _completed("sdk dep")
+    assert "--device" in _completed("sdk deploy --dev")
