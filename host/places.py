@@ -35,6 +35,15 @@ def cache_root() -> Path:
     return root
 
 
+def zig_cache(folder: Path) -> Path:
+    """Where zig keeps the C and C++ libraries that it compiles: `$ZIG_GLOBAL_CACHE_DIR`, as zig does alone.
+
+    Args:
+        folder: whose `zig` it is where the variable is not set.
+    """
+    return Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or folder / "zig")
+
+
 def data_root() -> Path:
     """What was measured and learned: `$XDG_DATA_HOME/edgetlm`, else `~/.local/share/edgetlm`."""
     return _root("XDG_DATA_HOME", ".local/share")

@@ -39,6 +39,9 @@ def make(name: str) -> Path:
     # The list is complete: the resolver has nothing to decide and cannot fail on what it would decide, and
     # nothing is installed that the list has no hash of.
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    if name == "tflite-export":
+        # Of its gigabytes a conversion imports little, whose bytecode it writes itself.
+        command.append("--no-compile")
     subprocess.run([*command, "--require-hashes", "-r", str(requirements)], check=True, stdout=sys.stderr)
     stamp.write_text(wanted)
     return python

@@ -1,4 +1,4 @@
-"""What is slow to make and the same for every test: native executors and emulated root file systems.
+"""What is slow to make and the same for every test: native executors, root file systems, models, C libraries.
 
 They are kept by content below the repository, where the next run finds them; several processes of the tests
 may ask at once, and one makes what the others wait for. `python -m tests.shared_cache` makes the executors.
@@ -6,31 +6,50 @@ may ask at once, and one makes what the others wait for. `python -m tests.shared
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from host.emulation.user import root
-from host.payload.native import native_executor
-
 SHARED = Path(__file__).resolve().parents[1] / ".cache"
 FOLDER = SHARED / "edgetlm" / "native"
+# The C and C++ libraries that zig compiles for every system that something is built for.
+ZIG = SHARED / "zig"
 ARCHITECTURES = ("x86_64", "riscv64", "aarch64")
 
 
 @functools.cache
 def executor_for(architecture: str) -> Path:
     """The native executor for an architecture."""
+    from host.payload.native import native_executor  # here, because it brings TVM
+
     return native_executor(architecture, cache=FOLDER)
 
 
 @functools.cache
 def root_of(architecture: str) -> Path:
     """The root file system of an emulated architecture."""
+    from host.emulation.user import root
+
     with _user_cache(SHARED):
         return root(architecture)
+
+
+@functools.cache
+def zoo_model(name: str, format_name: str) -> Path:
+    """A model of the zoo in one format: "onnx", "pt2" or "tflite"."""
+    from tests.models import export  # here, because it brings torch
+
+    sources = sorted(Path(export.__file__).parent.glob("*.py"))
+    made_of = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
+    folder = SHARED / "models" / made_of[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.{format_name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return export.export(name, folder, format_name)
 
 
 @contextmanager

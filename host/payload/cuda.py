@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from host.errors import BuildError, PayloadError
-from host.places import cache_root
+from host.places import cache_root, zig_cache
 from host.sealed import is_sealed, seal
 
 LIBRARY = "libcudart.so.13"
@@ -59,7 +59,7 @@ def _compile(folder: Path, output: Path, architecture: str) -> None:
         *(f"-Wl,-soname,{LIBRARY}", f"-Wl,--version-script={folder / _SOURCES[1]}"),
         *("-o", str(output), str(folder / _SOURCES[0])),
     ]
-    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")}
+    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(zig_cache(cache_root()))}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[0]

@@ -25,7 +25,7 @@ from host.build.linker import zig_executable
 from host.errors import BuildError, PayloadError
 from host.payload.contract_header import contract_headers, write_headers
 from host.payload.native_crypto import crypto_key, crypto_source, crypto_units
-from host.places import cache_root
+from host.places import cache_root, zig_cache
 from host.sealed import is_sealed, seal
 
 EXECUTABLE = "edgetlm-executor"
@@ -42,9 +42,11 @@ _FLAGS = (
 )
 # What zig calls -O1 is its -O2, which takes a third longer.
 _OPTIMISE = {"little": ("-O2", "-Xclang", "-O1"), "well": ("-O2",)}
+# -O2 compiles no object here, for all of them are made: applications are linked with it, and zig keeps a C++
+# library for each such option, whose compilation takes 40% of a build.
 # One executable: with zig, each shared library would carry a C++ runtime of its own, and exceptions would not
 # cross from one to another. Kernels' libraries find the runtime in it through -rdynamic.
-_LINK_FLAGS = ("-rdynamic", "-s", "-Wl,--gc-sections", "-lm", "-ldl", "-lpthread")
+_LINK_FLAGS = ("-O2", "-rdynamic", "-s", "-Wl,--gc-sections", "-lm", "-ldl", "-lpthread")
 _LIMIT_BYTES = 1 << 29
 _KEPT = 4
 
@@ -296,7 +298,7 @@ class _Build:
     def _run_zig(self, tool: str, arguments: Sequence[str], what: str, scratch: Path) -> None:
         environment = dict(os.environ, ZIG_LOCAL_CACHE_DIR=str(scratch / "zig"))
         # zig keeps the C++ library that it compiled in the one, and copies of our objects in the other.
-        environment["ZIG_GLOBAL_CACHE_DIR"] = str(self._folder / "zig")
+        environment["ZIG_GLOBAL_CACHE_DIR"] = str(zig_cache(self._folder))
         command = [str(self._zig), tool, "-target", _TARGETS[self._architecture], *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

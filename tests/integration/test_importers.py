@@ -18,11 +18,10 @@ from host.errors import EngineError, ImportFailed, ModelFileError, ShapeError
 from host.importers import from_module
 from host.importers import load_here as load
 from host.model import ImportedModel
-from tests.models.export import export, export_onnx_model
+from tests.models.export import export_onnx_model
 from tests.models.zoo import ImageModel, TokenModel, make, randomise_batch_norm
+from tests.shared_cache import zoo_model
 from tests.unit.importers.harness import check
-
-MODELS = Path(__file__).resolve().parents[2] / ".cache" / "models"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ MODELS = Path(__file__).resolve().parents[2] / ".cache" / "models"
     ],
 )
 def test_models_of_the_zoo(name: str, format_name: str) -> None:
-    model = check(load(export(name, MODELS, format_name)), 1e-3)
+    model = check(load(zoo_model(name, format_name)), 1e-3)
     assert isinstance(model.module, tvm.IRModule) and len(model.golden) == 3
     assert model.format == format_name and model.name == name
     for first, second in combinations(model.golden, 2):
@@ -42,7 +41,7 @@ def test_models_of_the_zoo(name: str, format_name: str) -> None:
 
 
 def test_inputs_and_outputs_of_bert_keep_names_and_types() -> None:
-    model = load(export("bert-tiny", MODELS, "onnx"), golden_cases=1)
+    model = load(zoo_model("bert-tiny", "onnx"), golden_cases=1)
     assert [entry.name for entry in model.signature.inputs] == [
         "input_ids",
         "attention_mask",
@@ -219,7 +218,7 @@ def test_truncated_and_foreign_files(tmp_path: Path, format_name: str) -> None:
     path = tmp_path / f"model.{format_name}"
     name = "mlp" if format_name == "pt2" else "bert-tiny"
     with pytest.raises(ModelFileError, match="truncated") as caught:
-        load(_cut(path, export(name, MODELS, format_name)))
+        load(_cut(path, zoo_model(name, format_name)))
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
     path.write_text("not a model at all\n" * 30)
     with pytest.raises(ModelFileError):
@@ -237,7 +236,7 @@ def test_weights_of_an_archive_that_are_not_numbers(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_tflite_file_that_are_not_numbers(tmp_path: Path) -> None:
-    data = bytearray(export("bert-tiny", MODELS, "tflite").read_bytes())
+    data = bytearray(zoo_model("bert-tiny", "tflite").read_bytes())
     # Somewhere in the embedding, which is most of the file.
     middle = len(data) // 2 // 4 * 4
     data[middle : middle + 64] = np.full(16, np.nan, np.float32).tobytes()
@@ -261,7 +260,7 @@ def test_a_tflite_file_that_the_runtime_refuses(tmp_path: Path) -> None:
     """Sound to read, but with an operator number that nobody knows."""
     import tflite
 
-    source = export("bert-tiny", MODELS, "tflite")
+    source = zoo_model("bert-tiny", "tflite")
     data = bytearray(source.read_bytes())
     model = tflite.Model.GetRootAsModel(bytes(data), 0)
     code = model.OperatorCodes(0)

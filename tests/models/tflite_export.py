@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,11 @@ def export_tflite(name: str, path: Path, seed: int) -> Path:
         name,
         str(partial.resolve()),
     ]
-    result = subprocess.run([*command, str(seed)], cwd=_ROOT, capture_output=True, text=True, check=False)
+    # The environment was installed without bytecode: the first conversion keeps what the next one imports.
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    result = subprocess.run(
+        [*command, str(seed)], cwd=_ROOT, env=variables, capture_output=True, text=True, check=False
+    )
     if result.returncode != 0 or not partial.is_file():
         raise RuntimeError(f"litert-torch could not convert {name}: {result.stderr.strip()[-400:]}")
     return partial

@@ -157,10 +157,10 @@ def test_a_crash_of_the_compiler_is_one_units_failure(
 ) -> None:
     monkeypatch.setattr(recorder, "_record_batch", _batch_that_dies)
     boards = ("x86_64-v3", "rv64gcv", "raspberry_pi_4")
-    wanted = [Unit(model, target) for model in ("small/convnet", "small/embedding") for target in boards]
+    wanted = [Unit("small/convnet", target) for target in boards] + [Unit("small/embedding", "x86_64-v3")]
     recorder._work(wanted, tmp_path, places, 2)
     found = [json.loads(recorder._part(tmp_path, unit).read_text())[0] for unit in wanted]
-    assert [line.get("failed", "") for line in found] == ["", "the process died", ""] * 2
+    assert [line.get("failed", "") for line in found] == ["", "the process died", "", ""]
     assert not list(tmp_path.glob("*.started"))
 
 

@@ -19,7 +19,7 @@ import tvm
 
 from host.build.linker import zig_executable
 from host.errors import BuildError
-from host.places import cache_root
+from host.places import cache_root, zig_cache
 from host.sealed import is_sealed, seal
 
 _FACTORY = "ffi.Module.create.cuda"
@@ -104,7 +104,7 @@ def _build(path: Path, names: list[str], version: str) -> None:
                 capture_output=True,
                 text=True,
                 check=False,
-                env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(cache_root() / "zig")},
+                env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(zig_cache(cache_root()))},
             )
             if done.returncode != 0:
                 reason = (done.stderr.strip().splitlines() or ["no message"])[0]

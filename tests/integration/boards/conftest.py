@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.export import export
 from tests.shared_cache import SHARED
 
 
@@ -15,9 +14,3 @@ def shared_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root file systems, machines and payloads are kept below the repository; devices are the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(SHARED))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-@pytest.fixture(scope="session")
-def mobilenetv2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model's ONNX file."""
-    return export("mobilenetv2", tmp_path_factory.mktemp("models"), "onnx")

@@ -13,15 +13,16 @@ from host.devices import Registry
 from host.transport import connect
 from tests.integration.boards.cli import deployed, sdk
 from tests.integration.small_models import convnet
+from tests.shared_cache import zoo_model
 
 pytestmark = pytest.mark.timeout(1200)
 
 
-def test_mobilenetv2_on_riscv(mobilenetv2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mobilenetv2_on_riscv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The agent's Python is emulated, the executor is the native one: there are no wheels."""
     said = sdk(capsys, "devices emulate riscv64 --name board --vector-bits 256 --tag desk")
     assert "board is a rv64gcv" in said
-    result = deployed(capsys, mobilenetv2, "board", tmp_path)
+    result = deployed(capsys, zoo_model("mobilenetv2", "onnx"), "board", tmp_path)
     assert result["emulated"] is True and result["backend"] == "tvm"
     assert "cannot be known" in (tmp_path / "report.html").read_text()
     with connect("board") as device:

@@ -1,0 +1,47 @@
+"""The order in which files of tests are handed to the processes that run them: the longest first.
+
+`scripts/test` gives each process whole files, in the order of collection. A file of several minutes that
+comes last is run by one process while the others have nothing left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+# The files that take over a minute on two cores from a clean checkout, about the longest first: see
+# `pytest --durations=60`. The first and the second build the native executors of other architectures, and the
+# third builds that of this machine, for which other files wait.
+LONGEST = (
+    "tests/emulation/test_native.py",
+    "tests/integration/boards/test_machine.py",
+    "tests/integration/native/test_native.py",
+    "tests/integration/test_importers.py",
+    "tests/integration/deploy/test_deploy.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/integration/boards/test_user_mode.py",
+    "tests/replay/test_replay.py",
+    "tests/integration/extensions/test_installed.py",
+    "tests/integration/test_tuning.py",
+    "tests/integration/deploy/test_dynamic.py",
+    "tests/integration/test_examples.py",
+    "tests/unit/records/test_command.py",
+    "tests/emulation/cuda/test_deploy.py",
+    "tests/integration/test_operator_benchmark.py",
+    "tests/integration/test_onnx_nodes.py",
+)
+
+
+class Item(Protocol):
+    """A test, as far as its order depends on it."""
+
+    nodeid: str
+
+
+_Item = TypeVar("_Item", bound=Item)
+
+
+def longest_first(items: Sequence[_Item]) -> list[_Item]:
+    """The tests of the longest files before all others; otherwise the order stays."""
+    rank = {file: number for number, file in enumerate(LONGEST)}
+    return sorted(items, key=lambda item: rank.get(item.nodeid.split("::", 1)[0], len(LONGEST)))
