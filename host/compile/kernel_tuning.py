@@ -311,4 +311,6 @@ class _Shown:
         parts += [f"{name} {count}" for name, count in sorted(progress.won.items())]
         if progress.loss is not None:
             parts.append(f"withheld error {progress.loss:.3f}")
+        if progress.training is not None:
+            parts.insert(0, "training {} of {}".format(*progress.training))
         self._progress.status(", ".join(parts))

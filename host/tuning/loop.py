@@ -8,10 +8,12 @@ that proposes batch i+1 has learned from batch i.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
@@ -97,6 +99,40 @@ class _DistinctNotes:
             self._passed_on.add(text)
             if self.listener is not None:
                 self.listener.note(text)
+
+
+class _Deadline:
+    """When a training is cancelled.
+
+    Args:
+        seconds: from now; infinite for never.
+
+    Attributes:
+        passed: whether a training was cancelled.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self.passed = False
+
+    @contextlib.contextmanager
+    def cancelling(self, training: Training) -> Iterator[None]:
+        """Cancel a training that has not ended when it is time."""
+        if math.isinf(self._end):
+            yield
+            return
+
+        def cancel() -> None:
+            self.passed = True
+            training.cancel()
+
+        watch = threading.Timer(max(0.0, self._end - time.monotonic()), cancel)
+        watch.daemon = True
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.cancel()
 
 
 class _TuningRun:
@@ -233,25 +269,39 @@ class _TuningRun:
         """Whether the budget of time is spent, apart from the reserve for the last training."""
         limit = self._options.budget.seconds
         reserve = 0.0
-        if self._trainer is not None and self.trainings:
-            reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), _RESERVED * limit)
+        if self._trainer is not None:
+            reserve = _RESERVED * limit
+            if self.trainings:
+                reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), reserve)
         return bool(limit) and self.elapsed_s + reserve >= limit
+
+    def _time_left_s(self) -> float:
+        """Seconds of the budget that are left; infinite without a limit."""
+        limit = self._options.budget.seconds
+        return max(0.0, limit - self.elapsed_s) if limit else math.inf
 
     def _train(self, history: TuningHistory, last: bool = False) -> None:
         """Train on the records of the board; the new model proposes from then on."""
-        if self._trainer is None:
+        left_s = self._time_left_s()
+        if self._trainer is None or not left_s:
             return
+        deadline = _Deadline(left_s)
         try:
-            training = self._trainer.start(history.records, last)
+            training = self._trainer.start(history.records, last, left_s if math.isfinite(left_s) else 0.0)
             if training is None:
                 return
             with self._lock:
                 self._training = training
                 if self._ending:
                     training.cancel()
-            trained = training.result()
+            with deadline.cancelling(training):
+                trained = training.result(self._report_training if last else lambda done, total: None)
         except TlmError as error:
-            if not self._ending:
+            if deadline.passed:
+                self._notes.note(
+                    "the time was up before the training ended; the next tuning learns from all of it"
+                )
+            elif not self._ending:
                 self._notes.note(f"the training failed: {error}")
             return
         self._trained_on = len(history.records)
@@ -274,7 +324,10 @@ class _TuningRun:
             self._train(self.history, last=True)
         self._report_progress()
 
-    def _report_progress(self) -> None:
+    def _report_training(self, done: int, total: int) -> None:
+        self._report_progress((done, total))
+
+    def _report_progress(self, training: tuple[int, int] | None = None) -> None:
         if self._notes.listener is None:
             return
         won = Counter[str]()
@@ -292,5 +345,6 @@ class _TuningRun:
             unmeasured=len(self._tasks) - len(times),
             won=dict(won),
             loss=self.trainings[-1].after if self.trainings else None,
+            training=training,
         )
         self._notes.listener.progress(progress)

@@ -48,6 +48,7 @@ class TuningProgress:
         unmeasured: tasks without a measurement.
         won: tasks won so far by each proposer.
         loss: of the last training on withheld records; None before the first.
+        training: steps of the training that ends the run, done and in all; None while there is none.
     """
 
     trials: int
@@ -57,13 +58,14 @@ class TuningProgress:
     unmeasured: int
     won: Mapping[str, int]
     loss: float | None
+    training: tuple[int, int] | None = None
 
 
 class Listener(Protocol):
     """Receives the reports of the loop; called from several threads."""
 
     def progress(self, progress: TuningProgress) -> None:
-        """Called after each trial."""
+        """Called after each trial, and after each step of the training that ends the run."""
 
     def note(self, text: str) -> None:
         """A note for the user; each text comes once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from host.compare.statistics import Estimate, Spread, ratio_of, spread_from, spread_of
@@ -17,6 +17,9 @@ BETTER, WORSE, SAME, UNJUDGED = "better", "worse", "same", "not judged"
 _BYTES_NOISE = 0.005
 _ERROR_NOISE = 0.01
 _SHARE_NOISE = 0.01
+# By how much a peer of the same version differs at most between two states of a machine.
+_LARGEST_DRIFT = 3.0
+_OTHER_MODEL = "the results are of different models"
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,10 @@ class Change:
         unit: of `before` and `after`.
         before, after: the figures; None if a side has none.
         ratio: after over before with its 95% bounds; None if there is none.
-        verdict: "better", "worse", "same" (no difference beyond noise and tolerance) or "not judged".
+        verdict: "better", "worse", "same" (no difference beyond noise and tolerance) or "not judged". A
+            latency is judged relative to an engine that was measured beside both, if there is one.
         remark: how the figure was judged, or why it was not.
+        judged: the ratio that was judged where it is not `ratio`: that of the times relative to a peer.
     """
 
     metric: str
@@ -39,6 +44,7 @@ class Change:
     ratio: Estimate | None
     verdict: str
     remark: str = ""
+    judged: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ def compare(before: Side, after: Side, tolerance: float = 0.0) -> Comparison:
         changes.append(_counted(before, after, tolerance))
     changes += [_memory(before, after, tolerance), _error(before, after, tolerance)]
     changes.append(_fallback(before, after, tolerance))
+    if before.name != after.name:
+        changes = [replace(one, verdict=UNJUDGED, remark=_OTHER_MODEL) for one in changes]
     return Comparison(before, after, tolerance, tuple(changes), _remarks(before, after))
 
 
@@ -98,11 +106,17 @@ def _latency(before: Side, after: Side, tolerance: float) -> Change:
             "no engine was measured beside both: the machine may have changed",
         )
     relative = [_paired(side.own.rounds_ms, side.peers[control].rounds_ms) for side in (before, after)]
-    ratio = ratio_of(relative[1], relative[0])
+    judged = ratio_of(relative[1], relative[0])
     peers = [spread_of(side.peers[control].rounds_ms) for side in (before, after)]
     moved = ratio_of(peers[1], peers[0]).value
-    remark = f"against {control}, which itself took {moved:.2f} times as long"
-    return Change(*whole, ratio, _verdict(ratio, tolerance), remark)
+    ratio = ratio_of(figures[1], figures[0])
+    if not 1.0 / _LARGEST_DRIFT < moved < _LARGEST_DRIFT:
+        remark = (
+            f"{control} itself took {moved:.3g} times as long: another model, or another state of the machine"
+        )
+        return Change(*whole, ratio, UNJUDGED, remark)
+    remark = f"relative to {control}, which itself took {moved:.2f} times as long, {judged.value:.3f}"
+    return Change(*whole, ratio, _verdict(judged, tolerance), remark, judged)
 
 
 def common_peer(before: Side, after: Side) -> str | None:
@@ -252,9 +266,8 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
                 "unit": one.unit,
                 "before": one.before,
                 "after": one.after,
-                "ratio": None
-                if one.ratio is None
-                else {"value": one.ratio.value, "low": one.ratio.low, "high": one.ratio.high},
+                "ratio": _ratio_json(one.ratio),
+                "judged": _ratio_json(one.judged),
                 "verdict": one.verdict,
                 "remark": one.remark,
             }
@@ -262,3 +275,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         ],
         "remarks": list(comparison.remarks),
     }
+
+
+def _ratio_json(ratio: Estimate | None) -> dict[str, float | None] | None:
+    return None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high}

@@ -4,7 +4,7 @@ The process lives for the whole tuning, because starting it takes longer than tr
 
     python -m host.tuning.learning.finetuning --nice 15
 
-reads the name of a job from each line, and answers with a line of JSON.
+reads the name of a job from each line, and answers with lines of JSON: the steps that are done, then the end.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from host.closing import Closing
 from host.errors import EdgeError, TlmError
 from host.model import DeviceProfile
 from host.records import Record
 from host.tuning.background import LOW_PRIORITY
-from host.tuning.learning.trainer import TrainingResult
+from host.tuning.learning.trainer import Report, TrainingResult
 
 # Measured programs below which nothing is learned: some have to be withheld.
 _MIN_PROGRAMS = 24
@@ -34,6 +35,8 @@ _MIN_PROGRAMS = 24
 _LEARNED = "learned"
 # Programs of a task that are learned, the fastest: a step costs as much as it has programs.
 _KEEP = 4
+# Of the time of a training; the rest is for starting its process and for comparing the two models.
+_SHARE_OF_STEPS = 0.5
 
 
 class FinetuneTrainer(Closing):
@@ -74,8 +77,8 @@ class FinetuneTrainer(Closing):
         self._root = root
         self._process: _TrainingProcess | None = None
 
-    def start(self, records: Sequence[Record], last: bool) -> FinetuneJob | None:
-        """Begin to train; None while fewer than 24 programs are measured.
+    def start(self, records: Sequence[Record], last: bool, seconds: float) -> FinetuneJob | None:
+        """Begin to train; None while fewer than 24 programs are measured. See `trainer.Trainer`.
 
         Raises:
             TlmError: the package has no weights, or those in use are damaged.
@@ -96,6 +99,7 @@ class FinetuneTrainer(Closing):
             present=present,
             replay=base / REPLAY,
             steps=self._last_steps if last else self._steps,
+            seconds=_SHARE_OF_STEPS * seconds,
             seed=self._seed,
             keep=_KEEP,
             threads=self._threads,
@@ -145,8 +149,11 @@ class FinetuneJob:
         self._begin = time.monotonic()
         worker.ask(job)
 
-    def result(self) -> TrainingResult:
+    def result(self, report: Report) -> TrainingResult:
         """Wait for its end.
+
+        Args:
+            report: receives the steps that are done and those that there are.
 
         Raises:
             TlmError: it failed or was cancelled.
@@ -156,7 +163,7 @@ class FinetuneJob:
         from host.tlm.proposer import Tlm
         from host.tlm.training.finetune import read_result
 
-        self._process.await_answer()
+        self._process.await_answer(report)
         found = read_result(self._job)
         write_whole(self._learned, f"{self._records}\n".encode())
         return TrainingResult(
@@ -208,21 +215,26 @@ class _TrainingProcess:
         except (OSError, ValueError) as error:
             raise TlmError(self._end_reason()) from error
 
-    def await_answer(self) -> None:
-        """Wait until the job is done.
+    def await_answer(self, report: Report) -> None:
+        """Wait until the job is done; its steps are reported.
 
         Raises:
             TlmError: it failed, or the process ended.
         """
         assert self._process.stdout is not None
-        try:
-            line = self._process.stdout.readline()
-        except ValueError as error:
-            raise TlmError("fine-tuning was ended") from error
-        if not line:
-            raise TlmError(self._end_reason())
-        if reason := json.loads(line)["error"]:
-            raise TlmError(reason)
+        while True:
+            try:
+                line = self._process.stdout.readline()
+            except ValueError as error:
+                raise TlmError("fine-tuning was ended") from error
+            if not line:
+                raise TlmError(self._end_reason())
+            answer = json.loads(line)
+            if "error" in answer:
+                break
+            report(answer["done"], answer["total"])
+        if answer["error"]:
+            raise TlmError(answer["error"])
 
     def _end_reason(self) -> str:
         code = self._process.wait()
@@ -252,14 +264,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     from host.tlm.training.finetune import run_job
 
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
     while True:
         reason = ""
         try:
-            run_job(Path(jobs.get()), lambda progress: None)
+            run_job(Path(jobs.get()), lambda step: answer({"done": step.done, "total": step.total}))
         except EdgeError as error:
             reason = " ".join(str(error).split())
-        answers.write(json.dumps({"error": reason}) + "\n")
-        answers.flush()
+        answer({"error": reason})
 
 
 def _listen(jobs: queue.Queue[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from host.records import Record
 from host.schedules.proposer import Proposer
+
+Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,11 @@ class TrainingResult:
 class Training(Protocol):
     """A training under way."""
 
-    def result(self) -> TrainingResult:
+    def result(self, report: Report) -> TrainingResult:
         """Wait for its end.
+
+        Args:
+            report: receives the steps that are done and those that there are.
 
         Raises:
             TlmError: it failed; the model in use stays.
@@ -46,11 +51,12 @@ class Training(Protocol):
 class Trainer(Protocol):
     """Trains in the background."""
 
-    def start(self, records: Sequence[Record], last: bool) -> Training | None:
+    def start(self, records: Sequence[Record], last: bool, seconds: float) -> Training | None:
         """Begin to train on the records of the board; None while they are too few.
 
         Args:
             records: everything measured on the board.
+            seconds: after which the training is cancelled if it has not ended; 0 for no limit.
             last: whether this is the training at the end of a run, for which no measurement waits.
 
         Raises:

@@ -61,6 +61,7 @@ def print_comparison(comparison: Comparison) -> None:
     from rich.table import Table
 
     from sdk.cli.console import cell, print_line, table_console
+    from sdk.report.compare import UNJUDGED
 
     # In a log every line has to hold a row: there is no terminal to fit.
     console = table_console(_WIDTH)
@@ -86,6 +87,9 @@ def print_comparison(comparison: Comparison) -> None:
         print_line(f"note: {remark}")
     worse = ", ".join(change.metric for change in comparison.regressions)
     limit = "noise" if not comparison.tolerance else f"noise and {100 * comparison.tolerance:g}%"
+    if all(change.verdict == UNJUDGED for change in comparison.changes):
+        print_line("nothing was judged")
+        return
     print_line(f"worse beyond {limit}: {worse}" if worse else f"nothing got worse beyond {limit}")
 
 

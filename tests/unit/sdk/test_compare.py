@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from host.deploy import DeployResult
 from sdk.cli.main import main
+from sdk.cli.management.report import print_comparison
 from sdk.report.compare import BETTER, SAME, UNJUDGED, WORSE, Change, Comparison, compare
 from sdk.report.figures import deploy_json
 from sdk.report.html import render
@@ -98,7 +99,10 @@ def test_a_slower_machine_is_no_slower_model() -> None:
     before, after = side(calm, peers={"onnxruntime": peer}), side(slow, peers={"onnxruntime": slow_peer})
     found = change(compare(before, after), "latency")
     assert found.verdict == SAME
-    assert found.remark.startswith("against onnxruntime, which itself took 1.1")
+    assert found.remark.startswith("relative to onnxruntime, which itself took 1.1")
+    assert found.before is not None and found.after is not None and found.ratio is not None
+    assert found.ratio.value == pytest.approx(found.after / found.before), "of the times that are shown"
+    assert found.judged is not None and found.judged.value == pytest.approx(1.0)
     # Another version of the peer, or another machine, is no control.
     for other in (replace(after, versions={"onnxruntime": "2"}), replace(after, cpu="other chip")):
         assert change(compare(before, other), "latency").verdict == WORSE
@@ -168,6 +172,21 @@ def test_what_else_differs_is_said() -> None:
         "different numbers of threads: 1 and 4",
     )
     assert compare(before, before).remarks == ()
+
+
+def test_different_models_are_never_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    """A peer that has become slower with the model would call a model 57 times slower the same."""
+    before = side(engine(2.0, 0.01, 1), peers={"onnxruntime": engine(3.0, 0.01, 2)})
+    slow = side(engine(114.0, 0.01, 3), peers={"onnxruntime": engine(171.0, 0.01, 4)})
+    for after in (replace(slow, name="other"), replace(before, name="other")):
+        comparison = compare(before, after)
+        assert {one.verdict for one in comparison.changes} == {UNJUDGED}
+        print_comparison(comparison)
+        assert "nothing was judged" in capsys.readouterr().out
+    # Under one name too: the peer cannot have become so much slower on the same model.
+    found = change(compare(before, slow), "latency")
+    assert found.verdict == UNJUDGED
+    assert found.remark.startswith("onnxruntime itself took 57")
 
 
 def test_an_emulators_time_is_not_judged_but_its_instructions_are() -> None:

@@ -75,14 +75,14 @@ def test_the_loop_learns_and_says_whose_each_program_is(measured: Path, base: Pa
 
 def test_a_training_that_nobody_waits_for_ends(measured: Path, base: Path, tmp_path: Path) -> None:
     trainer = FinetuneTrainer(profile(), tmp_path, steps=100_000, root=tmp_path / "models")
-    assert trainer.start(records(measured)[:20], last=False) is None, "too few to withhold any"
-    training = trainer.start(records(measured), last=False)
+    assert trainer.start(records(measured)[:20], last=False, seconds=0.0) is None, "too few to withhold any"
+    training = trainer.start(records(measured), last=False, seconds=0.0)
     assert training is not None
     assert trainer.learned_from() == 0
     training.cancel()
     training.cancel()
     with pytest.raises(TlmError):
-        training.result()
+        training.result(lambda done, total: None)
     trainer.close()
     assert model_for(profile(), tmp_path / "models") == base
 

@@ -14,7 +14,7 @@ from host.records import Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.schedules.proposer import Proposer
 from host.tuning.budget import Budget
-from host.tuning.learning.trainer import TrainingResult
+from host.tuning.learning.trainer import Report, TrainingResult
 from host.tuning.loop import tune
 from host.tuning.options import TuneOptions, TuningProgress
 from host.tuning.result import TuneResult
@@ -197,7 +197,7 @@ class Learning:
         self.error = error
         self.learned = 0
 
-    def start(self, known: Sequence[Record], last: bool) -> Learning.Training:
+    def start(self, known: Sequence[Record], last: bool, seconds: float) -> Learning.Training:
         batches = {one.origin.batch for one in known}
         assert sorted(batches) == list(range(len(batches)))
         self.events.append(f"train on {len(batches)}")
@@ -216,7 +216,7 @@ class Learning:
             self.records = records
             self.cancelled = threading.Event()
 
-        def result(self) -> TrainingResult:
+        def result(self, report: Report) -> TrainingResult:
             if self.trainer.error:
                 raise TlmError(self.trainer.error)
             self.trainer.learned = self.records
@@ -265,14 +265,14 @@ def test_training_runs_while_the_device_measures(tmp_path: Path) -> None:
     measuring = threading.Event()
 
     class Waiting(Learning):
-        def start(self, known: Sequence[Record], last: bool) -> Learning.Training:
-            training = super().start(known, last)
+        def start(self, known: Sequence[Record], last: bool, seconds: float) -> Learning.Training:
+            training = super().start(known, last, seconds)
             waits = len({one.origin.batch for one in known}) == 1
 
             class Late(Learning.Training):
-                def result(self) -> TrainingResult:
+                def result(self, report: Report) -> TrainingResult:
                     assert not waits or measuring.wait(20.0), "the device waits for the training"
-                    return super().result()
+                    return super().result(report)
 
             return Late(self, training.batches, training.records)
 
@@ -302,6 +302,51 @@ def test_what_was_measured_before_the_learning_was_cut_off_is_learned_from(tmp_p
     assert (result.measured_now, events) == (0, ["train on 2"])
     run(tmp_path, options(trials=12), proposers=(Model(0),), trainer=trainer)
     assert events == ["train on 2"], "nothing is new"
+
+
+class Endless(Learning):
+    """A trainer whose last training ends only if it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.given_s: list[float] = []
+        self.cancelled = False
+
+    def reserve_s(self, seconds: float) -> float:
+        return 1.0
+
+    def start(self, known: Sequence[Record], last: bool, seconds: float) -> Learning.Training:
+        training = super().start(known, last, seconds)
+        if not last:
+            return training
+        self.given_s.append(seconds)
+        outer = self
+
+        class Cut(Learning.Training):
+            def result(self, report: Report) -> TrainingResult:
+                report(1, 72)
+                outer.cancelled = self.cancelled.wait(60.0)
+                raise TlmError("fine-tuning was ended")
+
+        return Cut(self, training.batches, training.records)
+
+
+def test_the_last_training_is_part_of_a_budget_of_time(tmp_path: Path) -> None:
+    how = TuneOptions("net/0", Budget(seconds=3.0, batch=4), concurrent=False)
+    trainer, listening = Endless(), Listening()
+    result = run(
+        tmp_path,
+        how,
+        proposers=(Skilled("random", 1),),
+        runner=SimulatedRunner(tmp_path, pause_s=0.1),
+        trainer=trainer,
+        listener=listening,
+    )
+    assert trainer.cancelled, "a training that does not end is cancelled when the time is up"
+    assert [0.0 < seconds <= 3.0 for seconds in trainer.given_s] == [True]
+    assert listening.notes[-1].startswith("the time was up before the training ended")
+    assert (1, 72) in [one.training for one in listening.reports], "its steps are reported"
+    assert result.stopped == "time"
 
 
 def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
