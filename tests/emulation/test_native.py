@@ -14,6 +14,7 @@ from device_agent.contract.manifest import ContractError, check_manifest
 from host import bundle
 from host.build import build_kernel_library, target_for
 from host.gensor import Gensor
+from host.manifest import Manifest
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
 from targets import Board
@@ -52,7 +53,7 @@ def start(tmp_path: Path) -> Start:
     return started
 
 
-def check_golden(running: Executor, directory: Path, manifest: bundle.Manifest) -> None:
+def check_golden(running: Executor, directory: Path, manifest: Manifest) -> None:
     """Load a bundle and compare what it gives with the original runtime's outputs."""
     reply, _ = running.ask("load", path=str(directory))
     assert reply["ok"], reply

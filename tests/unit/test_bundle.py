@@ -21,7 +21,7 @@ from tests.signing import entry as file_entry
 from tests.signing import reseal, sign
 
 SIGNATURE = Signature((TensorSpec("x", (2, 3), "float32"),), (TensorSpec("y", (2,), "int64"),))
-PARAMETERS = (
+PARAMETERS: tuple[np.ndarray, ...] = (
     np.arange(5, dtype=np.float32),
     np.array(7, dtype=np.int64),
     np.zeros((0, 3), dtype=np.float32),

@@ -115,7 +115,7 @@ def test_debians_packages_are_taken_with_their_signatures_checked(
         commands.append(" ".join(command).lower())
         return subprocess.CompletedProcess(command, 1, "", "E: nothing is fetched here")
 
-    monkeypatch.setattr(rootfs.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(rootfs, "tool", lambda name: Path(name))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(DeviceError, match="nothing is fetched here"):

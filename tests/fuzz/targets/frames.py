@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from device_agent.contract import strict_json
+from device_agent.contract.fields import Fields
 from device_agent.contract.tensors import tensor_sizes
 from device_agent.errors import AgentError, ClosedError
 from device_agent.execute import executor
@@ -173,7 +174,7 @@ def _other_kind(kind: str, python: Verdict, native: Verdict) -> str:
 
 
 # What the host makes of an answer, whichever command it is to.
-_REPLIES: tuple[Callable[[replies.Fields], object], ...] = (
+_REPLIES: tuple[Callable[[Fields], object], ...] = (
     lambda fields: replies.machine_of(fields, ""),
     replies.state_of,
     replies.sensor_of,

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from host.transport.local import connect_local
+from host.transport.device import Device
+from host.transport.local import LocalAgent, connect_local
 from tests.integration.agent.service import Service
 from tests.signing import seal
 
@@ -131,6 +132,12 @@ def device(store_dir):
     """This machine, with a store of the test's own."""
     with connect_local(store_dir) as device:
         yield device
+
+
+def local_agent(device: Device) -> LocalAgent:
+    """The agent of a device that is a child of this process."""
+    assert isinstance(device.agent, LocalAgent)
+    return device.agent
 
 
 def agent_pids(store_dir: Path) -> set[int]:

@@ -20,7 +20,7 @@ import device_agent.runtime
 from host.errors import BundleError, DeviceError, DeviceFull
 from host.transport.local import connect_local
 from host.transport.wire import Connection, DisconnectedError
-from tests.integration.agent.conftest import await_none, write_manifest
+from tests.integration.agent.conftest import await_none, local_agent, write_manifest
 
 ROOT = Path(__file__).parents[3]
 
@@ -83,7 +83,7 @@ def test_a_full_device_keeps_what_it_had(device, bundle, tmp_path):
     shutil.copytree(bundle, folder)
     (folder / "extra.bin").write_bytes(bytes(4 << 20))
     write_manifest(folder)
-    pid = device.agent.process.pid
+    pid = local_agent(device).process.pid
     # No file of the agent may grow beyond a megabyte, which to a program is what a full disk is.
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
     with pytest.raises(DeviceFull, match="no space left on the device"):
@@ -95,7 +95,7 @@ def test_a_full_device_keeps_what_it_had(device, bundle, tmp_path):
 
 def test_a_truncated_upload_leaves_nothing(store_dir, bundle):
     with connect_local(store_dir) as device:
-        other = Connection(device.agent.port, device.agent.token, "local")
+        other = Connection(local_agent(device).port, local_agent(device).token, "local")
         other._send({"command": "file.put", "sha256": "0" * 64, "blob_bytes": 1000})
         other._socket.sendall(b"only this")
         other.close()
@@ -177,7 +177,7 @@ def test_a_daemon_killed_while_updating_leaves_a_bundle_that_runs(store_dir, bun
 
 
 def test_an_upload_of_another_content_is_refused(device):
-    other = Connection(device.agent.port, device.agent.token, "local")
+    other = Connection(local_agent(device).port, local_agent(device).token, "local")
     other._send({"command": "file.put", "sha256": "0" * 64, "blob_bytes": 3})
     other._socket.sendall(b"abc")
     with pytest.raises(DeviceError, match="another content"):
@@ -190,7 +190,7 @@ def test_an_upload_of_another_content_is_refused(device):
 def test_an_agent_that_goes_away_is_reported_once_and_for_all(store_dir, bundle):
     with connect_local(store_dir) as device:
         session = device.open_session("tvm")
-        os.kill(device.agent.process.pid, signal.SIGKILL)
+        os.kill(local_agent(device).process.pid, signal.SIGKILL)
         with pytest.raises(DeviceError, match=r"agent went away .*signal 9"):
             device.install(bundle, "small")
         with pytest.raises(DeviceError, match="went away"):
@@ -198,7 +198,9 @@ def test_an_agent_that_goes_away_is_reported_once_and_for_all(store_dir, bundle)
     assert await_none(store_dir) == set()
     with connect_local(store_dir) as device:
         assert device.bundles() == []
-        assert [entry.name for entry in (store_dir / "run").iterdir()] == [str(device.agent.process.pid)]
+        assert [entry.name for entry in (store_dir / "run").iterdir()] == [
+            str(local_agent(device).process.pid)
+        ]
 
 
 def test_unknown_commands_and_missing_fields_are_named(device):
@@ -217,10 +219,10 @@ def test_an_agent_that_cannot_start_says_why(tmp_path):
 
 def test_the_wire_breaks_when_the_agent_shuts_down(store_dir):
     with connect_local(store_dir) as device:
-        other = Connection(device.agent.port, device.agent.token, "local")
+        other = Connection(local_agent(device).port, local_agent(device).token, "local")
         other.request({"command": "shutdown"})
-        device.agent.process.wait(20)
+        local_agent(device).process.wait(20)
         with pytest.raises(DisconnectedError):
             other.request({"command": "state"})
         other.close()
-        assert not Path(store_dir / "run" / str(device.agent.process.pid)).exists()
+        assert not Path(store_dir / "run" / str(local_agent(device).process.pid)).exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from host.transport.local import connect_local
-from tests.integration.agent.conftest import agent_pids, await_none
+from tests.integration.agent.conftest import agent_pids, await_none, local_agent
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,7 +45,7 @@ def start_host(store_dir, mode):
 
 def test_closing_ends_agent_and_executors(store_dir):
     with connect_local(store_dir) as device:
-        folder = device.agent.folder
+        folder = local_agent(device).folder
         device.open_session("tvm")
         device.open_session("tvm")
         assert len(agent_pids(store_dir)) == 3
@@ -87,7 +87,7 @@ def test_a_daemon_that_is_killed_takes_its_executors_with_it(store_dir, number):
     with connect_local(store_dir) as device:
         device.open_session("tvm")
         device.open_session("tvm").pause()
-        os.kill(device.agent.process.pid, number)
+        os.kill(local_agent(device).process.pid, number)
         assert await_none(store_dir) == set()
 
 
@@ -95,7 +95,7 @@ def test_a_daemon_serves_after_a_client_that_knocks_and_leaves(device):
     import socket
 
     for _ in range(5):
-        socket.create_connection(("127.0.0.1", device.agent.port)).close()
+        socket.create_connection(("127.0.0.1", local_agent(device).port)).close()
     assert device.describe().cores >= 1
 
 

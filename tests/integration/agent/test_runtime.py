@@ -16,6 +16,7 @@ import pytest
 
 import device_agent.runtime as runtime
 from device_agent.contract.trust import TrustStore
+from device_agent.execute import ffi
 from host.keys import host_key
 from tests.integration.agent import small_models
 from tests.signing import reseal, seal, sign, trust
@@ -88,8 +89,8 @@ def test_arrays_of_any_kind_are_taken(model, golden):
 
 
 def test_tensors_that_speak_dlpack_are_taken(model, golden):
-    tensor = runtime.ffi.empty((4, 64), "float32")
-    runtime.ffi.copy_from_buffer(tensor, golden["x"])
+    tensor = ffi.empty((4, 64), "float32")
+    ffi.copy_from_buffer(tensor, golden["x"])
 
     class Foreign:
         """Has DLPack and no buffer protocol."""

@@ -132,8 +132,7 @@ def test_wrong_outputs_are_never_installed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from host.compile import model_compiler
-
-    right = model_compiler.compile_ranged
+    from host.compile.ranged_model import compile_ranged as right
 
     def wrong(*arguments: object) -> object:
         made = right(*arguments)  # type: ignore[arg-type]

@@ -249,7 +249,7 @@ def test_a_second_build_compiles_nothing(executable, monkeypatch):
     def refused(*_args, **_kwargs):
         raise AssertionError("a compiler was started")
 
-    monkeypatch.setattr(native.subprocess, "run", refused)
+    monkeypatch.setattr(subprocess, "run", refused)
     assert native_executor("x86_64", cache=FOLDER) == executable
 
 

@@ -232,20 +232,21 @@ def test_energy_over_several_windows_keeps_its_spread():
 def test_windows_of_energy_begin_as_cool_as_the_first_one():
     begins = iter((40.0, 55.0, 43.0, 41.0))
 
+    plans = []
+
     class Warm(Session):
         def measure(self, energy, **plan):
             found = super().measure(energy, **plan)
             if energy:
-                self.plans.append(plan)
+                plans.append(plan)
                 return replace(found, state_before={"temperatures_c": {"a": 30.0, "b": next(begins)}})
             return found
 
     warm = Warm("a", [], lambda r: 1.0)
-    warm.plans = []
     compare({"a": warm}, [np.zeros(1)], rounds=6, windows=4)
-    assert [plan["start_c"] for plan in warm.plans] == [0.0, 40.0, 40.0, 40.0]
+    assert [plan["start_c"] for plan in plans] == [0.0, 40.0, 40.0, 40.0]
     # The rounds are the trials.
-    assert {plan["trials"] for plan in warm.plans} == {1}
+    assert {plan["trials"] for plan in plans} == {1}
 
 
 def test_a_device_that_is_slowed_down_between_rounds_is_marked():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_it_parses_on_the_oldest_python_that_a_board_may_have():
 
 
 def test_an_old_python_says_that_it_is_too_old(monkeypatch, capsys):
-    monkeypatch.setattr(on_board.sys, "version_info", (3, 6, 9))
+    monkeypatch.setattr(sys, "version_info", (3, 6, 9))
     assert on_board.main("{}") == 0
     done = Completed(0, capsys.readouterr().out.encode(), "")
     with pytest.raises(DeviceError, match=r"the agent needs 3\.8 or newer; .* apt-get install python3\.8"):

@@ -57,7 +57,7 @@ def activations(dtype: str) -> Arrays:
 def weights(data: np.ndarray, zero: int = 0, axis: int = 0) -> Arrays:
     """Weights with a scale for each output channel, and a bias as quantisers write it."""
     count, generator = data.shape[axis], draw(1)
-    scale = (generator.random(count) * 0.01 + 0.001).astype("float32")
+    scale = (generator.random((count,)) * 0.01 + 0.001).astype("float32")
     bias = generator.integers(-3000, 3000, count).astype("int32")
     found = {"w": data, "ws": scale, "wz": np.full(count, zero, data.dtype), "b": bias}
     return {**found, "bs": (np.float32(0.02) * scale).astype("float32"), "bz": np.zeros(count, "int32")}

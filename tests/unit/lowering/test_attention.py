@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from tests.unit.lowering.harness import (
     weight,
 )
 
-Tensor = relax.Expr
+Tensor: TypeAlias = relax.Expr
 DEPTH = 12
 # Numbers of rows and columns that tiles and vectors divide, and that they do not.
 SIZES = [(32, 64), (37, 70), (17, 197)]

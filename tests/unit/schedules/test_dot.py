@@ -15,7 +15,8 @@ from host.gensor import Gensor
 from host.model import DeviceProfile, Task
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.analysis import analyse
-from host.schedules.cpu.dot.rule import INSTRUCTION, PLAIN, Dot
+from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN
+from host.schedules.cpu.dot.rule import Dot
 from targets import Board
 from tests.unit.schedules import dot_cases as cases
 from tests.unit.schedules import functions as fn

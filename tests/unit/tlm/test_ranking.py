@@ -10,7 +10,8 @@ import pytest
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.schedules import DesignSpace, space_for
 from host.tlm.language.vocabulary import Vocabulary
-from host.tlm.model.network import Size, new_model, save_model
+from host.tlm.model.card import Size
+from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
 from host.tlm.ranking import Ranking, ScoredProgram, ranked
 from tests.unit.schedules import functions as fn

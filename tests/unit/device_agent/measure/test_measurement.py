@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from device_agent.board.machine import Machine
 from device_agent.contract.measuring import Plan
 from device_agent.errors import AgentError
-from device_agent.measure import measurement
 from device_agent.measure.measurement import Meter, plan_of
 from device_agent.measure.meter import PowerMeter
 from device_agent.measure.meter_client import MeterLost
@@ -19,8 +20,8 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(measurement.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(measurement.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -34,13 +35,25 @@ def meter(tmp_path):
     return Meter(machine, PowerMeter(machine, NoSensor("no sensor here")), threads=2)
 
 
-def worker(clock, seconds):
-    def work():
-        work.calls += 1
-        clock.now += seconds
+class Work:
+    """A call that takes as long as a function of the number of calls says.
 
-    work.calls = 0
-    return work
+    Args:
+        clock: that the call moves.
+        seconds: by the number of calls, this one included.
+    """
+
+    def __init__(self, clock, seconds):
+        self.calls = 0
+        self._clock, self._seconds = clock, seconds
+
+    def __call__(self):
+        self.calls += 1
+        self._clock.now += self._seconds(self.calls)
+
+
+def worker(clock, seconds):
+    return Work(clock, lambda _calls: seconds)
 
 
 def test_a_measurement_has_what_the_plan_asks_for(clock, meter):
@@ -159,11 +172,7 @@ def test_without_its_meter_a_measurement_has_times_and_a_reason(clock, tmp_path,
 
 
 def test_warm_up_goes_on_while_the_runs_get_faster(clock, meter):
-    def work():
-        work.calls += 1
-        clock.now += max(0.01, 0.1 * 0.8**work.calls)
-
-    work.calls = 0
+    work = Work(clock, lambda calls: max(0.01, 0.1 * 0.8**calls))
     result = meter.measure(work, Plan(warmup_s=0.3, min_repeats=5, min_time_s=0.0))
     assert max(result["times_s"]) < 0.02
 
@@ -180,18 +189,19 @@ def test_a_throttled_measurement_is_repeated_and_marked_if_it_stays_so(clock, tm
     machine = Machine(str(tmp_path))
     meter = Meter(machine, PowerMeter(machine, NoSensor("none")), threads=1)
 
-    def work():
-        work.calls += 1
-        clock.now += 0.1
-        if work.calls in work.hot:
-            throttling(tmp_path, work.calls)
+    hot = {3}
 
+    def seconds(calls):
+        if calls in hot:
+            throttling(tmp_path, calls)
+        return 0.1
+
+    work = Work(clock, seconds)
     plan = Plan(min_repeats=5, max_repeats=5, min_time_s=0.0, warmup_s=0.0, warmup_runs=1, energy=False)
-    work.calls, work.hot = 0, {3}
     result = meter.measure(work, plan)
     assert len(result["times_s"]) == 5 and work.calls == 12
     assert not result["throttled"] and result["conditions"]["retries"] == 1
-    work.calls, work.hot = 0, range(1000)
+    work.calls, hot = 0, range(1000)
     result = meter.measure(work, plan)
     assert result["throttled"] and "cores throttled" in result["throttle_reasons"][0]
     assert result["conditions"]["retries"] == result["conditions"]["retry_limit"] == 2

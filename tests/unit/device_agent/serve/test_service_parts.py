@@ -40,8 +40,8 @@ def test_a_ticket_is_used_up_by_whoever_comes_first(tmp_path):
 
 def test_a_ticket_expires_by_the_monotonic_clock(tmp_path, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(tickets.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(tickets.time, "time", lambda: pytest.fail("the time of day was asked"), raising=False)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: pytest.fail("the time of day was asked"), raising=False)
     box = TicketBox(str(tmp_path / "tickets"))
     in_time, late, forgotten = box.issue(), box.issue(), box.issue()
     now[0] += tickets.LIFETIME_S - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -62,7 +63,7 @@ def test_a_truncated_upload_leaves_nothing(tmp_path):
 
 def test_more_than_is_free_is_refused_at_once(tmp_path, monkeypatch):
     uploads = Uploads(str(tmp_path))
-    monkeypatch.setattr(uploads_module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 3})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 3})())
     with pytest.raises(AgentError, match="4 bytes are sent, 3 are free") as caught:
         send(uploads, b"data")
     assert caught.value.kind == "device_full"
@@ -92,7 +93,7 @@ def test_a_file_is_copied_where_it_cannot_be_linked(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(uploads_module.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     uploads_module.place(str(source), str(target))
     assert target.read_bytes() == b"content"
 

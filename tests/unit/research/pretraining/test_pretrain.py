@@ -15,6 +15,7 @@ from host.tlm.model.card import WEIGHTS, Size
 from host.tlm.model.network import load_model
 from host.tlm.training.packing import samples_of
 from research.pretraining import dataset
+from research.pretraining.boards import training_boards
 from research.pretraining.dataset import Dataset
 from research.pretraining.held_out import anchor_key, is_held_out
 from research.pretraining.pretrain import (
@@ -76,7 +77,7 @@ def test_data_of_elsewhere_is_refused(data: Path, tmp_path: Path) -> None:
 
 
 def test_held_out_tasks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    boards = dataset.training_boards()
+    boards = training_boards()
     space, _ = dataset.draw_space(0, 3, boards)
     assert not is_held_out(space.workload)
     own = anchor_key(space.workload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def test_the_old_model_stays_until_the_new_one_is_whole(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.shutil, "copytree", full)
+        patch.setattr(shutil, "copytree", full)
         with pytest.raises(TlmError, match="No space left on device; the model in use stays"):
             checkpoints.accept(tmp_path / "2", home)
     assert checkpoints.accepted(home) == first

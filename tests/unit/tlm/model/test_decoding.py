@@ -14,9 +14,10 @@ from host.errors import ScheduleError
 from host.model import DeviceProfile, Energy, Measurement
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.tlm.language.vocabulary import Vocabulary
+from host.tlm.model.card import Size
 from host.tlm.model.completions import Completions
 from host.tlm.model.decoding import generate
-from host.tlm.model.network import Size, new_model, save_model
+from host.tlm.model.network import new_model, save_model
 from host.tlm.proposer import Tlm
 from tests.unit.schedules import functions as fn
 from tests.unit.tlm.cases import TARGETS, board_of, spaces

@@ -9,7 +9,8 @@ import torch
 from transformers import GPT2LMHeadModel
 
 from host.tlm.language.vocabulary import PAD, Vocabulary
-from host.tlm.model.network import Size, new_model
+from host.tlm.model.card import Size
+from host.tlm.model.network import new_model
 from host.tlm.training.packing import Sample, pack
 from host.tlm.training.trainer import Schedule, Trainer, log_probabilities
 
