@@ -16,6 +16,7 @@ from sdk.device import Device
 from sdk.fleet import FleetDeployment, deploy_fleet, names_several
 from sdk.model import Deployment, Model
 from sdk.module_file import as_file
+from sdk.progress import shown
 from sdk.request import check_compilation, check_deployment, check_profile, check_tuning
 from sdk.settings import CompileSettings, DeploySettings, with_settings
 
@@ -54,7 +55,7 @@ def deploy(
     model: PathLike | torch.nn.Module,
     options: DeployOptions | None = None,
     *,
-    example_inputs: Sequence[Any] = (),
+    example_inputs: Sequence[Any] | torch.Tensor = (),
     report: PathLike | None = None,
     progress: Progress | None = None,
     **settings: Unpack[DeploySettings],
@@ -64,9 +65,11 @@ def deploy(
     Args:
         model: ONNX, `.pt2` or TFLite file, or a torch module with `example_inputs`.
         options: of the deployment; the defaults if None.
-        example_inputs: tensors for a torch module; their shapes are the model's.
+        example_inputs: tensors for a torch module, or the tensor of its only input; their shapes are the
+            model's.
         report: the HTML report; `edgetlm-out/NAME/report.html` if None.
-        progress: receives each stage.
+        progress: receives each stage; if None, stages are shown on a terminal and in a notebook.
+            `sdk.progress.Silence()` shows nothing.
         settings: fields of the options that differ from `options`, such as `device="jetson"`.
 
     Returns:
@@ -87,8 +90,8 @@ def deploy(
         from sdk.report.page import StagedPage
 
         options = replace(options, model=path, command=options.command or _call("deploy", model, options))
-        with StagedPage(_page(report, options, "report.html")) as page:
-            result = run_deployment(options, progress, lambda made: page.write(render(made)), reader)
+        with StagedPage(_page(report, options, "report.html")) as page, shown(progress) as listener:
+            result = run_deployment(options, listener, lambda made: page.write(render(made)), reader)
     return Deployment(result, page.path)
 
 
@@ -98,7 +101,7 @@ def compile(
     *,
     output: PathLike,
     target: str = "local",
-    example_inputs: Sequence[Any] = (),
+    example_inputs: Sequence[Any] | torch.Tensor = (),
     progress: Progress | None = None,
     **settings: Unpack[CompileSettings],
 ) -> Manifest:
@@ -131,14 +134,15 @@ def compile(
 
         command = options.command or f"sdk.compile({str(model)!r}, target={target!r})"
         options = replace(options, model=path, command=command)
-        return compile_bundle(options, target, Path(output), progress, reader)
+        with shown(progress) as listener:
+            return compile_bundle(options, target, Path(output), listener, reader)
 
 
 def tune(
     model: PathLike | torch.nn.Module,
     options: DeployOptions | None = None,
     *,
-    example_inputs: Sequence[Any] = (),
+    example_inputs: Sequence[Any] | torch.Tensor = (),
     report: PathLike | None = None,
     progress: Progress | None = None,
     **settings: Unpack[DeploySettings],
@@ -168,8 +172,8 @@ def tune(
 
     with source as path:
         options = replace(options, model=path, command=options.command or _call("tune", model, options))
-        with StagedPage(_page(report, options, "tuning.html")) as page:
-            result = tune_model(options, progress)
+        with StagedPage(_page(report, options, "tuning.html")) as page, shown(progress) as listener:
+            result = tune_model(options, listener)
             page.write(render_tuning(result))
     return result
 
@@ -205,7 +209,7 @@ def load(bundle: PathLike, *, device: str = "local", trust: str = "signed") -> M
     """Load a bundle on a device for running; use it in a `with` block.
 
     Args:
-        bundle: directory or `.zip`.
+        bundle: directory or `.zip`, or the name of a model that is installed on the device.
         device: name of the device.
         trust: "signed": the device must trust the host that signed the bundle; "unsigned": any bundle is
             accepted, and its code runs on the device as the user (`warning` of the result says so).
@@ -247,9 +251,10 @@ def profile(
     check_profile(Path(model), device)
     from host.commands.profile import profile as run_profile
 
-    return run_profile(
-        Path(model), device, threads, dict(shapes or {}), seed, progress, tuple(lengths), trust
-    )
+    with shown(progress) as listener:
+        return run_profile(
+            Path(model), device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust
+        )
 
 
 def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tuple[Explanation, Path]:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Arrays by name from a `.npz` file.
+def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
+    """Arrays by name from a `.npz` file, or the array of a `.npy` file for a model with one input.
 
     Raises:
         ModelFileError: missing or no such file.
@@ -24,10 +24,15 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelFileError(f"{path} is no .npz file of plain arrays: write it with numpy.savez") from error
+        raise ModelFileError(
+            f"{path} is no .npz or .npy file of plain arrays: write it with numpy.savez"
+        ) from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

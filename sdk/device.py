@@ -50,7 +50,7 @@ class Device(Closing):
         disk is loaded again.
 
         Args:
-            bundle: directory or zip, on the host.
+            bundle: directory or zip, on the host; `sdk.load` takes names of installed models as well.
             inputs: arrays by input name, or a list in the model's order, or the array of the only input.
 
         Returns:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from host.options import DeployOptions
 from sdk.module_file import as_file
+from sdk.progress import shown
 from sdk.request import check_deployment
 from sdk.settings import DeploySettings, with_settings
 
@@ -48,7 +49,7 @@ def deploy_fleet(
     model: str | Path | torch.nn.Module,
     options: DeployOptions | None = None,
     *,
-    example_inputs: Sequence[Any] = (),
+    example_inputs: Sequence[Any] | torch.Tensor = (),
     report: str | Path | None = None,
     progress: Progress | None = None,
     **settings: Unpack[DeploySettings],
@@ -80,7 +81,8 @@ def deploy_fleet(
     with source as path:
         default = Path("edgetlm-out") / (options.name or path.stem) / "report.html"
         pages = _Pages(Path(report) if report is not None else default)
-        result = run_fleet(replace(options, model=path, command=command), progress, pages.write)
+        with shown(progress) as listener:
+            result = run_fleet(replace(options, model=path, command=command), listener, pages.write)
     return FleetDeployment(tuple(pages.deployment(one) for one in result.results), result.devices)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host.closing import Closing
-from host.errors import BundleError, ShapeError
+from host.errors import BundleError, ModelFileError, ShapeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ class LoadedBundle:
     """A bundle loaded in a session of its own on a connected device.
 
     Args:
-        path: bundle directory or zip.
+        path: bundle directory or zip, or the name of a model that is installed on the device.
         device: connected.
         trust: "signed": the device has to trust the bundle's signer; "unsigned": any bundle is accepted.
 
@@ -61,18 +61,26 @@ class LoadedBundle:
         from host import bundle
 
         with ExitStack() as stack:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-"))
-            directory = bundle.unpacked(path, Path(scratch))
-            manifest = bundle.load(directory)
+            installed = None if path.exists() else _installed(path, device)
+            if installed is None:
+                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-"))
+                directory = bundle.unpacked(path, Path(scratch))
+                manifest = bundle.load(directory)
+            else:
+                manifest = bundle.manifest_from(installed["manifest"], f"{path} on {device.name}")
+            bundle.require_processor(manifest, str(path), device.describe(), device.name)
             self.signature: Signature = manifest.typed_signature()
             self._session = stack.enter_context(
                 device.open_session(manifest.backend, threads=manifest.threads)
             )
-            try:
-                self._session.load(directory, trust)
-            except BundleError as error:
-                # A zip was unpacked somewhere that means nothing to its owner.
-                raise BundleError(str(error).replace(str(directory), str(path))) from error
+            if installed is not None:
+                self._session.load_installed(installed["path"], trust)
+            else:
+                try:
+                    self._session.load(directory, trust)
+                except BundleError as error:
+                    # A zip was unpacked somewhere that means nothing to its owner.
+                    raise BundleError(str(error).replace(str(directory), str(path))) from error
             self.warning = self._session.warning
             self._stack = stack.pop_all()
 
@@ -129,11 +137,25 @@ class LoadedBundle:
         return value
 
 
+def _installed(path: Path, device: Device) -> Mapping[str, Any]:
+    """The active version of an installed model, as the device lists it.
+
+    Raises:
+        ModelFileError: there is neither a bundle nor an installed model of this name.
+    """
+    for one in device.bundles():
+        if one["name"] == str(path) and one["active"]:
+            return one
+    raise ModelFileError(
+        f"{path}: no such bundle, and {device.name} has no model of this name: sdk bundles lists those it has"
+    )
+
+
 class Model(LoadedBundle, Closing):
     """A bundle loaded on a device, with a connection of its own; a context manager.
 
     Args:
-        path: bundle directory or zip.
+        path: bundle directory or zip, or the name of a model that is installed on the device.
         device: name of the device.
         trust: see LoadedBundle.
 

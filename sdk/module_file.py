@@ -33,14 +33,21 @@ def exported(module: Any, example_inputs: tuple[Any, ...], name: str) -> Iterato
         yield path
 
 
-def as_file(model: Any, example_inputs: Sequence[Any], name: str) -> AbstractContextManager[Path]:
+def as_file(model: Any, example_inputs: Any, name: str) -> AbstractContextManager[Path]:
     """A context in which a model is a file: its own, or what a torch module is exported to.
+
+    Args:
+        model: a path or a torch module.
+        example_inputs: tensors for a torch module, or the tensor of its only input.
+        name: of the model; the module's class if "".
 
     Raises:
         UserError: a file with example inputs, or neither a file nor a module.
     """
     if isinstance(model, str | Path):
-        if example_inputs:
+        if not isinstance(example_inputs, Sequence) or example_inputs:
             raise UserError("example_inputs go with a torch module, not with a file; use shapes")
         return nullcontext(Path(model))
-    return exported(model, tuple(example_inputs), name or type(model).__name__.lower())
+    # A tensor can be iterated over too, but means one input.
+    given = tuple(example_inputs) if isinstance(example_inputs, Sequence) else (example_inputs,)
+    return exported(model, given, name or type(model).__name__.lower())

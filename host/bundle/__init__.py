@@ -13,7 +13,16 @@ Nothing else may lie in it. What must hold of it is in `device_agent.contract`, 
 
 from __future__ import annotations
 
-from host.bundle.reading import TASKS, golden_cases, load, read_manifest, runnable_bytes, unpacked
+from host.bundle.reading import (
+    TASKS,
+    golden_cases,
+    load,
+    manifest_from,
+    read_manifest,
+    require_processor,
+    runnable_bytes,
+    unpacked,
+)
 from host.bundle.writing import (
     ALIGNMENT,
     file_hash,
@@ -31,8 +40,10 @@ __all__ = [
     "file_hash",
     "golden_cases",
     "load",
+    "manifest_from",
     "pack",
     "read_manifest",
+    "require_processor",
     "runnable_bytes",
     "unpacked",
     "update",

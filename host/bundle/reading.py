@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import shutil
 import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -32,6 +33,7 @@ from device_agent.contract.verify import read_bounded, verify_directory
 from host.errors import BundleError, ModelFileError
 from host.manifest import Manifest
 from host.model import GoldenCase
+from targets import MachineDescription
 
 GOLDEN, TASKS = BESIDE
 _CHUNK_BYTES = 1 << 20
@@ -109,6 +111,43 @@ def read_manifest(directory: Path) -> Manifest:
     with _refused(directory):
         data = read_bounded(str(directory / MANIFEST), LIMITS.bundle.manifest_bytes)
         return _typed(check_manifest(data).fields)
+
+
+def manifest_from(fields: Mapping[str, object], where: str) -> Manifest:
+    """The manifest of a bundle that a device has, checked.
+
+    Args:
+        fields: of the manifest, as its agent sent them.
+        where: the bundle is, for messages.
+
+    Raises:
+        BundleError: the manifest is damaged.
+    """
+    with _refused(Path(where)):
+        return _typed(check_manifest(json.dumps(dict(fields)).encode()).fields)
+
+
+def require_processor(manifest: Manifest, path: str, machine: MachineDescription, device: str) -> None:
+    """Refuse a compiled model for another processor, which the device's loader would call missing.
+
+    Args:
+        manifest: of the bundle.
+        path: of the bundle, for the message.
+        machine: that is to run it.
+        device: name of the machine.
+
+    Raises:
+        BundleError: the bundle is for another architecture.
+    """
+    host = manifest.target.get("host")
+    triple = manifest.target.get("mtriple") or (host.get("mtriple") if isinstance(host, dict) else None)
+    architecture = str(triple or "").split("-")[0]
+    if manifest.backend != "tvm" or not architecture or architecture == machine.machine:
+        return
+    raise BundleError(
+        f"{path} was compiled for {printable(architecture, 40)}, and {device} is "
+        f"{printable(machine.machine, 40)}: deploy the model to this device, or compile it with --target"
+    )
 
 
 def runnable_bytes(path: Path) -> int:

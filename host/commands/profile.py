@@ -86,6 +86,7 @@ def _profile_bundle(
     manifest = bundle.load(directory)
     signature = _measured_at(path, manifest.typed_signature(), lengths)
     with connect(device_name) as device:
+        bundle.require_processor(manifest, str(path), device.describe(), device_name)
         used = profile_of(device, threads or manifest.threads)
         entrant = Entrant(manifest.backend, manifest.backend, directory, used.threads, trust=trust)
         golden = bundle.golden_cases(directory, manifest)

@@ -64,6 +64,14 @@ class TunedModel:
     command: str
     power: VariantSelection | None = None
 
+    def __repr__(self) -> str:
+        """One line; the figures are in the fields."""
+        tuning = self.tuning
+        return (
+            f"<TunedModel {self.name} on {self.device}: {tuning.trials} trials, "
+            f"{tuning.model_s * 1e3:.3f} ms in kernels, {self.records}>"
+        )
+
 
 def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
     """Spend a budget of measurements on a model's kernels; later deployments use the records.

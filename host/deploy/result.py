@@ -70,6 +70,15 @@ class DeployResult:
     memory: MemoryPart | None = None
     emulated: bool = False
 
+    def __repr__(self) -> str:
+        """One line; the figures are in the fields."""
+        one = self.contenders[self.choice.backend].measurement
+        time_text = "not timed" if one is None or self.emulated else f"{one.median_s * 1e3:.3f} ms a run"
+        return (
+            f"<DeployResult {self.name} on {self.device}: {self.choice.backend}, {time_text}, "
+            f"{len(self.tasks)} kernels, {self.bundle}>"
+        )
+
     @property
     def measurement(self) -> Measurement:
         """Figures of the installed backend."""

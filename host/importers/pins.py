@@ -108,7 +108,9 @@ def _close(model_name: str, entry: DeclaredInput, symbols: Mapping[str, int]) ->
         repr(size) if size else f"number {i}" for i, size in enumerate(shape) if isinstance(size, str)
     )
     example = ",".join(str(size) if isinstance(size, int) else "N" for size in shape)
+    named = [size for size in shape if isinstance(size, str) and size]
+    by_name = f", or --shape {named[0]}=1" if named else ""
     raise ShapeError(
         f"{model_name}: input {entry.name!r} has an open dimension ({open_ones}): "
-        f"give its size with --shape {entry.name}={example}"
+        f"give its size with --shape {entry.name}={example}{by_name}"
     )

@@ -6,7 +6,10 @@ import zipfile
 from pathlib import Path
 
 from host.errors import ModelFileError
+from host.model_file.strangers import refuse_stranger
 
+# The first line of a Git LFS pointer has 43 bytes.
+_HEAD_BYTES = 64
 _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
 
 
@@ -29,15 +32,17 @@ def detect_format(path: Path) -> str:
         "onnx", "pt2" or "tflite".
 
     Raises:
-        ModelFileError: missing, empty, or of no known format.
+        ModelFileError: missing, empty, or of no known format; the message says what a familiar file is, and
+            what makes a model of it.
     """
     check_file(path)
     with path.open("rb") as stream:
-        head = stream.read(8)
+        head = stream.read(_HEAD_BYTES)
     if not head:
         raise ModelFileError(f"{path}: the file is empty: export or download it again")
     if head[4:8] == b"TFL3":
         return "tflite"
+    refuse_stranger(path, head)
     if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
         return "pt2"
     if path.suffix.lower() in _SUFFIXES:

@@ -129,7 +129,26 @@ class Session(Closing):
         path = Path(path).absolute()
         if not path.exists():
             raise EngineError(f"{path} does not exist; compile or export the model first")
-        where = str(path) if self._device.shares_files else self._place(path)
+        return self._loaded(str(path) if self._device.shares_files else self._place(path), trust)
+
+    def load_installed(self, path: str, trust: str = "signed") -> dict[str, Any]:
+        """Load a bundle that the device has already.
+
+        Args:
+            path: on the device.
+            trust: see `load`.
+
+        Returns:
+            See `load`.
+
+        Raises:
+            UserError, EngineError, BundleError, SessionLost: see `load`.
+        """
+        if trust not in TRUST_LEVELS:
+            raise UserError(f"--trust {trust}: use {' or '.join(TRUST_LEVELS)}")
+        return self._loaded(path, trust)
+
+    def _loaded(self, where: str, trust: str) -> dict[str, Any]:
         reply, _ = self._command({"command": "load", "path": where, "trust": trust})
         self.warning = printable(reply.get("warning") or "")
         return signature_of(self._fields(reply))

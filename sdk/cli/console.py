@@ -102,10 +102,14 @@ def _show_warning(
 
 
 class ConsoleProgress:
-    """Shows stages: a live line on a terminal, else one line per finished stage."""
+    """Shows stages: a live line on a terminal, else one line per finished stage.
 
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, markup=False, emoji=False)
+    Args:
+        stream: where; standard output if None.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
         self._live = self._console.is_terminal
         self._bar = Progress(
             SpinnerColumn(),
@@ -141,7 +145,9 @@ class ConsoleProgress:
         name = visible_line(name)
         self._stage = name
         self._begin = self._said = time.perf_counter()
-        self._bar.reset(self._task, description=name, total=None, visible=True, status="")
+        # `reset` keeps the total of the stage before where it is given none.
+        self._bar.reset(self._task, description=name, visible=True, status="")
+        self._bar.tasks[0].total = None
 
     def advance(self, done: int, total: int) -> None:
         """Called with the finished part of the stage."""

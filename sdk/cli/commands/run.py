@@ -17,8 +17,13 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    bundle: Annotated[Path, typer.Argument(help="Bundle directory or zip.")],
-    inputs: Annotated[Path, typer.Option("--input", help="Arrays by input name, a .npz file.")],
+    bundle: Annotated[
+        Path, typer.Argument(help="Bundle directory or zip, or the name of an installed model.")
+    ],
+    inputs: Annotated[
+        Path,
+        typer.Option("--input", help="Arrays by input name, a .npz file; a .npy file for the only input."),
+    ],
     outputs: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where outputs go, a .npz file.")
     ] = None,

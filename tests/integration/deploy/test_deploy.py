@@ -16,7 +16,7 @@ import sdk
 from host import bundle
 from host.compare import verification
 from host.deploy import DeployOptions, DeployResult, deploy
-from host.errors import VerifyError
+from host.errors import ModelFileError, VerifyError
 from host.manifest import Manifest
 from sdk.cli.main import main
 from sdk.report.html import render
@@ -181,6 +181,13 @@ def test_versions_can_be_rolled_back(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sum("net" in line for line in listed) == 2
     assert sum("active" in line for line in listed) == 1
     assert main(["rollback", "absent"]) != 0
+    # The active one runs by its name.
+    [case, *_] = bundle.golden_cases(tmp_path / "bundle1", first)
+    with sdk.load("net") as active:
+        [output] = active.run(case.inputs[0]).values()
+    np.testing.assert_allclose(output, case.outputs[0], rtol=1e-3, atol=1e-3)
+    with pytest.raises(ModelFileError, match="local has no model of this name"):
+        sdk.load("absent")
 
 
 def test_a_zip_can_be_deployed_run_and_profiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

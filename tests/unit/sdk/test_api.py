@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import inspect
+import io
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import sdk
 from host.errors import UserError
 from host.options import CompileOptions, DeployOptions, setting_of, settings_of
 from sdk.cli.main import build_app, main
+from sdk.module_file import as_file
+from sdk.progress import Silence, shown
 from sdk.settings import CompileSettings, DeploySettings, with_settings
+from tests.unit.compare.samples import result
 
 
 def test_the_public_names_are_sorted_and_all_there() -> None:
@@ -90,6 +94,39 @@ def test_typed_text_becomes_the_value_of_the_field(monkeypatch: pytest.MonkeyPat
 
 def test_the_package_is_typed() -> None:
     assert (Path(sdk.__file__).parent / "py.typed").is_file()
+
+
+def test_a_bare_tensor_is_the_only_input(tmp_path: Path) -> None:
+    import torch
+
+    with as_file(torch.nn.Linear(3, 2), torch.zeros(2, 3), "net") as path:
+        [input_] = torch.export.load(path).example_inputs[0]
+    assert input_.shape == (2, 3)
+    with pytest.raises(UserError, match="go with a torch module"):
+        as_file("net.onnx", torch.zeros(2, 3), "")
+
+
+def test_a_deployment_prints_as_one_line() -> None:
+    whole = result()
+    text = repr(sdk.Deployment(replace(whole, tasks=whole.tasks * 500), Path("report.html")))
+    assert len(text) < 300
+    assert "net on local: tvm, 2.000 ms a run" in text
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_to_who_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, seen in ((_Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr("sys.stderr", stream)
+        with shown(None) as listener:
+            listener.stage("connect")
+        assert ("connect" in stream.getvalue()) == seen
+    own = Silence()
+    with shown(own) as listener:
+        assert listener is own
 
 
 def test_a_module_needs_inputs_and_a_file_takes_none() -> None:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sdk.cli.main as command_line
 from host.errors import DeviceError, UserError
+from sdk.arrays import read_arrays
+from sdk.cli.console import ConsoleProgress
 from sdk.cli.main import main
 from sdk.cli.options import parse_lengths, parse_shapes
 
@@ -26,6 +30,8 @@ def _heavy_modules(line: str, names: tuple[str, ...], folder: Path) -> str:
     """Those of the packages that a command has imported when it ends, and its exit code."""
     program = f"""
 import sys
+from sdk.arrays import read_arrays
+from sdk.cli.console import ConsoleProgress
 from sdk.cli.main import main
 code = main({line.split()!r})
 print([name for name in {names!r} if name in sys.modules], code)
@@ -137,7 +143,25 @@ def test_verbose_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_array_file_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.npz").write_text("text")
     assert main(["run", str(tmp_path), "--input", str(tmp_path / "x.npz")]) == 2
-    assert "is no .npz file" in capsys.readouterr().err
+    assert "is no .npz or .npy file" in capsys.readouterr().err
+
+
+def test_arrays_are_read_from_npy_and_npz(tmp_path: Path) -> None:
+    array = np.arange(6, dtype="float32").reshape(2, 3)
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "a.npz", image=array)
+    bare, named = read_arrays(tmp_path / "a.npy"), read_arrays(tmp_path / "a.npz")
+    assert isinstance(bare, np.ndarray) and isinstance(named, dict)
+    assert bare.tolist() == named["image"].tolist() == array.tolist()
+
+
+def test_a_stage_does_not_keep_the_total_of_the_one_before() -> None:
+    progress = ConsoleProgress(io.StringIO())
+    progress.stage("tune")
+    progress.advance(90, 90)
+    progress.stage("verify")
+    [task] = progress._bar.tasks
+    assert (task.completed, task.total) == (0, None)
 
 
 def test_shapes_are_read_by_name() -> None:
@@ -182,6 +206,8 @@ def slow(*args, **kwargs):
     finally:
         Path(sys.argv[1]).unlink()
 sdk.api.deploy = slow
+from sdk.arrays import read_arrays
+from sdk.cli.console import ConsoleProgress
 from sdk.cli.main import main
 sys.exit(main(["deploy", "net.onnx"]))
 """

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from host.bundle import require_processor
+from host.errors import BundleError, ModelFileError
+from host.manifest import Manifest
+from host.model_file import detect_format
+from targets import MachineDescription, declared
+
+
+def _state(path: Path) -> None:
+    torch.save(torch.nn.Linear(3, 2).state_dict(), path)
+
+
+def _old(path: Path) -> None:
+    torch.save(torch.nn.Linear(3, 2).state_dict(), path, _use_new_zipfile_serialization=False)
+
+
+def _pointer(path: Path) -> None:
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n")
+
+
+def _script(path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("net/data.pkl", "net/code/__torch__/net.py", "net/constants.pkl"):
+            archive.writestr(name, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "words"),
+    [
+        ("net.pt", _state, ("torch.save", "load_state_dict", "torch.export.save", "'net.pt2'")),
+        ("net.pth", _old, ("old torch.save", "torch.export.save", "'net.pt2'")),
+        ("net.pt", _script, ("TorchScript", "torch.export.save", "'net.pt2'")),
+        ("net.onnx", _pointer, ("Git LFS", "git lfs pull")),
+        ("net.pt2", _pointer, ("Git LFS", "git lfs pull")),
+    ],
+)
+def test_a_file_that_is_no_model_says_what_it_is(
+    name: str, write: Callable[[Path], None], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    write(path)
+    with pytest.raises(ModelFileError) as error:
+        detect_format(path)
+    text = str(error.value)
+    assert "\n" not in text
+    assert all(word in text for word in words), text
+
+
+def test_the_steps_that_are_offered_make_a_model(tmp_path: Path) -> None:
+    _state(tmp_path / "net.pt")
+    with pytest.raises(ModelFileError) as error:
+        detect_format(tmp_path / "net.pt")
+    program = str(error.value).split("in Python: ")[1].split(" with a tensor")[0]
+    for old, new in (
+        ("YourModel()", "torch.nn.Linear(3, 2)"),
+        ("(1, 3, 224, 224)", "(1, 3)"),
+        ("torch.zeros(1, 3, 224, 224)", "torch.zeros(1, 3)"),
+        ("'net.pt", f"'{tmp_path}/net.pt"),
+    ):
+        program = program.replace(old, new)
+    exec(program)
+    assert detect_format(tmp_path / "net.pt2") == "pt2"
+
+
+def _manifest(backend: str, triple: str) -> Manifest:
+    return Manifest.model_construct(backend=backend, target={"kind": "llvm", "mtriple": triple})
+
+
+def test_a_bundle_for_another_processor_is_named() -> None:
+    machine: MachineDescription = declared()["x86_64-v3"]
+    with pytest.raises(BundleError, match="was compiled for aarch64, and desk is x86_64: deploy"):
+        require_processor(_manifest("tvm", "aarch64-linux-gnu"), "net.zip", machine, "desk")
+    require_processor(_manifest("tvm", "x86_64-linux-gnu"), "net.zip", machine, "desk")
+    require_processor(_manifest("onnxruntime", "aarch64-linux-gnu"), "net.zip", machine, "desk")
