@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from device_agent.contract.text import printable
+
+# A path with at least one folder, which is no part of a URL, a word or a closing tag.
+_ABSOLUTE = re.compile(r"(?<![\w./~:<])(?:/[^\s/'\"<>,;:]+){2,}")
+# What is the same on every machine says nothing of this one.
+_SYSTEM = ("/sys/", "/proc/", "/dev/", "/etc/", "/usr/", "/lib/", "/run/")
 
 # An escape of a character outside of the first plane has ten.
 _ESCAPE = 10
@@ -19,3 +27,34 @@ def visible_line(text: object, limit: int = _LONGEST_LINE) -> str:
 def visible_lines(text: object) -> str:
     """Several lines, each as `visible_line` makes it; of any number."""
     return "\n".join(visible_line(line) for line in str(text).split("\n"))
+
+
+def without_host_paths(text: str) -> str:
+    """Text of a page that is passed on.
+
+    Paths become relative to the working folder or the home; others lose their folders.
+    """
+    for folder, short in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if folder != Path(folder.anchor):
+            text = text.replace(f"{folder}/", short)
+    return _ABSOLUTE.sub(lambda found: _shortened(found[0]), text)
+
+
+def _shortened(path: str) -> str:
+    # A model's names may begin with a slash too.
+    here = Path("/", path.split("/")[1]).is_dir()
+    return path if path.startswith(_SYSTEM) or not here else f".../{path.rpartition('/')[2]}"
+
+
+def simulation(device: str, emulated: bool) -> str:
+    """What has to be known of the figures of a board that is none; "" for a real one.
+
+    Args:
+        device: its name.
+        emulated: whether it is an emulator.
+    """
+    if device.startswith("replay:"):
+        return "Simulated board: all times, power and temperatures are those of a model, not of a machine."
+    if emulated:
+        return "Simulated board: outputs are a board's, times and energy are those of an emulator."
+    return ""

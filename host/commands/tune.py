@@ -51,6 +51,7 @@ class TunedModel:
         command: the command line.
         power: the tuned and the untuned model, and variants and power modes if requested; None if the whole
             model could not be measured.
+        emulated: whether the device is an emulator.
     """
 
     name: str
@@ -63,6 +64,7 @@ class TunedModel:
     versions: Mapping[str, str]
     command: str
     power: VariantSelection | None = None
+    emulated: bool = False
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
@@ -119,6 +121,7 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
         versions={**versions(), **profile.software},
         command=options.command,
         power=power,
+        emulated=boards.lead.emulated,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_line
+from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
@@ -46,8 +47,7 @@ def print_deployment(deployment: Deployment) -> None:
     """What `sdk deploy` ends with."""
     result = deployment.result
     verdict = result.verification
-    print_line("")
-    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    _print_title(result)
     print_line(f"backend   {result.choice.backend} ({result.choice.why})")
     print_line(f"verified  largest relative error {verdict.max_rel_err:.1e}, allowed {verdict.tolerance:.0e}")
     if result.signature.length is not None:
@@ -70,6 +70,35 @@ def print_deployment(deployment: Deployment) -> None:
         print_power(result.power)
     print_line(f"bundle    {result.bundle}{' (installed and active)' if result.installed else ''}")
     print_line(f"report    {deployment.report}")
+    _print_summary(result)
+
+
+def _print_title(result: DeployResult | TunedModel) -> None:
+    print_line("")
+    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    remark = simulation(result.device, result.emulated)
+    if remark:
+        print_line(f"note: {remark}")
+
+
+def _print_summary(result: DeployResult) -> None:
+    """Four lines for who reads no table: faster than what, by how much, at how many watts, and what next."""
+    print_line("")
+    if simulation(result.device, result.emulated):
+        print_line("Compared  with nothing: the board is simulated")
+    elif result.choice.backend != "tvm":
+        print_line(f"Compared  {result.choice.why}")
+    elif not result.ratios:
+        print_line("Compared  with nothing: no other engine was measured")
+    else:
+        name, (value, low, high) = min(result.ratios.items(), key=lambda one: one[1][0])
+        print_line(
+            f"Compared  {value:.2f} ({low:.2f} to {high:.2f}) times as fast as {name}, the best of the peers"
+        )
+    print_line(f"Power     {energy_text(result.measurement.energy)}")
+    state = "installed and active" if result.installed else "not installed"
+    print_line(f"State     {result.choice.backend}, verified, {state} on {result.device}")
+    print_line(f"Next      sdk run {result.name} --input INPUTS.npz --device {result.device}")
 
 
 def print_instructions(result: DeployResult) -> None:
@@ -148,8 +177,7 @@ def kernels_text(result: DeployResult) -> str:
 
 def print_tuned(result: TunedModel) -> None:
     """What `sdk tune` ends with."""
-    print_line("")
-    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    _print_title(result)
     print_tuning(result.tuning)
     if result.power is not None:
         print_power(result.power)
@@ -210,8 +238,7 @@ def _bounds(estimate: Estimate) -> str:
 
 def print_profile(result: DeployResult) -> None:
     """What `sdk profile` ends with."""
-    print_line("")
-    print_line(f"{result.name} on {result.device}: {result.machine.cpu_name}, {result.threads} thread(s)")
+    _print_title(result)
     if result.lengths:
         print_lengths(result, list(result.contenders))
     for name, one in result.contenders.items():

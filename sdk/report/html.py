@@ -11,6 +11,7 @@ from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, power_context, throttled
 from sdk.report.tuning import STOPPED, tuning_charts
+from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.deploy import DeployResult
@@ -39,6 +40,7 @@ def render(result: DeployResult) -> str:
         "report.html.j2",
         charts,
         result=result,
+        simulation=simulation(result.device, result.emulated),
         memory="" if result.memory is None else described(result.memory),
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
         energies=energy_rows(result),

@@ -54,7 +54,8 @@ def test_progress_shows_text_and_obeys_none(monkeypatch: pytest.MonkeyPatch) -> 
         screen = io.StringIO()
 
         def console(terminal: bool = terminal, screen: io.StringIO = screen, **options: object) -> Console:
-            return Console(file=screen, force_terminal=terminal, color_system=None, width=300, **options)
+            options |= {"file": screen, "force_terminal": terminal, "color_system": None, "width": 300}
+            return Console(**options)
 
         monkeypatch.setattr(console_module, "Console", console)
         monkeypatch.setattr(console_module, "_LINE_EACH_S", 0.0)

@@ -145,6 +145,10 @@ def test_an_emulated_device_shows_instructions_and_no_latency(
     print_deployment(Deployment(emulated, report))
     printed = capsys.readouterr().out
     assert "latency   cannot be known: local is emulated" in printed
+    assert (
+        "note: Simulated board: " in printed and "Compared  with nothing: the board is simulated" in printed
+    )
+    assert 'class="banner" role="note">Simulated board: ' in page
     assert "executed  tvm          12.346 million instructions a run" in printed
     assert "ms (10%" not in printed
     figures = deploy_json(emulated)

@@ -4,11 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from host.model import Energy
+from sdk.cli.printing import print_deployment
+from sdk.model import Deployment
 from sdk.report.charts import kernel_chart
 from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
@@ -44,6 +47,46 @@ def test_what_a_model_names_cannot_break_the_page() -> None:
     assert chart is not None
     # The chart library shows it as </script>, and takes <a href=...> for a link.
     assert "sort &lt;/script&gt;" in json.loads(chart.group(1))["layout"]["yaxis"]["categoryarray"]
+
+
+def test_a_simulated_board_has_a_banner_and_a_real_one_has_none() -> None:
+    assert 'class="banner"' not in render(result())
+    simulated = render(replace(result(), device="replay:pi.toml"))
+    assert 'role="note">Simulated board: all times, power and temperatures are those of a model' in simulated
+
+
+def test_a_page_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, home = tmp_path / "work", tmp_path / "home"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HOME", str(home))
+    page = render(
+        replace(
+            result(),
+            bundle=work / "out" / "net" / "bundle",
+            command=f"sdk deploy {home}/models/net.onnx --report {tmp_path}/page.html",
+            fallback="operator /features/conv/Conv of the model",
+        )
+    )
+    assert str(tmp_path) not in page
+    assert "<code>out/net/bundle</code>" in page
+    assert "sdk deploy ~/models/net.onnx --report .../page.html" in page
+    # What belongs to every machine, and names of a model that look like paths, stay.
+    assert "no RAPL in /sys/class/powercap" in page
+    assert "operator /features/conv/Conv of the model" in page
+
+
+def test_a_deployment_ends_with_four_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    print_deployment(Deployment(replace(result(RAPL), installed=True), Path("report.html")))
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    value, low, high = result().ratios["onnxruntime"]
+    figures = f"{value:.2f} ({low:.2f} to {high:.2f})"
+    assert lines[0] == f"Compared  {figures} times as fast as onnxruntime, the best of the peers"
+    assert lines[1].startswith("Power     250 mJ a run")
+    assert lines[2:] == [
+        "State     tvm, verified, installed and active on local",
+        "Next      sdk run net --input INPUTS.npz --device local",
+    ]
 
 
 def test_every_figure_is_there_or_the_reason_why_not() -> None:
