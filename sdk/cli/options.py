@@ -12,6 +12,7 @@ import typer
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import text_of
+from sdk.cli import completion
 
 
 @dataclass
@@ -35,7 +36,12 @@ def _remember(context: typer.Context, value: bool) -> bool:
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)
 ]
-DeviceName = Annotated[str, typer.Option("--device", help="The device's name; sdk devices lists them.")]
+DeviceName = Annotated[
+    str,
+    typer.Option(
+        "--device", help="The device's name; sdk devices lists them.", autocompletion=completion.devices
+    ),
+]
 Threads = Annotated[int, typer.Option(help=text_of("threads"))]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", metavar="NAME=1,128", help=text_of("shapes"))]
 Lengths = Annotated[str, typer.Option("--lengths", metavar="16,128", help=text_of("lengths"))]

@@ -256,10 +256,15 @@ def print_bundles(installed: Sequence[Mapping[str, Any]]) -> None:
         print_line("no model is installed")
     for one in installed:
         state = "active" if one["active"] else ""
-        length = one["manifest"].get("signature", {}).get("length")
-        served = f"{length['name']}={length['low']}..{length['high']}" if length else ""
+        served = length_text(one)
         line = f"{one['name']:<24} {str(one['version'])[:12]:<13} {one['backend']:<12} {state:<8}{served}"
         print_line(line.rstrip())
+
+
+def length_text(installed: Mapping[str, Any]) -> str:
+    """The range of lengths that an installed model serves; "" for one length."""
+    length = installed["manifest"].get("signature", {}).get("length")
+    return f"{length['name']}={length['low']}..{length['high']}" if length else ""
 
 
 def print_devices(devices: Sequence[tuple[str, str]]) -> None:

@@ -10,7 +10,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from host.options import CompileOptions, setting_of, settings_of
+from host.options import BACKENDS, DTYPES, OBJECTIVES, PROCESSORS, CompileOptions, setting_of, settings_of
+from sdk.cli import completion
 from sdk.cli.options import (
     parse_bytes,
     parse_lengths,
@@ -19,6 +20,15 @@ from sdk.cli.options import (
     parse_seconds,
     parse_shapes,
 )
+
+# What a shell offers for the value of an option.
+_COMPLETED: dict[str, Callable[[str], list[str]]] = {
+    "device": completion.devices,
+    "backend": lambda incomplete: [one for one in ("auto", *BACKENDS) if one.startswith(incomplete)],
+    "dtype": lambda incomplete: [one for one in DTYPES if one.startswith(incomplete)],
+    "objective": lambda incomplete: [one for one in OBJECTIVES if one.startswith(incomplete)],
+    "processor": lambda incomplete: [one for one in PROCESSORS if one.startswith(incomplete)],
+}
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,7 @@ def _parameter(option: Field[Any], kind: Any) -> inspect.Parameter:
         help=setting.text,
         metavar=setting.metavar or None,
         envvar=setting.environment or None,
+        autocompletion=_COMPLETED.get(option.name),
         rich_help_panel=setting.group.capitalize(),
     )
     where = inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli import completion
 from sdk.cli.help import add_command
 from sdk.cli.options import DeviceName, Verbose
+from sdk.cli.rows import Form, check_form, write_rows
 
 
 def register(app: typer.Typer) -> None:
@@ -16,17 +18,29 @@ def register(app: typer.Typer) -> None:
     add_command(app, rollback, "sdk rollback mobilenet --device pi5")
 
 
-def bundles(device: DeviceName = "local", verbose: Verbose = False) -> None:
+def bundles(device: DeviceName = "local", form: Form = "table", verbose: Verbose = False) -> None:
     """List the models installed on a device."""
+    check_form(form)
     from sdk import api
     from sdk.cli import printing
 
     with api.connect(device) as board:
-        printing.print_bundles(board.bundles())
+        found = board.bundles()
+    if form == "table":
+        printing.print_bundles(found)
+        return
+    rows = [
+        (one["name"], one["version"], one["backend"], one["active"], printing.length_text(one))
+        for one in found
+    ]
+    write_rows(form, ("name", "version", "backend", "active", "lengths"), rows)
 
 
 def rollback(
-    model: Annotated[str, typer.Argument(help="Name of the model on the device.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="Name of the model on the device.", autocompletion=completion.installed_models),
+    ],
     device: DeviceName = "local",
     verbose: Verbose = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from host.options import CompileOptions
+from sdk.cli import completion
 from sdk.cli.commands.deploy import command_line
 from sdk.cli.help import add_command
 from sdk.cli.options import Verbose
@@ -23,7 +24,10 @@ def register(app: typer.Typer) -> None:
 def compile_model(
     model: Annotated[Path, typer.Argument(help="ONNX, .pt2 or TFLite file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory or .zip of the bundle.")],
-    target: Annotated[str, typer.Option(help="What to compile for; sdk targets lists them.")] = "local",
+    target: Annotated[
+        str,
+        typer.Option(help="What to compile for; sdk targets lists them.", autocompletion=completion.targets),
+    ] = "local",
     *,
     verbose: Verbose = False,
     **settings: Any,

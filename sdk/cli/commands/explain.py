@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli import completion
 from sdk.cli.help import add_command
 from sdk.cli.options import Verbose
 
@@ -17,8 +18,17 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    bundle: Annotated[Path, typer.Argument(help="Bundle directory or zip.")],
-    task: Annotated[str, typer.Option("--task", help="Name of a kernel, or a part that fits only one.")],
+    bundle: Annotated[
+        Path, typer.Argument(help="Bundle directory or zip.", autocompletion=completion.bundles)
+    ],
+    task: Annotated[
+        str,
+        typer.Option(
+            "--task",
+            help="Name of a kernel, or a part that fits only one.",
+            autocompletion=completion.kernels,
+        ),
+    ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file to write.")] = None,
     verbose: Verbose = False,
 ) -> None:

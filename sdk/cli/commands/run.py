@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sdk.cli import completion
 from sdk.cli.help import add_command
 from sdk.cli.options import DeviceName, Trust, Verbose
 
@@ -18,7 +19,11 @@ def register(app: typer.Typer) -> None:
 
 def run(
     bundle: Annotated[
-        Path, typer.Argument(help="Bundle directory or zip, or the name of an installed model.")
+        Path,
+        typer.Argument(
+            help="Bundle directory or zip, or the name of an installed model.",
+            autocompletion=completion.bundles,
+        ),
     ],
     inputs: Annotated[
         Path,

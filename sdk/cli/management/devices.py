@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sdk.cli import completion
 from sdk.cli.help import add_command, new_group
 from sdk.cli.management.emulate import emulate
 from sdk.cli.options import Verbose
+from sdk.cli.rows import Form, check_form, write_rows
 
 if TYPE_CHECKING:
     from host.transport.doctor import Finding
@@ -30,7 +32,12 @@ def register(app: typer.Typer) -> None:
 
 
 _Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the device; sdk devices list shows them.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the device; sdk devices list shows them.",
+        autocompletion=completion.registered_devices,
+    ),
 ]
 _System = Annotated[
     bool,
@@ -38,12 +45,17 @@ _System = Annotated[
 ]
 
 
-def list_devices(verbose: Verbose = False) -> None:
+def list_devices(form: Form = "table", verbose: Verbose = False) -> None:
     """List the devices and what they are."""
+    check_form(form)
     from sdk.cli import printing
     from sdk.management import inventory
 
-    printing.print_devices(inventory.devices())
+    found = inventory.devices()
+    if form == "table":
+        printing.print_devices(found)
+    else:
+        write_rows(form, ("name", "description"), found)
 
 
 def add_device(
@@ -152,12 +164,18 @@ def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
     printing.print_calibration(calibration, declared, path)
 
 
-def targets(verbose: Verbose = False) -> None:
+def targets(form: Form = "table", verbose: Verbose = False) -> None:
     """List what can be compiled for."""
+    check_form(form)
     from sdk.cli import printing
     from sdk.management import inventory
 
-    printing.print_targets(inventory.targets())
+    found = inventory.targets()
+    if form == "table":
+        printing.print_targets(found)
+    else:
+        rows = [(name, lines[0], lines[1] if len(lines) > 1 else None) for name, lines in found.items()]
+        write_rows(form, ("name", "processor", "power"), rows)
 
 
 def _print_installed(installed: Installed) -> None:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ import typer
 
 from host.options import DeployOptions, settings_of
 from sdk.cli.main import build_app, main
+from sdk.cli.rows import write_rows
 
 _WIDTH = 80
 _WORD = re.compile(r"\S+")
@@ -113,3 +118,51 @@ def _completed(line: str, folder: str = ".") -> list[str]:
 def test_a_shell_completes_commands_and_options() -> None:
     assert "deploy" in _completed("sdk dep")
     assert "--device" in _completed("sdk deploy --dev")
+
+
+def test_a_shell_completes_names(tmp_path: Path) -> None:
+    (tmp_path / "edgetlm").mkdir()
+    (tmp_path / "edgetlm" / "devices.toml").write_text(
+        '[devices.kitchen]\nkind = "ssh"\nhost = "kitchen"\ntags = ["lab"]\n'
+    )
+    bundle = tmp_path / "edgetlm-out" / "net" / "bundle"
+    bundle.mkdir(parents=True)
+    (bundle / "manifest.json").write_text("damaged")
+    folder = str(tmp_path)
+    assert _completed("sdk deploy x --device k", folder) == ["kitchen"]
+    assert _completed("sdk deploy x --device local,", folder) == [
+        "local,local",
+        "local,kitchen",
+        "local,tag:lab",
+    ]
+    assert _completed("sdk devices doctor ", folder) == ["kitchen"]
+    assert _completed("sdk compile x --target raspberry_pi_5", folder) == ["raspberry_pi_5"]
+    assert _completed("sdk deploy x --objective e", folder) == ["energy", "edp"]
+    assert _completed("sdk run edge", folder) == ["edgetlm-out/net/bundle"]
+    assert _completed("sdk explain edgetlm-out/net/bundle --task c", folder) == [], "damaged, and no message"
+
+
+def test_a_list_is_written_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["targets", "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"local", "raspberry_pi_5"} <= {one["name"] for one in listed}
+    assert main(["targets", "-o", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["name"] for row in rows] == [one["name"] for one in listed]
+    assert [row["power"] for row in rows] == [one["power"] or "" for one in listed]
+    assert main(["targets", "-o", "md"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(listed) + 2
+    assert main(["targets", "-o", "xml"]) == 2
+    assert "--format xml: use table, json, csv, md" in capsys.readouterr().err
+
+
+def test_what_a_board_says_writes_no_column_and_no_escape(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("json", "csv", "md"):
+        write_rows(form, ("name", "text"), [("a|b", "\x1b[31mred\nline"), ("c", None)])
+        printed = capsys.readouterr().out
+        assert "\x1b" not in printed
+        if form == "json":
+            assert json.loads(printed)[0]["text"] == "\x1b[31mred\nline"
+        else:
+            assert len(printed.splitlines()) == (3 if form == "csv" else 4)
+    assert "a\\|b" in printed
