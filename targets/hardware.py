@@ -114,6 +114,7 @@ class HardwareModel:
             as often in a cycle as a fused multiply-add: four bytes, "u8s8" (unsigned by signed: x86 VNNI) or
             "s8s8" (signed by signed: Arm SDOT), or two numbers of 16 bits, "s16s16" (x86 VPMADDWD and an
             addition); "" without one.
+        learned: logarithms by which the board's measurements have moved constants of the estimates, by name.
     """
 
     cores: int
@@ -131,6 +132,7 @@ class HardwareModel:
     loads_per_cycle: float = 2.0
     look_ahead: float = 192.0
     dot_product: str = ""
+    learned: tuple[tuple[str, float], ...] = ()
 
     @property
     def lanes(self) -> int:

@@ -115,8 +115,9 @@ def profile_data(profile: DeviceProfile) -> dict[str, Any]:
     content = {
         "board": profile.board.name,
         "target": dict(profile.board.tvm_target),
-        # As the board declares it: a new calibration changes no program, and no record becomes foreign.
-        "hardware": asdict(profile.board.hardware),
+        # As the board declares it: neither a new calibration nor what its measurements teach changes a
+        # program, and no record becomes foreign.
+        "hardware": {k: v for k, v in asdict(profile.board.hardware).items() if k != "learned"},
         "threads": profile.threads,
     }
     # As it comes back from the database: lists, no tuples.

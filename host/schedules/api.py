@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from tvm import s_tir
 
+from host.schedules.constants import EstimateConstant
 from host.schedules.length_tiling import LengthTiling
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -121,6 +122,7 @@ class Rule(ABC):
         version: of the programs that decisions stand for; records of other versions are kept and not used.
         priority: rules are tried by increasing priority, and the first that matches makes the design space.
         decisions: all that it may leave open, in the order of the design space.
+        constants: those that its estimate reads and a board's measurements may move.
         length_tiling: where tiles of its programs may overlap, so that programs of whole tiles serve any
             length of a range, how; None where they may not.
     """
@@ -130,6 +132,7 @@ class Rule(ABC):
     version: ClassVar[int]
     priority: ClassVar[int]
     decisions: ClassVar[tuple[DecisionKind, ...]]
+    constants: ClassVar[tuple[EstimateConstant, ...]] = ()
     length_tiling: ClassVar[type[LengthTiling] | None] = None
 
     @abstractmethod

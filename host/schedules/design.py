@@ -13,6 +13,7 @@ from tvm import s_tir, tirx
 from host.errors import ScheduleError
 from host.model import Candidate, Task
 from host.schedules.api import PARALLEL, Decision, Decisions, Rule, Sampler
+from host.schedules.constants import as_learned
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -57,11 +58,12 @@ class DesignSpace:
 
     def estimate_s(self, values: Decisions) -> float:
         """Estimated seconds of one call of the program with these values."""
-        return self.rule.estimate_s(self.workload, self.hardware, self.threads_of(values), values)
+        hardware = as_learned(self.hardware)
+        return self.rule.estimate_s(self.workload, hardware, self.threads_of(values), values)
 
     def estimate_parts_s(self, values: Decisions) -> Mapping[str, float]:
         """What the estimate is made of, see `Rule.estimate_parts_s`; empty where the rule does not tell."""
-        return self.rule.estimate_parts_s(self.workload, self.hardware, values)
+        return self.rule.estimate_parts_s(self.workload, as_learned(self.hardware), values)
 
     def candidate(self, values: Decisions, proposer: str, estimate_s: float = math.nan) -> Candidate:
         """The candidate with these values."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Stage
 from targets import HardwareModel
 
 # Vector operations that a core starts in a cycle.
-OPERATIONS_PER_CYCLE = 2.0
+OPERATIONS_PER_CYCLE = EstimateConstant("streams.operations_per_cycle", 2.0)
+# What each vector beside another hides of the latency.
+_HIDDEN = EstimateConstant("streams.hidden", 0.05)
+
+CONSTANTS = (OPERATIONS_PER_CYCLE, _HIDDEN)
 
 
 def elementwise_cycles(stage: Stage, hardware: HardwareModel, vectors: int = 1) -> float:
@@ -19,8 +24,8 @@ def elementwise_cycles(stage: Stage, hardware: HardwareModel, vectors: int = 1) 
         vectors: that one iteration computes; several hide a little of each other's latency.
     """
     lanes = hardware.lanes if stage.write.strides[stage.spatial[-1]] == 1 else 1
-    cycles = stage.points / lanes * max(1.0, stage.flops_per_point / OPERATIONS_PER_CYCLE)
-    return cycles / (1.0 + 0.05 * min(vectors, 4))
+    cycles = stage.points / lanes * max(1.0, stage.flops_per_point / OPERATIONS_PER_CYCLE.on(hardware))
+    return cycles / (1.0 + _HIDDEN.on(hardware) * min(vectors, 4))
 
 
 def stage_seconds(stage: Stage, hardware: HardwareModel, cycles: float, strip: int = 0) -> float:

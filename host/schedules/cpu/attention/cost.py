@@ -6,17 +6,22 @@ import math
 
 from host.lowering.attention import function as parts
 from host.schedules.api import Decisions
-from host.schedules.cpu.streams import elementwise_cycles, shared_seconds
+from host.schedules.constants import EstimateConstant
+from host.schedules.cpu.streams import OPERATIONS_PER_CYCLE, elementwise_cycles, shared_seconds
 from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
 # Cycles of a loop's own instructions, and of filling and storing the registers of a tile.
-_LOOP_CYCLES, _TILE_CYCLES, _STORE_CYCLES = 1.0, 16.0, 2.0
+_LOOP_CYCLES = EstimateConstant("attention.loop", 1.0)
+_TILE_CYCLES = EstimateConstant("attention.tile_overhead", 16.0)
+_STORE_CYCLES = EstimateConstant("attention.store", 2.0)
 # Cycles of an element of a key that is packed: keys are read across, one element after the other.
-_TURNED_CYCLES = 1.0
+_TURNED_CYCLES = EstimateConstant("attention.turned", 1.0)
 # Share of the transfers that arithmetic does not hide.
-_EXPOSED = 0.3
+_EXPOSED = EstimateConstant("attention.exposed", 0.3)
+
+CONSTANTS = (_LOOP_CYCLES, _TILE_CYCLES, _STORE_CYCLES, _TURNED_CYCLES, _EXPOSED, OPERATIONS_PER_CYCLE)
 
 
 def attention_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -40,10 +45,10 @@ def attention_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     moved = 4.0 * a_block / resident_level(hardware.levels, a_block).bandwidth_bytes_per_s
     moved += a_head / resident_level(hardware.levels, a_head + a_block).bandwidth_bytes_per_s
     seconds = max(cycles / hardware.frequency_hz, blocks * moved)
-    seconds += _EXPOSED * blocks * moved
+    seconds += _EXPOSED.on(hardware) * blocks * moved
     if threads > 1:
         seconds *= -(-blocks // threads) * threads / blocks
-    keys = stages[parts.KEYS].points * _TURNED_CYCLES / hardware.frequency_hz
+    keys = stages[parts.KEYS].points * _TURNED_CYCLES.on(hardware) / hardware.frequency_hz
     copied = keys + 2.0 * operands / resident_level(hardware.levels, 2.0 * operands).bandwidth_bytes_per_s
     return shared_seconds(seconds, hardware, threads) + shared_seconds(copied, hardware, threads)
 
@@ -60,10 +65,10 @@ def _product_cycles(product: Stage, hardware: HardwareModel, values: Decisions) 
         sums / hardware.fma_per_cycle,
         hardware.fma_latency_cycles / overlapping,
         (vectors + rows) / hardware.loads_per_cycle,
-        (sums + vectors + rows + _LOOP_CYCLES / values["unroll"]) / hardware.issue_width,
+        (sums + vectors + rows + _LOOP_CYCLES.on(hardware) / values["unroll"]) / hardware.issue_width,
     )
     tiles = product.points / depth / (sums * packed.shape[-1])
-    return tiles * (depth * step + _TILE_CYCLES + _STORE_CYCLES * sums)
+    return tiles * (depth * step + _TILE_CYCLES.on(hardware) + _STORE_CYCLES.on(hardware) * sums)
 
 
 def _softmax_cycles(stage: Stage, hardware: HardwareModel) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from host.lowering.attention import function as parts
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cpu.attention.cost import attention_seconds
+from host.schedules.cpu.attention.cost import CONSTANTS, attention_seconds
 from host.schedules.cpu.common import vectorise
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
@@ -27,6 +27,7 @@ class Attention(Rule):
     processor = CPU
     version = 1
     priority = 4
+    constants = CONSTANTS
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from host.schedules.api import Decisions
+from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION
 from host.schedules.cpu.dot.stage import in_lanes
+from host.schedules.cpu.tiled.cost import CONSTANTS as TILED_CONSTANTS
 from host.schedules.cpu.tiled.cost import tiled_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
 # Multiply-adds for a vector of sums without the instruction: four products, each widened and added.
-_PLAIN_OPERATIONS = 12.0
+_PLAIN_OPERATIONS = EstimateConstant("dot.plain_operations", 12.0)
 # Multiply-adds in whose time VPMADDWD and its addition are done: products of 128 x 768 by 768 x 768 take 0.64
 # of fp32's time with half of the operations.
-_PAIR_OPERATIONS = 1.27
+_PAIR_OPERATIONS = EstimateConstant("dot.pair_operations", 1.27, spread=0.2)
+
+CONSTANTS = (_PLAIN_OPERATIONS, _PAIR_OPERATIONS, *TILED_CONSTANTS)
 
 
 def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -24,8 +28,8 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
     The instruction starts about as often as a fused multiply-add and does the work of a group: with groups
     as elements the estimate is that of `tiled`.
     """
-    operations = _PAIR_OPERATIONS if workload.anchor_stage.axes[-1].extent == 2 else 1.0
+    operations = _PAIR_OPERATIONS.on(hardware) if workload.anchor_stage.axes[-1].extent == 2 else 1.0
     if values["intrinsic"] != INSTRUCTION:
-        operations = _PLAIN_OPERATIONS
+        operations = _PLAIN_OPERATIONS.on(hardware)
     hardware = replace(hardware, fma_per_cycle=hardware.fma_per_cycle / operations)
     return tiled_seconds(in_lanes(workload), hardware, threads, values)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from host.lowering.types import dot_product
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names, schedule_copy
-from host.schedules.cpu.dot.cost import dot_seconds
+from host.schedules.cpu.dot.cost import CONSTANTS, dot_seconds
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN, has_intrinsic, intrinsic
 from host.schedules.cpu.dot.stage import in_lanes, is_dot
 from host.schedules.cpu.tiled.nest import Nest
@@ -28,6 +28,7 @@ class Dot(Rule):
     processor = CPU
     version = 4
     priority = 20
+    constants = CONSTANTS
     decisions = (
         *(kind for kind in Tiled.decisions if kind.name != "fetch"),
         DecisionKind("intrinsic", Level.REGISTER, WordClass.SWITCH),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import fuse_parallel, inline_chain, lanes_of, vectorise
 from host.schedules.cpu.injective.cost import injective_seconds
+from host.schedules.cpu.streams import CONSTANTS
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -19,6 +20,7 @@ class Injective(Rule):
     processor = CPU
     version = 4
     priority = 50
+    constants = CONSTANTS
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("strip", Level.REGISTER, WordClass.TILE),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from host.schedules.api import Decisions
-from host.schedules.cpu.streams import elementwise_cycles, shared_seconds
+from host.schedules.constants import EstimateConstant
+from host.schedules.cpu.streams import OPERATIONS_PER_CYCLE, elementwise_cycles, shared_seconds
 from host.schedules.cpu.traffic import resident_level
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
@@ -11,11 +12,13 @@ from targets import HardwareModel
 # Axes of a product: sequences, blocks of hidden units, gates, hidden units of a block, depth.
 ROWS, BLOCKS, GATES = 0, 1, 2
 # Cycles of a loop's own instructions, and of storing one vector of a tile and starting the next tile.
-_LOOP_CYCLES = 1.0
-_TILE_CYCLES = 20.0
+_LOOP_CYCLES = EstimateConstant("recurrent.loop", 1.0)
+_TILE_CYCLES = EstimateConstant("recurrent.tile_overhead", 20.0)
 # Starts of a parallel loop that a step with threads is charged for: every step waits for the slowest thread,
 # and one that another program has put to sleep holds all steps up.
-_STARTS = 5
+_STARTS = EstimateConstant("recurrent.starts", 5.0, neutral=1.0)
+
+CONSTANTS = (_LOOP_CYCLES, _TILE_CYCLES, _STARTS, OPERATIONS_PER_CYCLE)
 
 
 def products(workload: Workload) -> list[Stage]:
@@ -40,7 +43,7 @@ def recurrent_seconds(workload: Workload, hardware: HardwareModel, threads: int,
         passes = stage.axes[ROWS].extent // values["rows"]
         moved = _weight_bytes(stage) * passes / level.bandwidth_bytes_per_s
         total += shared_seconds(max(seconds, moved), hardware, threads)
-        total += (_STARTS - 1) * hardware.parallel_launch_s if threads > 1 else 0.0
+        total += (_STARTS.on(hardware) - 1.0) * hardware.parallel_launch_s if threads > 1 else 0.0
     return total * workload.steps
 
 
@@ -61,5 +64,5 @@ def _product_cycles(product: Stage, hardware: HardwareModel, values: Decisions) 
         (2 * sums + rows) / hardware.issue_width,
     )
     tiles = (product.axes[ROWS].extent // rows) * (product.axes[BLOCKS].extent // vectors)
-    tile = depth * (step + _LOOP_CYCLES / values["unroll"] / hardware.issue_width) + _TILE_CYCLES
-    return tiles * tile
+    tile = depth * (step + _LOOP_CYCLES.on(hardware) / values["unroll"] / hardware.issue_width)
+    return tiles * (tile + _TILE_CYCLES.on(hardware))

@@ -11,7 +11,7 @@ from typing import Any
 
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import vectorise
-from host.schedules.cpu.recurrent.cost import BLOCKS, GATES, ROWS, products, recurrent_seconds
+from host.schedules.cpu.recurrent.cost import BLOCKS, CONSTANTS, GATES, ROWS, products, recurrent_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
@@ -25,6 +25,7 @@ class Recurrent(Rule):
     processor = CPU
     version = 1
     priority = 5
+    constants = CONSTANTS
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),

@@ -29,4 +29,4 @@ def _reduction_cycles(stage: Stage, hardware: HardwareModel, partials: int) -> f
     """Cycles of a reduction: a dependent chain waits for each result; several partial results hide that."""
     lanes = hardware.lanes if partials else 1
     waits = hardware.fma_latency_cycles / max(1, partials)
-    return stage.points / lanes * max(waits, stage.flops_per_point / OPERATIONS_PER_CYCLE)
+    return stage.points / lanes * max(waits, stage.flops_per_point / OPERATIONS_PER_CYCLE.on(hardware))

@@ -14,6 +14,7 @@ from tvm import s_tir
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import fuse_parallel, vectorise
 from host.schedules.cpu.rowwise.cost import rowwise_seconds
+from host.schedules.cpu.streams import CONSTANTS
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -28,6 +29,7 @@ class Rowwise(Rule):
     processor = CPU
     version = 4
     priority = 40
+    constants = CONSTANTS
     decisions = (
         DecisionKind("partials", Level.REGISTER, WordClass.UNROLL, interleaves=True),
         DecisionKind("inline", Level.REGISTER, WordClass.SWITCH),

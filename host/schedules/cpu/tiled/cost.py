@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from host.schedules.api import Decisions
+from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.tiled.roles import (
     PAD_COPY,
     Counts,
@@ -28,37 +29,65 @@ from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
 # Cycles around one register tile: address arithmetic, filling and draining the pipeline.
-_TILE_OVERHEAD_CYCLES = 16.0
+_TILE_OVERHEAD_CYCLES = EstimateConstant("tiled.tile_overhead", 16.0)
 _LINE_ELEMENTS = 16
 _LINE_BYTES = 64
 # What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
-_RAGGED = 1.3
+_RAGGED = EstimateConstant("tiled.ragged", 1.3, neutral=1.0)
 # Slow-down by conflicts in the first level: between 1.3 and 4 in measured programs.
-_CONFLICT, _CLOSE_CONFLICT = 2.0, 1.03
+_CONFLICT = EstimateConstant("tiled.conflict", 2.0, neutral=1.0)
+_CLOSE_CONFLICT = EstimateConstant("tiled.close_conflict", 1.03, neutral=1.0)
 # Share of the memory bandwidth that a core's own prefetching reaches on a few streams, and on more of them
 # than it follows: packed vectors of a panel lie apart, each is a stream. 4 and 8 vectors of 3072 weights:
 # 100 and 105 us in the cache, 202 and 264 us from memory.
-_STREAM, _MANY_STREAMS = 0.7, 0.6
+_STREAM = EstimateConstant("tiled.stream", 0.7, spread=0.2)
+_MANY_STREAMS = EstimateConstant("tiled.many_streams", 0.6, spread=0.2)
 _FOLLOWED_STREAMS = 6
 # Rows that each weight is used for from which on fetching ahead pays, what is lost without it, and what it
 # costs below, as shares of the time in which the weights come: with 4 rows of 768 to 2048 weights it costs up
 # to 26% (nothing is computed that could hide it), with 8 it halves the time from cold memory; BERT-base gains
 # 5.4% where its weights take 8% of the time to come.
 FETCHING_ROWS = 8
-_NOT_FETCHED, _FETCHED_FOR_FEW = 0.7, 0.26
+_NOT_FETCHED = EstimateConstant("tiled.not_fetched", 0.7)
+_FETCHED_FOR_FEW = EstimateConstant("tiled.fetched_for_few", 0.26)
 # Bytes beside a short run that are fetched with it in vain, from another cache and from memory. Pooling of
 # 112x112x64 in runs of 64, 128 and 256 bytes: 66, 70 and 54 us; of eight such images 2.4, 1.5 and 0.9 ms.
-_FETCHED_IN_VAIN, _FETCHED_IN_VAIN_FROM_MEMORY = 32.0, 128.0
+_FETCHED_IN_VAIN = EstimateConstant("tiled.fetched_in_vain", 32.0)
+_FETCHED_IN_VAIN_FROM_MEMORY = EstimateConstant("tiled.fetched_in_vain_from_memory", 128.0)
 # Elements that a vector is made of lie this far apart from one step of a long sum to the next: no prefetcher
 # follows, and each run costs as much as these bytes more. Products of a vector with 32 matrices of 128 x 1024
 # in runs of 64, 128, 256 and 512 bytes: 735, 743, 465 and 272 us; with 8 of 64 x 512 (in the cache): 29, 20,
 # 12 and 10.
-_FAR_BYTES, _FAR_STEPS, _LOST_BY_JUMPING = 2048, 16, 128.0
+_FAR_BYTES, _FAR_STEPS = 2048, 16
+_LOST_BY_JUMPING = EstimateConstant("tiled.lost_by_jumping", 128.0)
 # Slow-down when every register is taken: the stages after the reduction spill.
-_CROWDED = 0.06
+_CROWDED = EstimateConstant("tiled.crowded", 0.06)
 # Share of the transfers into the first, second, third ... level that arithmetic does not hide: the farther
 # the source, the less prefetching covers.
-_EXPOSED = (0.05, 0.25, 0.5)
+_EXPOSED = (
+    EstimateConstant("tiled.exposed_L2", 0.05),
+    EstimateConstant("tiled.exposed_L3", 0.25),
+    EstimateConstant("tiled.exposed_DRAM", 0.5),
+)
+# What the border of a padded input costs where it is code of its own, as a share of the arithmetic.
+_PEELED = EstimateConstant("tiled.peeled", 0.04)
+
+CONSTANTS = (
+    _TILE_OVERHEAD_CYCLES,
+    _RAGGED,
+    _CONFLICT,
+    _CLOSE_CONFLICT,
+    _STREAM,
+    _MANY_STREAMS,
+    _NOT_FETCHED,
+    _FETCHED_FOR_FEW,
+    _FETCHED_IN_VAIN,
+    _FETCHED_IN_VAIN_FROM_MEMORY,
+    _LOST_BY_JUMPING,
+    _CROWDED,
+    *_EXPOSED,
+    _PEELED,
+)
 
 
 def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -68,7 +97,7 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
     assert roles is not None
     compute = _compute_cycles(anchor, roles, hardware, values) / hardware.frequency_hz
     memory = _memory_seconds(anchor, roles, hardware, values)
-    exposed = sum(share * moved for share, moved in zip(_EXPOSED, memory, strict=False))
+    exposed = sum(share.on(hardware) * moved for share, moved in zip(_EXPOSED, memory, strict=False))
     seconds = max(compute + exposed, *memory)
     seconds += _padding_seconds(workload, hardware, values, compute)
     if threads <= 1:
@@ -106,18 +135,19 @@ def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     full_r, rest_r = divmod(roles.row_total, rows)
     total = 0.0
     lost = _lost_by_fetching(anchor, roles, hardware, values)
+    overhead, ragged = _TILE_OVERHEAD_CYCLES.on(hardware), _RAGGED.on(hardware)
     for count_v, v in ((full_v, vectors), (1 if rest_v else 0, rest_v)):
         for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
             if count_v and count_r:
                 step = _step_cycles(anchor, roles, hardware, values, v, r, depth)
-                tile = step * depth + _TILE_OVERHEAD_CYCLES + 2.0 * v * r * values["rows2"]
-                total += count_v * count_r * tile * (_RAGGED if v < vectors or r < rows else 1.0)
+                tile = step * depth + overhead + 2.0 * v * r * values["rows2"]
+                total += count_v * count_r * tile * (ragged if v < vectors or r < rows else 1.0)
         if count_v:
             first = _step_cycles(anchor, roles, hardware, values, v, rows, depth) * depth
             coming = _weight_cycles(anchor, roles, hardware, v)
             total += count_v * (max(0.0, coming - first) + lost * coming)
     used = registers(anchor, roles, hardware, values) / hardware.vector_registers
-    crowding = 1.0 + _CROWDED * max(0.0, used - 0.75) / 0.25
+    crowding = 1.0 + _CROWDED.on(hardware) * max(0.0, used - 0.75) / 0.25
     return total * crowding * (roles.second_total // values["rows2"]) * _outer(anchor, roles)
 
 
@@ -128,8 +158,8 @@ def _lost_by_fetching(anchor: Stage, roles: Roles, hardware: HardwareModel, valu
     if counts_of(roles, values).panel_blocks == 1:
         return 0.0
     if uses_of_weights(anchor, roles) < FETCHING_ROWS:
-        return _FETCHED_FOR_FEW if values["fetch"] else 0.0
-    return 0.0 if values["fetch"] else _NOT_FETCHED
+        return _FETCHED_FOR_FEW.on(hardware) if values["fetch"] else 0.0
+    return 0.0 if values["fetch"] else _NOT_FETCHED.on(hardware)
 
 
 def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors: int) -> float:
@@ -146,7 +176,7 @@ def _weight_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, vectors
         if access.argument and shared and size > hardware.levels[0].size_bytes:
             panel = size * vectors / roles.groups
             apart = access.groups[roles.vector][0] and vectors > _FOLLOWED_STREAMS
-            share = _MANY_STREAMS if apart else _STREAM
+            share = (_MANY_STREAMS if apart else _STREAM).on(hardware)
             total += panel / (share * hardware.levels[-1].bandwidth_bytes_per_s) * hardware.frequency_hz
     return total
 
@@ -231,8 +261,8 @@ def _set_conflicts(anchor: Stage, roles: Roles, rows: int, rows2: int, hardware:
                 )
         worst = max(worst, max(len(lines) for lines in sets.values()))
     if worst > first.ways:
-        return _CONFLICT
-    return _CLOSE_CONFLICT if worst == first.ways else 1.0
+        return _CONFLICT.on(hardware)
+    return _CLOSE_CONFLICT.on(hardware) if worst == first.ways else 1.0
 
 
 def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> list[float]:
@@ -262,11 +292,12 @@ def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     sizes = footprints(accesses, useful)
     once = sum(sizes[0])
     runs = _runs(accesses, roles, counts, values, order)
-    jumps = tuple(_jump(access, anchor, roles, values) for access in accesses)
+    jumps = tuple(_jump(access, anchor, roles, hardware, values) for access in accesses)
     found = []
     for number, (level, source) in enumerate(zip(hardware.levels, hardware.levels[1:], strict=False)):
         # The first level is filled from the second, which is near enough for any order.
-        beside = (_FETCHED_IN_VAIN if source.size_bytes else _FETCHED_IN_VAIN_FROM_MEMORY) if number else 0.0
+        in_vain = _FETCHED_IN_VAIN if source.size_bytes else _FETCHED_IN_VAIN_FROM_MEMORY
+        beside = in_vain.on(hardware) if number else 0.0
         factors = tuple((1.0 + beside / run) * jump for run, jump in zip(runs, jumps, strict=True))
         moved = traffic_bytes(accesses, useful, sizes, 0.75 * level.size_bytes, factors)
         if not source.size_bytes:
@@ -276,7 +307,7 @@ def _memory_seconds(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     return found
 
 
-def _jump(access: Access, anchor: Stage, roles: Roles, values: Decisions) -> float:
+def _jump(access: Access, anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
     """Slow-down of a buffer whose rows are far apart, of which each step of the sum reads another one."""
     if not roles.reduction or not access.is_linear(roles.vector):
         return 1.0
@@ -284,7 +315,7 @@ def _jump(access: Access, anchor: Stage, roles: Roles, values: Decisions) -> flo
     far = abs(access.strides[axis]) * access.element_bytes >= _FAR_BYTES
     if not far or anchor.axes[axis].extent < _FAR_STEPS:
         return 1.0
-    return 1.0 + _LOST_BY_JUMPING / (values["vectors"] * roles.lanes * access.element_bytes)
+    return 1.0 + _LOST_BY_JUMPING.on(hardware) / (values["vectors"] * roles.lanes * access.element_bytes)
 
 
 def _runs(
@@ -319,7 +350,7 @@ def _padding_seconds(
     if not stages:
         return 0.0
     if values["pad"] != PAD_COPY:
-        return 0.04 * compute_s
+        return _PEELED.on(hardware) * compute_s
     total = 0.0
     for stage in stages:
         size = stage.write.elements * stage.write.element_bytes

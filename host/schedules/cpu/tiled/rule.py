@@ -22,7 +22,7 @@ from host.schedules.cpu.common import (
     schedule_copy,
     step_sizes,
 )
-from host.schedules.cpu.tiled.cost import tiled_parts, tiled_seconds
+from host.schedules.cpu.tiled.cost import CONSTANTS, tiled_parts, tiled_seconds
 from host.schedules.cpu.tiled.lengths import TiledLengths
 from host.schedules.cpu.tiled.nest import Nest
 from host.schedules.cpu.tiled.roles import (
@@ -51,6 +51,7 @@ class Tiled(Rule):
     processor = CPU
     version = 4
     priority = 30
+    constants = CONSTANTS
     length_tiling = TiledLengths
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),

@@ -10,19 +10,25 @@ from __future__ import annotations
 from host.lowering.winograd import TILES
 from host.lowering.winograd.choice import input_cycles, output_cycles, weight_cycles
 from host.schedules.api import Decisions
+from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.traffic import resident_level
 from host.schedules.cpu.winograd.shape import PAD_COPY, WinogradShape, winograd_shape
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
 # As in `tiled_cost`: cycles around one register tile.
-_TILE_OVERHEAD_CYCLES = 16.0
+_TILE_OVERHEAD_CYCLES = EstimateConstant("winograd.tile_overhead", 16.0)
 # Shares of the time of transfers that arithmetic does not hide, from the second level and from farther; of
 # fetching the taps from memory if they are displaced before they are used, or if they come from several
 # places at once, which hardware prefetching follows less well. All measured.
-_EXPOSED, _EXPOSED_FAR, _DISPLACED, _SCATTERED = 0.08, 0.35, 0.5, 0.4
+_EXPOSED = EstimateConstant("winograd.exposed_near", 0.08)
+_EXPOSED_FAR = EstimateConstant("winograd.exposed_far", 0.35)
+_DISPLACED = EstimateConstant("winograd.displaced", 0.5)
+_SCATTERED = EstimateConstant("winograd.scattered", 0.4)
 # Tests for the border make the transform of the input slower by this factor; measured.
-_TESTED = 1.15
+_TESTED = EstimateConstant("winograd.tested", 1.15, neutral=1.0)
+
+CONSTANTS = (_TILE_OVERHEAD_CYCLES, _EXPOSED, _EXPOSED_FAR, _DISPLACED, _SCATTERED, _TESTED)
 
 
 def winograd_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -75,7 +81,7 @@ def _product_cycles(shape: WinogradShape, hardware: HardwareModel, values: Decis
     latency = hardware.fma_latency_cycles / max(1.0, hardware.look_ahead / (tile * depth))
     step = max(arithmetic, load_cycles, supply, latency)
     # Accumulators are fetched and put back in every part of the reduction.
-    each = step * depth + _TILE_OVERHEAD_CYCLES + 2.0 * tile
+    each = step * depth + _TILE_OVERHEAD_CYCLES.on(hardware) + 2.0 * tile
     parts = shape.channels_in // depth
     return each * parts * shape.size**2 * (shape.tiles / rows) * (shape.blocks / vectors)
 
@@ -106,17 +112,17 @@ def _memory_seconds(shape: WinogradShape, hardware: HardwareModel, values: Decis
     outside_s = blocks * parts * part_input / outside.bandwidth_bytes_per_s
     whole = 36 * shape.channels_in * shape.blocks * shape.lanes
     from_memory_s = whole / hardware.levels[-1].bandwidth_bytes_per_s
-    exposed = (_EXPOSED if near else _EXPOSED_FAR) * inside_s
-    exposed += (_EXPOSED if outside in hardware.levels[:2] else _EXPOSED_FAR) * outside_s
-    exposed += (0.0 if near else _DISPLACED) * from_memory_s
-    exposed += (0.0 if values["vectors"] == 1 else _SCATTERED) * from_memory_s
+    exposed = (_EXPOSED if near else _EXPOSED_FAR).on(hardware) * inside_s
+    exposed += (_EXPOSED if outside in hardware.levels[:2] else _EXPOSED_FAR).on(hardware) * outside_s
+    exposed += (0.0 if near else _DISPLACED.on(hardware)) * from_memory_s
+    exposed += (0.0 if values["vectors"] == 1 else _SCATTERED.on(hardware)) * from_memory_s
     return inside_s + outside_s, exposed
 
 
 def _input_seconds(hardware: HardwareModel, shape: WinogradShape, values: Decisions) -> float:
     """Seconds of the transform of the input, with what it takes to pad it."""
     vectors = shape.tiles * shape.channels_in / shape.input_lanes
-    tested = 1.0 if values["pad"] == PAD_COPY or not shape.pads else _TESTED
+    tested = 1.0 if values["pad"] == PAD_COPY or not shape.pads else _TESTED.on(hardware)
     seconds = vectors * input_cycles(TILES[shape.outputs], hardware) * tested / hardware.frequency_hz
     made = 4 * shape.size**2 * shape.tiles * shape.channels_in
     seconds += made / resident_level(hardware.levels, made).bandwidth_bytes_per_s

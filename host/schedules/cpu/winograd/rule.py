@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cpu.winograd.cost import winograd_seconds
+from host.schedules.cpu.winograd.cost import CONSTANTS, winograd_seconds
 from host.schedules.cpu.winograd.nest import (
     copy_padded,
     place_input,
@@ -37,6 +37,7 @@ class Winograd(Rule):
     processor = CPU
     version = 4
     priority = 10
+    constants = CONSTANTS
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),

@@ -1,0 +1,1 @@
+"""Measured programs of many tasks on one device, as data to learn from."""

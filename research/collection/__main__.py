@@ -1,0 +1,41 @@
+"""Measure programs of the tasks of models: `python -m research.collection FILE MODEL... [options]`.
+
+FILE grows by a line a program and can be continued. A MODEL is a path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from host.compile.device_profile import profile_of
+from host.transport import connect
+from research.collection.collect import Collector, tasks_in
+from research.evaluation.bench import MeasurePlan, open_bench
+
+
+def main() -> None:
+    """Collect until every task has its programs or time is up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--device", default="local")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sweeps", type=int, default=4, help="of 24 programs a task")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    options = parser.parse_args()
+    until = time.monotonic() + 60.0 * options.minutes
+    with connect(options.device) as device, tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+        profile = profile_of(device, options.threads)
+        tasks = tasks_in(options.models, profile)
+        print(f"{len(tasks)} tasks")
+        with open_bench(device, profile, Path(folder), MeasurePlan()) as bench:
+            collector = Collector(bench, tasks, options.file, print)
+            collector.run(options.sweeps, until)
+    print(f"{collector.measured} programs")
+
+
+if __name__ == "__main__":
+    main()

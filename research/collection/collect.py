@@ -1,0 +1,155 @@
+"""Measures programs of many tasks, a library of many programs at a time; an interrupted run continues.
+
+Building is most of the work: programs of one task are compiled in parallel, and timed when nothing compiles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+
+from host.build import build_kernel_library
+from host.errors import BuildError, MeasureError, ScheduleError, SessionLost
+from host.importers import load_here as load
+from host.lowering import lower
+from host.model import DeviceProfile
+from host.schedules import DesignSpace, scheduled_function, space_for
+from research.collection.dataset import MeasuredProgram, append_programs, read_programs
+from research.collection.draw import Values, draw_programs
+from research.evaluation.bench import Bench, arguments_of
+
+# Programs of a sweep over one task; a sweep with fewer left than this share of it is taken as complete.
+SWEEP, _NEARLY = 24, 0.8
+# Medians of short passes, in rounds over all programs: other work that slows a round down spares another.
+ROUNDS, _SAMPLES, _PASS_S = 4, 5, 0.06
+
+
+@dataclass(frozen=True, eq=False)
+class CollectedTask:
+    """A task to measure programs of.
+
+    Attributes:
+        model: where it is from.
+        space: its design space.
+    """
+
+    model: str
+    space: DesignSpace
+
+
+def tasks_in(models: Iterable[Path], profile: DeviceProfile) -> dict[str, CollectedTask]:
+    """The tasks with decisions in some model files, by workload hash, each once."""
+    found: dict[str, CollectedTask] = {}
+    for path in models:
+        for task in lower(load(path, golden_cases=1), profile.board).tasks:
+            if task.workload_hash not in found:
+                space = space_for(task, profile.hardware, profile.threads)
+                if space is not None and space.decisions:
+                    found[task.workload_hash] = CollectedTask(path.stem, space)
+    return found
+
+
+class Collector:
+    """Adds measured programs to a file.
+
+    Args:
+        bench: of the device.
+        tasks: by workload hash.
+        path: of the file.
+        note: receives a line about each program that fails.
+    """
+
+    def __init__(
+        self, bench: Bench, tasks: Mapping[str, CollectedTask], path: Path, note: Callable[[str], None]
+    ) -> None:
+        self._bench = bench
+        self._tasks = tasks
+        self._path = path
+        self._note = note
+        self._known: dict[str, list[Values]] = defaultdict(list)
+        for program in read_programs(path):
+            self._known[program.task].append(program.decisions)
+        self.measured = 0
+
+    def run(self, sweeps: int, until: float) -> None:
+        """Sweep over all tasks, in the order of their hashes, so that any part of a sweep is a fair sample.
+
+        Args:
+            sweeps: how often.
+            until: `time.monotonic()` at which no further task is begun.
+        """
+        for sweep in range(sweeps):
+            for key in sorted(self._tasks):
+                if time.monotonic() >= until:
+                    return
+                if len(self._known[key]) < (sweep + _NEARLY) * SWEEP:
+                    self._collect(self._tasks[key], sweep)
+
+    def _collect(self, task: CollectedTask, sweep: int) -> None:
+        space = task.space
+        key = space.task.workload_hash
+        drawn = draw_programs(space, self._bench.profile, sweep, SWEEP, self._known[key])
+        functions, programs = {}, {}
+        for number, (values, origin) in enumerate(drawn):
+            try:
+                functions[f"kernel_{number}"] = scheduled_function(
+                    space.apply(space.candidate(values, origin))
+                )
+            except (ScheduleError, RuntimeError, TypeError, ValueError) as error:
+                self._note(f"{space.task.name}: {error}")
+                continue
+            programs[f"kernel_{number}"] = (values, origin)
+        times = self._times(space, functions) if functions else {}
+        measured = [
+            MeasuredProgram(
+                task.model,
+                key,
+                space.task.name,
+                space.rule.name,
+                space.rule.version,
+                values,
+                origin,
+                tuple(times[name]),
+            )
+            for name, (values, origin) in programs.items()
+            if len(times[name]) == ROUNDS
+        ]
+        append_programs(self._path, measured)
+        self._known[key] += [values for values, _ in drawn]
+        self.measured += len(measured)
+
+    def _times(
+        self, space: DesignSpace, functions: Mapping[str, tvm.tirx.PrimFunc]
+    ) -> dict[str, list[float]]:
+        """Seconds of each program in each round; fewer rounds of those that fail."""
+        times: dict[str, list[float]] = defaultdict(list)
+        library = self._bench.folder / "programs.so"
+        try:
+            build_kernel_library(dict(functions), library, self._bench.target, self._bench.cache)
+        except BuildError as error:
+            self._note(f"{space.task.name}: {error}")
+            return times
+        flush = 2 * self._bench.profile.hardware.level("L2").size_bytes
+        for done in range(ROUNDS):
+            for name in functions:
+                if len(times[name]) < done:
+                    continue
+                try:
+                    measurement = self._bench.runner.measure(
+                        library,
+                        name,
+                        arguments_of(space.task),
+                        repeat=_SAMPLES,
+                        max_s=_PASS_S,
+                        flush_bytes=flush,
+                    )
+                except (MeasureError, SessionLost) as error:
+                    self._note(f"{space.task.name}: {error}")
+                    continue
+                times[name].append(measurement.median_s)
+        return times

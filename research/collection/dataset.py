@@ -1,0 +1,62 @@
+"""The file of measured programs: JSON lines, one a program, appended to as they are measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class MeasuredProgram:
+    """One program of a task.
+
+    Attributes:
+        model: file that the task is from, without its ending.
+        task: workload hash.
+        name: of the task.
+        rule: of its design space.
+        version: of the rule.
+        decisions: value by decision.
+        origin: who proposed it: "gensor", "neighbour" of Gensor's first program, "uniform", or "estimate" for
+            the best of some random ones.
+        times_s: seconds of one call, the median of each round.
+    """
+
+    model: str
+    task: str
+    name: str
+    rule: str
+    version: int
+    decisions: dict[str, int]
+    origin: str
+    times_s: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The shortest round: other work on the machine only adds time."""
+        return min(self.times_s)
+
+
+def read_programs(path: Path) -> Iterator[MeasuredProgram]:
+    """The programs in a file; none if there is no file. A last line that was cut off is left out."""
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8") as stream:
+        for line in stream:
+            if not line.endswith("\n"):
+                return
+            content = json.loads(line)
+            yield MeasuredProgram(**{**content, "times_s": tuple(content["times_s"])})
+
+
+def append_programs(path: Path, programs: Sequence[MeasuredProgram]) -> None:
+    """Add programs at the end; a line that was cut off is completed by a line break first."""
+    cut = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+    if cut:
+        content = path.read_bytes()
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
+    with path.open("a", encoding="utf-8") as stream:
+        for program in programs:
+            stream.write(json.dumps(asdict(program)) + "\n")

@@ -1,0 +1,106 @@
+"""Parameters of the estimates: each moves estimates of its rule, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from host.model import DeviceProfile
+from host.records.store import profile_data
+from host.schedules import DesignSpace, space_for
+from host.schedules.constants import EstimateConstant, as_learned, parameters_of
+from host.schedules.families import installed_rules
+from tests.unit.schedules import dot_cases
+from tests.unit.schedules import functions as fn
+from tests.unit.schedules.test_attention import _space as attention_space
+from tests.unit.schedules.test_recurrent import _space as recurrent_space
+from tests.unit.schedules.winograd_cases import space_of as winograd_space
+
+RULES = {rule.name: rule for rule in installed_rules() if rule.constants}
+_DRAWS = 60
+
+
+def _spaces(rule: str) -> Iterator[DesignSpace]:
+    """Spaces of a rule whose programs meet every effect that its estimate knows."""
+    board = fn.board(restrict="avx2")
+    if rule == "tiled":
+        sizes = [(23, 48, 40), (197, 3072, 768), (1, 4096, 4096), (4, 8192, 2048), (128, 1024, 512)]
+        functions = [fn.dense(*size, lanes=8) for size in sizes]
+        functions += [fn.convolution(56, 64, 64, 3, 1), fn.depthwise(28, 192, 1), fn.batched(4, 64, 512, 512)]
+        functions += [fn.batched(32, 1, 1024, 128), fn.convolution(224, 64, 512, 3, 1)]
+        yield from (space_for(fn.task(function), board.hardware) for function in functions)
+        yield space_for(fn.task(fn.dense(64, 512, 4096)), fn.board().hardware)
+    elif rule == "dot":
+        pairs, bytes_of = dot_cases.pairs_board(), dot_cases.vnni_board()
+        yield space_for(dot_cases.dense_task(64, 64, 64, 8, "int16"), pairs.hardware)
+        yield space_for(dot_cases.dense_task(64, 64, 64, 16, "uint8"), bytes_of.hardware)
+    elif rule == "winograd":
+        for size, channels in ((56, 64), (14, 512), (7, 512)):
+            yield winograd_space(board, (1, size, size, channels), channels, 4)
+    elif rule == "attention":
+        yield attention_space("whole")[0]
+    elif rule == "recurrent":
+        yield recurrent_space("gru reset after", threads=2)[0]
+    elif rule == "rowwise":
+        yield space_for(fn.task(fn.softmax(20, 640)), board.hardware)
+    elif rule == "injective":
+        yield space_for(fn.task(fn.addition(1, 7, 13, 16)), board.hardware)
+
+
+def _estimates(rule: str, learned: tuple[tuple[str, float], ...]) -> list[float]:
+    found = []
+    for number, space in enumerate(_spaces(rule)):
+        moved = replace(space, hardware=replace(space.hardware, learned=learned))
+        generator = random.Random(number)
+        found += [moved.estimate_s(moved.sample(generator)) for _ in range(_DRAWS)]
+    return found
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_declared_constant_moves_an_estimate(rule: str) -> None:
+    plain = _estimates(rule, ())
+    others = {constant.name for constant in RULES["tiled"].constants} if rule == "dot" else set()
+    unread = [
+        constant.name
+        for constant in RULES[rule].constants
+        if constant.name not in others
+        and all(_estimates(rule, ((constant.name, move),)) == plain for move in (-1.0, 1.0))
+    ]
+    assert unread == []
+
+
+def test_a_constant_is_scaled_from_where_it_has_no_effect() -> None:
+    hardware = replace(fn.board().hardware, learned=(("a.share", -50.0), ("a.factor", -50.0)))
+    assert EstimateConstant("a.share", 0.3).on(hardware) == pytest.approx(0.0)
+    assert EstimateConstant("a.factor", 1.3, neutral=1.0).on(hardware) == pytest.approx(1.0)
+    assert EstimateConstant("another", 0.3).on(hardware) == 0.3
+
+
+def test_figures_move_for_estimates_only() -> None:
+    board = fn.board()
+    moves = (("hardware.DRAM", 0.5), ("hardware.frequency_hz", -0.5))
+    hardware = replace(board.hardware, learned=moves)
+    read = as_learned(hardware)
+    assert read.frequency_hz < hardware.frequency_hz
+    assert read.levels[-1].bandwidth_bytes_per_s > hardware.levels[-1].bandwidth_bytes_per_s
+    task = fn.task(fn.dense(64, 512, 512))
+    plain, moved = space_for(task, board.hardware), space_for(task, hardware)
+    assert plain.decisions == moved.decisions
+    values = plain.sample(random.Random(0))
+    assert moved.legal(values) and plain.estimate_s(values) != moved.estimate_s(values)
+
+
+def test_what_is_learned_makes_no_record_foreign() -> None:
+    board = fn.board()
+    profile = DeviceProfile("device", board, board.hardware, 1)
+    taught = replace(board, hardware=replace(board.hardware, learned=(("tiled.ragged", 0.1),)))
+    assert profile_data(profile) == profile_data(replace(profile, board=taught, hardware=taught.hardware))
+
+
+def test_each_parameter_is_there_once() -> None:
+    constants = [constant for rule in RULES.values() for constant in rule.constants]
+    names = [one.name for one in parameters_of(constants, fn.board().hardware)]
+    assert len(names) == len(set(names)) > len(fn.board().hardware.levels)
