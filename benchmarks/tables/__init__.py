@@ -23,6 +23,7 @@ TABLES: dict[str, Table] = {
     "overhead": Table(("overhead",), device.overhead),
     "sampling": Table(("sampling",), device.sampling),
     "memory": Table(("memory",), device.memory),
+    "light_commands": Table(("light_commands",), models.light_commands),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
     "random_models": Table(("fuzz_numbers",), device.fuzzing),

@@ -96,3 +96,9 @@ def node_tests(result: Result) -> list[str]:
         f"{summary['passed_share']:.1%} of these pass through the tvm backend."
     )
     return [*markdown(("outcome", "tests"), rows), "", share]
+
+
+def light_commands(result: Result) -> list[str]:
+    """Processor seconds of the commands that need no compiler."""
+    rows = [(f"`{one['command']}`", f"{one['cpu_s']:.2f}") for one in result.figures["commands"]]
+    return markdown(("command", "processor seconds"), rows)
