@@ -1,9 +1,10 @@
-"""Small rewritings that every imported module gets: no reads out of bounds, no slow powers."""
+"""Small rewritings that every imported module gets: nothing out of bounds, no slow powers."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
@@ -13,9 +14,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 def normalise(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
-    Casts, reshapes and broadcasts that change nothing go. `take` keeps an index out of range within the table
-    instead of reading foreign memory. A scatter into a part of its tensor is made one of that part. A
-    power with a small whole exponent becomes multiplications: exact for negative bases, where pow is slow.
+    Casts, reshapes and broadcasts that change nothing go. An index that is out of range stays within the
+    tensor that it points into instead of reading or writing foreign memory. A scatter into a part of its
+    tensor is made one of that part. A power with a small whole exponent becomes multiplications: exact for
+    negative bases, where pow is slow.
     """
     rewriter = _Rewriter(module)
     module = tvm.IRModule(module.functions, attrs=module.attrs)
@@ -25,6 +27,10 @@ def normalise(module: tvm.IRModule) -> tvm.IRModule:
 
 # Operators that change nothing if the type stays the same.
 _MOVES = frozenset({"relax.astype", "relax.broadcast_to", "relax.reshape"})
+# Operators whose second argument has indices into the first.
+_INDEXED = frozenset(
+    {"relax.gather_elements", "relax.gather_nd", "relax.scatter_elements", "relax.scatter_nd"}
+)
 
 
 @mutator
@@ -34,6 +40,8 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         name = getattr(call.op, "name", "")
         if name == "relax.take" and call.attrs.mode == "fast":
             return relax.op.take(call.args[0], call.args[1], call.attrs.axis, mode="clip")
+        if name in _INDEXED:
+            call = self._within(call, name)
         if name == "relax.scatter_elements":
             return self._scattered(call)
         if name in _MOVES and self._same_type(call):
@@ -51,6 +59,29 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         if not isinstance(made, relax.TensorType) or not isinstance(given, relax.TensorType):
             return False
         return bool(tvm_ffi.structural_equal(made, given))
+
+    def _within(self, call: relax.Call, name: str) -> relax.Call:
+        """The call with its indices kept within the first argument, where its sizes are known."""
+        data, indices, *others = call.args
+        shape, covered = _sizes(data), _sizes(indices)
+        if shape is None or covered is None:
+            return call
+        if name.endswith("_nd"):
+            first = int(getattr(call.attrs, "batch_dims", 0))
+            sizes = np.array(shape[first : first + covered[-1]])
+        else:
+            sizes = np.array(shape[int(call.attrs.axis) % len(shape)])
+        dtype = str(indices.ty.dtype)
+        # TVM's function of this one counts negative indices from the end; importers do it for the others.
+        counts_from_end = name == "relax.scatter_elements" and not dtype.startswith("uint")
+        least = (-sizes if counts_from_end else 0 * sizes).astype(dtype)
+        most = (sizes - 1).astype(dtype)
+        if isinstance(indices, tvm.ir.GenericConst):
+            kept = relax.const(np.clip(indices.value.numpy(), least, most), dtype)
+        else:
+            above = self.builder_.emit(relax.op.maximum(indices, relax.const(least, dtype)))
+            kept = self.builder_.emit(relax.op.minimum(above, relax.const(most, dtype)))
+        return relax.Call(call.op, [data, kept, *others], call.attrs, call.ty_args)
 
     def _scattered(self, call: relax.Call) -> relax.Expr:
         """A scatter whose indices cover a part of the other axes, as one of that part.
