@@ -53,7 +53,7 @@ _CONTENTS = {
             "bookworm",
             (*_PACKAGES, "linux-image-cloud-arm64"),
             left_out=(*_LEFT_OUT, "usr/lib/aarch64-linux-gnu/perl", "usr/lib/python3.11/test/"),
-            version=7,
+            version=8,
         ),
         (3, 11),
     ),
@@ -68,7 +68,7 @@ _CONTENTS = {
                 # Device trees of boards: the emulator makes its own.
                 "usr/lib/linux-image-",
             ),
-            version=7,
+            version=8,
         ),
         (3, 13),
     ),
@@ -99,6 +99,8 @@ _CONFIGURATION = {
         "Subsystem sftp internal-sftp\n"
     ),
 }
+# Where an interpreter keeps what it compiles of its library, which this user cannot write to.
+_KEEPS_COMPILED = f"Match User {USER}\n    SetEnv PYTHONPYCACHEPREFIX=/home/{USER}/.cache/python\n"
 # The machine's own address in qemu's user network; restrict=on keeps everything but SSH away from it.
 _INIT = """#!/bin/bash
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -167,9 +169,14 @@ def _make(contents: _Contents, archive: tarfile.TarFile, folder: Path) -> None:
                 modules[Path(name).name.removesuffix(".xz").removesuffix(".ko")] = content
             elif name and name not in _CONFIGURATION and contents.recipe.wants(name + "/" * entry.isdir()):
                 _copy(cpio, entry, name, content)
-                if name.startswith(_LIBRARY) and name.endswith(".py"):
+                if _compiles_for(contents.python) and name.startswith(_LIBRARY) and name.endswith(".py"):
                     _add_compiled(cpio, contents.python, name, content, folders)
-        _own_files(cpio, modules)
+        _own_files(cpio, modules, _compiles_for(contents.python))
+
+
+def _compiles_for(python: tuple[int, int]) -> bool:
+    """Whether this host's interpreter compiles for an image's: the format changes with each version."""
+    return sys.version_info[:2] == python
 
 
 def _add_compiled(
@@ -177,11 +184,8 @@ def _add_compiled(
 ) -> None:
     """The compiled form of a Python file (PEP 552, never checked), which a board made at installation.
 
-    Without it an emulated interpreter compiles its library at every start. A host with another version of
-    Python leaves it out: the machine is slower then.
+    Without it an emulated interpreter compiles its library at every start.
     """
-    if sys.version_info[:2] != python:
-        return
     path = Path(name)
     folder = str(path.parent / "__pycache__")
     if folder not in folders:
@@ -216,8 +220,12 @@ def _copy(cpio: CpioWriter, entry: tarfile.TarInfo, name: str, content: bytes) -
         cpio.file(name, content, entry.mode)
 
 
-def _own_files(cpio: CpioWriter, packed: dict[str, bytes]) -> None:
-    for name, text in _CONFIGURATION.items():
+def _own_files(cpio: CpioWriter, packed: dict[str, bytes], compiled: bool) -> None:
+    configuration = dict(_CONFIGURATION)
+    if not compiled:
+        # Once for all programs, then: an interpreter that keeps nothing takes minutes of a deployment.
+        configuration["etc/ssh/sshd_config"] += _KEEPS_COMPILED
+    for name, text in configuration.items():
         cpio.file(name, text.encode(), 0o600 if name == "etc/shadow" else 0o644)
     cpio.folder("lib/modules/edgetlm")
     wanted = _with_needed(packed)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import shutil
 import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from host.devices import DeviceEntry, Registry
+from host.emulation import image
 from host.emulation.cpio import CpioWriter
 from host.emulation.processors import emulated_board, processor
 from host.emulation.tools import tool
@@ -31,6 +34,43 @@ def test_the_kernels_archive_is_what_cpio_reads(tmp_path: Path) -> None:
     )
     assert (tmp_path / "etc" / "other").read_text() == "edgetlm\n"
     assert (tmp_path / "etc" / "name").stat().st_mode & 0o777 == 0o600
+
+
+def _machine_files(folder: Path, python: tuple[int, int]) -> Path:
+    """What an image with one file of Python's library unpacks to."""
+    packed = io.BytesIO()
+    files = {
+        "usr/lib/python3.x/os.py": b"name = 1\n",
+        "lib/modules/modules.builtin": b"",
+        "boot/vmlinuz": b"k",
+    }
+    for module in image._MODULES:
+        files["lib/modules/modules.builtin"] += f"kernel/{module}.ko\n".encode()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    packed.seek(0)
+    (folder / "made").mkdir()
+    recipe = image._CONTENTS["riscv64"].recipe
+    with tarfile.open(fileobj=packed) as archive:
+        image._make(image._Contents(recipe, python), archive, folder / "made")
+    made = (folder / "made" / "initrd").read_bytes()
+    (folder / "root").mkdir()
+    # The device of the console needs a privilege that a test may lack.
+    subprocess.run(["cpio", "-id", "--quiet", "etc/*", "usr/*"], input=made, cwd=folder / "root", check=True)
+    return folder / "root"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_machines_library_is_compiled_once(same: bool, tmp_path: Path) -> None:
+    """By this host where the version is its own, else by the first program of the machine."""
+    major, minor = sys.version_info[:2]
+    root = _machine_files(tmp_path, (major, minor if same else minor + 1))
+    compiled = list(root.rglob("*.pyc"))
+    kept = "SetEnv PYTHONPYCACHEPREFIX=/home/edge/" in (root / "etc/ssh/sshd_config").read_text()
+    assert (len(compiled), kept) == ((1, False) if same else (0, True))
 
 
 def test_boards_have_processors_that_the_emulator_knows() -> None:
