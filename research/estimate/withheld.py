@@ -1,0 +1,98 @@
+"""How well an estimate does on tasks that taught it nothing, before and after it learns from others."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from research.estimate.constants_fit import Observation, fit_constants
+
+Learned = tuple[tuple[str, float], ...]
+
+# Programs of other tasks that teach, at most: more of them take minutes and change little.
+_MOST = 400
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """One withheld task under one estimate.
+
+    Attributes:
+        rule: of its space.
+        task: name.
+        programs: measured ones.
+        order: Spearman's correlation of estimated and measured times; NaN where all times are equal.
+        spread: standard deviation of measured over estimated time, in logarithms.
+        regret: time of the program with the least estimate, over that of the fastest.
+    """
+
+    rule: str
+    task: str
+    programs: int
+    order: float
+    spread: float
+    regret: float
+
+
+def score(observations: Sequence[Observation], learned: Learned) -> TaskScore:
+    """The score of one task's programs with parameters moved."""
+    measured = np.array([one.seconds for one in observations])
+    estimated = np.array([one.estimate_s(learned) for one in observations])
+    space = observations[0].space
+    return TaskScore(
+        rule=space.rule.name,
+        task=space.task.name,
+        programs=len(observations),
+        order=spearman(estimated, measured),
+        spread=float(np.std(np.log(measured / estimated))),
+        regret=float(measured[estimated.argmin()] / measured.min()),
+    )
+
+
+def spearman(left: np.ndarray, right: np.ndarray) -> float:
+    """Spearman's correlation, ties by their mean rank; NaN where one side is constant."""
+    a, b = _ranks(left), _ranks(right)
+    if a.std() == 0.0 or b.std() == 0.0:
+        return math.nan
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    found: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse]
+    return found
+
+
+def scores_of_withheld(
+    by_task: Mapping[str, Sequence[Observation]],
+    folds: int,
+    count: int = _MOST,
+    seed: int = 0,
+    note: Callable[[str], None] = lambda text: None,
+) -> list[tuple[TaskScore, TaskScore]]:
+    """Each task's score before and after learning from the tasks of the other folds.
+
+    Args:
+        by_task: measured programs by workload hash.
+        folds: parts that the tasks are divided into.
+        count: of programs that teach.
+        seed: of the division, and of the programs that teach.
+        note: receives a line about each fold.
+    """
+    generator = random.Random(seed)
+    keys = sorted(by_task)
+    generator.shuffle(keys)
+    found = []
+    for fold in range(folds):
+        withheld = keys[fold::folds]
+        teaching = [one for key in keys if key not in withheld for one in by_task[key]]
+        fit = fit_constants(generator.sample(teaching, min(count, len(teaching))))
+        moved = {name: round(move, 2) for name, move in fit.named_moves() if abs(move) > 0.1}
+        note(f"fold {fold}: {fit.count} programs, noise {fit.noise:.3f}, {moved}")
+        for key in withheld:
+            found.append((score(by_task[key], ()), score(by_task[key], fit.named_moves())))
+    return found
