@@ -18,6 +18,7 @@ TABLES: dict[str, Table] = {
     "emulation": Table(("emulation",), operators.emulation),
     "instructions": Table(("instructions",), operators.instructions),
     "onnx_nodes": Table(("onnx_nodes",), models.node_tests),
+    "learned_constants": Table(("learned_constants",), operators.learned_constants),
     "dot_products": Table(("dot_products",), operators.dot_products),
     "agent": Table(("agent",), device.agent),
     "overhead": Table(("overhead",), device.overhead),

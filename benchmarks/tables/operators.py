@@ -138,3 +138,25 @@ def dot_products(result: Result) -> list[str]:
     ]
     head = ("operator", "us", "products/s, 10^9", "to ONNX Runtime's int8", "to ours in fp32")
     return markdown(head, rows)
+
+
+def learned_constants(result: Result) -> list[str]:
+    """Withheld tasks by rule, estimated with the constants as they are and with learned ones."""
+    rows = []
+    for name, entry in {**result.figures["rules"], "all": result.figures["all"]}.items():
+        before, after = entry["before"], entry["after"]
+        low, high = entry["low"], entry["high"]
+        bound = "-" if low is None else f"{low:.3f} to {high:.3f}"
+        rows.append(
+            (
+                name,
+                f"{entry['tasks']}, {entry['programs']}",
+                f"{before['order']:.2f}, {after['order']:.2f}",
+                f"{before['spread']:.2f}, {after['spread']:.2f}",
+                f"{before['regret']:.3f}, {after['regret']:.3f}",
+                f"{entry['speed_of_first']:.3f}",
+                bound,
+            )
+        )
+    head = ("rule", "tasks, programs", "order", "spread", "regret", "speed of the first program", "95%")
+    return markdown(head, rows)
