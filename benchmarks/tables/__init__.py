@@ -20,6 +20,7 @@ TABLES: dict[str, Table] = {
     "onnx_nodes": Table(("onnx_nodes",), models.node_tests),
     "learned_constants": Table(("learned_constants",), operators.learned_constants),
     "dot_products": Table(("dot_products",), operators.dot_products),
+    "dot_products_avx2": Table(("dot_products_avx2",), operators.dot_products),
     "agent": Table(("agent",), device.agent),
     "overhead": Table(("overhead",), device.overhead),
     "sampling": Table(("sampling",), device.sampling),
