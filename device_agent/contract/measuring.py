@@ -17,7 +17,7 @@ def _read() -> Dict[str, Dict[str, Any]]:
 
 
 _DATA = _read()
-_PLAN, _KERNEL = _DATA["plan"], _DATA["kernel_plan"]
+_PLAN, _KERNEL, _VARIANT = _DATA["plan"], _DATA["kernel_plan"], _DATA["variant_plan"]
 
 
 class Plan(NamedTuple):
@@ -82,6 +82,26 @@ class KernelPlan(NamedTuple):
     retries: int = _KERNEL["retries"]
     cool_s: float = _KERNEL["cool_s"]
     seed: int = _KERNEL["seed"]
+
+
+class VariantPlan(NamedTuple):
+    """How often to run the variants of a model, which take turns.
+
+    Attributes:
+        runs: rounds; each variant runs once in a round.
+        max_s: begin no further round so long after the first one; one round is always completed.
+        slowest: a variant is dropped whose first run takes more than so many times that of the first variant.
+        retries: how often a measurement in which the board throttled is made again, after cooling.
+        cool_s: longest time to cool for that.
+        seed: of the order within the rounds.
+    """
+
+    runs: int = _VARIANT["runs"]
+    max_s: float = _VARIANT["max_s"]
+    slowest: float = _VARIANT["slowest"]
+    retries: int = _VARIANT["retries"]
+    cool_s: float = _VARIANT["cool_s"]
+    seed: int = _VARIANT["seed"]
 
 
 class Measuring(NamedTuple):

@@ -8,6 +8,7 @@ that, it writes a short line whenever it begins to work (`B channel limit`) and 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from device_agent.board.machine import Machine
 from device_agent.contract.limits import LIMITS
@@ -64,7 +65,7 @@ class Status:
 
 
 class Commands:
-    """The commands of a session, one method for each.
+    """The commands of a session, one method for each. One thread at a time has the loaded model.
 
     Args:
         name: name of the engine.
@@ -82,6 +83,7 @@ class Commands:
         self._keys = keys
         self._loaded = False
         self._bound = False
+        self._turn = threading.Lock()
 
     def dispatch(self, header: Header, blob: bytearray) -> Reply:
         """Runs one command.
@@ -100,7 +102,19 @@ class Commands:
         }.get(command)
         if method is None:
             raise AgentError("bad_request", "unknown command %s of a session" % printable(command))
-        return method(header, blob)
+        with self._turn:
+            return method(header, blob)
+
+    @contextlib.contextmanager
+    def model(self) -> Iterator[Any]:
+        """Gives the virtual machine of the loaded model to another thread; commands wait for its end.
+
+        Raises:
+            AgentError: no model is loaded, or no inputs are set.
+        """
+        with self._turn:
+            self._need_inputs()
+            yield self._engine.machine
 
     def load(self, header: Header, _blob: bytearray) -> Reply:
         """Loads the bundle in the folder `path` with `trust` in its signer, or the model file `path`."""
@@ -218,9 +232,20 @@ class Executor:
 
     def _register_rpc(self, machine: Machine, threads: int) -> None:
         # Imported for this engine only, because the others need no TVM on the board.
-        from device_agent.execute import kernels, rpc_server
+        from device_agent.execute import kernels, rpc_server, variants
 
-        rpc_server.register(self._workdir, kernels.KernelMeter(machine, threads))
+        kernel_meter = kernels.KernelMeter(machine, threads)
+        variant_meter = variants.VariantMeter(machine, threads)
+
+        def measure_variants(specification: str, *libraries: Any) -> str:
+            with self._commands.model() as model:
+                return variant_meter.measure(model, specification, libraries)
+
+        functions: Dict[str, Callable[..., Any]] = {
+            "edgetlm.measure": kernel_meter.measure,
+            "edgetlm.measure_variants": measure_variants,
+        }
+        rpc_server.register(self._workdir, functions)
 
     def run(self) -> None:
         """Serves until the process is killed."""

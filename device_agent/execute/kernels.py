@@ -8,14 +8,13 @@ import json
 import random
 import struct
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 from device_agent.board.machine import Machine
-from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
+from device_agent.contract.measuring import MEASURING, KernelPlan
 from device_agent.execute import ffi
-from device_agent.measure.meter import PowerMeter
+from device_agent.measure.measurement import TimeMeter, Window
 from device_agent.measure.repeats import kernel_counts
-from device_agent.power.none import NoSensor
 from device_agent.wire.frames import tensor_bytes
 
 _KERNEL = "edgetlm.kernel"
@@ -61,8 +60,7 @@ class KernelMeter:
     """
 
     def __init__(self, machine: Machine, threads: int) -> None:
-        self._meter = PowerMeter(machine, NoSensor("not asked for"))
-        self._threads = threads
+        self._meter = TimeMeter(machine, threads)
         self._runtime = ffi.load_runtime()
         self._evaluator = self._runtime.get_global_func("runtime.RPCTimeEvaluator")
 
@@ -88,19 +86,14 @@ class KernelMeter:
             random_tensor(shape, dtype, plan.seed + index, device)
             for index, (shape, dtype) in enumerate(fields["arguments"])
         ]
-        asked: Optional[Dict[str, Any]] = Plan(
-            energy=False, retries=plan.retries, cool_s=plan.cool_s
-        )._asdict()
-        again = True
-        while again:
-            self._meter.begin(asked)
-            asked = None
+
+        def take(_window_s: float) -> Window:
             start_s = time.monotonic()
             times = self._times(module, name, plan, tensors, on_gpu)
-            answer = self._meter.end(start_s, time.monotonic(), len(times))
-            again = answer.pop("again")
-        told = {key: value for key, value in answer.items() if key not in ("keep", "energy")}
-        return json.dumps(dict(told, times_s=times, threads=self._threads))
+            return Window(times, start_s, time.monotonic(), len(times))
+
+        times, told = self._meter.measure(plan, take)
+        return json.dumps(dict(told, times_s=times))
 
     def _times(
         self, module: Any, name: str, plan: KernelPlan, tensors: List[Any], on_gpu: bool

@@ -11,13 +11,12 @@ import hmac
 import os
 import socket
 import struct
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.protocol import PROTOCOL
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
-from device_agent.execute.kernels import KernelMeter
 from device_agent.store.uploads import full_disk
 
 _MAGIC = PROTOCOL.rpc.magic
@@ -44,12 +43,12 @@ def knows(data: bytes, key: str) -> bool:
     return hmac.compare_digest(given.encode(), ("client:" + key).encode())
 
 
-def register(workdir: str, meter: KernelMeter) -> None:
-    """Registers the functions that the runtime's server calls, and "edgetlm.measure".
+def register(workdir: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Registers the functions that the runtime's server calls, and the agent's own.
 
     Args:
         workdir: folder of uploads and modules; names outside this folder are refused.
-        meter: measures kernels.
+        functions: the agent's own functions by name.
     """
     runtime = ffi.load_runtime()
 
@@ -80,12 +79,12 @@ def register(workdir: str, meter: KernelMeter) -> None:
                 os.unlink(path)
             raise full_disk(error, os.path.basename(path)) from error
 
-    for name, function in (
-        ("tvm.rpc.server.upload", upload),
-        ("tvm.rpc.server.workpath", work_path),
-        ("tvm.rpc.server.load_module", load_module),
-        ("edgetlm.measure", meter.measure),
-    ):
+    served = {
+        "tvm.rpc.server.upload": upload,
+        "tvm.rpc.server.workpath": work_path,
+        "tvm.rpc.server.load_module": load_module,
+    }
+    for name, function in {**served, **functions}.items():
         runtime.register_global_func(name, function, override=True)
 
 

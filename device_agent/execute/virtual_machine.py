@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from device_agent.contract.manifest import PARAMETERS
 from device_agent.execute import ffi
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
 from device_agent.wire.frames import tensor_bytes
+
+# The prefix of the machine's own calls, which compute nothing that the author of a model would recognise.
+BUILTIN = "vm.builtin."
 
 
 def signature_of(fields: Mapping[str, Any]) -> Signature:
@@ -77,7 +80,7 @@ class VirtualMachine:
             extra = view.find(b"tvm.contrib.") >= 0
         self._ffi = ffi.load_runtime(extra)
         self._module = self._ffi.load_module(library)
-        self._machine, self.invoke = self._instance()
+        self._machine, self.invoke = self._instance(self._module)
 
     def set_length(self, length: int) -> None:
         """Makes inputs for one length and discards the old ones. Does nothing if it is set already."""
@@ -87,8 +90,8 @@ class VirtualMachine:
         self.invoke = self._bound(self._machine)
         self._length = length
 
-    def _instance(self) -> Tuple[Any, Any]:
-        machine = self._module["vm_load_executable"]()
+    def _instance(self, library: Any) -> Tuple[Any, Any]:
+        machine = library["vm_load_executable"]()
         # Device type 1 is the CPU, 2 a CUDA GPU. Allocator 2 is the pooled one. The CPU always comes last.
         machine["vm_initialization"](*((2, 0, 2) if self._on_gpu else ()), 1, 0, 2)
         return machine, self._bound(machine)
@@ -122,18 +125,19 @@ class VirtualMachine:
 
         return invoke
 
-    def instrumented(self, callback: Any) -> Any:
+    def instrumented(self, callback: Any, library: Optional[Any] = None) -> Any:
         """The model as a function that reports each kernel.
 
         Args:
             callback: called as `callback(function, name, before, result, *arguments)` before and after each
                 call that the machine makes.
+            library: loaded library of the same model with other kernels; by default the model's own.
 
         Returns:
             A function without arguments, which runs one inference with the present inputs.
         """
         # A separate machine, because an instrument cannot be removed from a machine.
-        machine, invoke = self._instance()
+        machine, invoke = self._instance(self._module if library is None else library)
         machine["set_instrument"](callback)
         return invoke
 

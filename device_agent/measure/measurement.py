@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
 
 from device_agent.board.machine import Machine
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
-from device_agent.contract.measuring import Plan
+from device_agent.contract.measuring import KernelPlan, Plan, VariantPlan
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError
 from device_agent.measure import energy
@@ -17,6 +17,8 @@ from device_agent.measure.meter_client import MeterLost
 from device_agent.measure.repeats import WarmUp, enough_samples
 from device_agent.power.none import NoSensor
 
+_AnyPlan = TypeVar("_AnyPlan", Plan, VariantPlan)
+
 
 def plan_of(fields: Mapping[str, Any]) -> Plan:
     """Makes a plan from the fields of a request.
@@ -24,17 +26,36 @@ def plan_of(fields: Mapping[str, Any]) -> Plan:
     Raises:
         AgentError: a field is unknown, is not a number, or is out of range.
     """
-    unknown = sorted(set(fields) - set(Plan._fields))
-    if unknown:
-        names = printable(", ".join(unknown))
-        raise AgentError("bad_request", "unknown fields of a measurement: %s" % names)
-    given = Fields(fields, lambda text: AgentError("bad_request", "a field of the measurement: %s" % text))
-    plan = Plan(**{name: _checked(given, name, value) for name, value in Plan()._asdict().items()})
+    plan = _filled(Plan(), fields)
     if plan.min_repeats < 1 or plan.max_repeats < plan.min_repeats or plan.max_time_s <= 0:
         raise AgentError("bad_request", "a measurement needs at least one sample and some time: %s" % (plan,))
     if plan.trials < 1 or plan.retries < 0 or plan.energy_updates < 0:
         raise AgentError("bad_request", "a measurement needs at least one window of energy: %s" % (plan,))
     return plan
+
+
+def variant_plan_of(fields: Mapping[str, Any]) -> VariantPlan:
+    """Makes the plan of variants of a model from the fields of a specification.
+
+    Raises:
+        AgentError: a field is unknown, is not a number, or is out of range.
+    """
+    plan = _filled(VariantPlan(), fields)
+    if plan.runs < 1 or plan.slowest < 1:
+        raise AgentError(
+            "bad_request", "variants need at least one run, and a limit of at least 1: %s" % (plan,)
+        )
+    return plan
+
+
+def _filled(standard: _AnyPlan, fields: Mapping[str, Any]) -> _AnyPlan:
+    unknown = sorted(set(fields) - set(standard._fields))
+    if unknown:
+        names = printable(", ".join(unknown))
+        raise AgentError("bad_request", "unknown fields of a measurement: %s" % names)
+    given = Fields(fields, lambda text: AgentError("bad_request", "a field of the measurement: %s" % text))
+    checked = {name: _checked(given, name, value) for name, value in standard._asdict().items()}
+    return standard._replace(**checked)
 
 
 def _checked(given: Fields, name: str, standard: Any) -> Any:
@@ -43,6 +64,74 @@ def _checked(given: Fields, name: str, standard: Any) -> Any:
     if isinstance(standard, int):
         return given.whole(name, 0, LIMITS.wire.runs, standard)
     return given.seconds(name, standard)
+
+
+class Window(NamedTuple):
+    """What was measured between two moments of CLOCK_MONOTONIC.
+
+    Attributes:
+        found: the times, in whatever form.
+        start_s, end_s: the two moments.
+        runs: number of inferences, or of calls of a kernel, in the window.
+    """
+
+    found: Any
+    start_s: float
+    end_s: float
+    runs: int
+
+
+def take_windows(
+    power: Any, plan: Plan, take: Callable[[float], Window]
+) -> Tuple[List[Window], Dict[str, Any]]:
+    """Takes windows until the meter wants no more: as many as planned, and others for those that throttled.
+
+    Args:
+        power: a PowerMeter in this process, or a MeterProcess.
+        plan: plan of the measurement.
+        take: measures one window, of at least the given number of seconds.
+
+    Returns:
+        The windows that count; the meter's last answer without `keep` and `again`.
+    """
+    kept: List[Window] = []
+    asked: Optional[Dict[str, Any]] = plan._asdict()
+    while True:
+        begun = power.begin(asked)
+        asked = None
+        window = take(float(begun["window_s"]))
+        answer = power.end(window.start_s, window.end_s, window.runs)
+        if answer.pop("keep"):
+            kept.append(window)
+        if not answer.pop("again"):
+            return kept, answer
+
+
+class TimeMeter:
+    """Measures times without energy: one window, which is taken again where the board throttled.
+
+    Args:
+        machine: machine whose state is recorded.
+        threads: number of threads that the measured code uses, for the record.
+    """
+
+    def __init__(self, machine: Machine, threads: int) -> None:
+        self._power = PowerMeter(machine, NoSensor("not asked for"))
+        self._threads = threads
+
+    def measure(
+        self, plan: Union[KernelPlan, VariantPlan], take: Callable[[float], Window]
+    ) -> Tuple[Any, Dict[str, Any]]:
+        """Takes the window.
+
+        Returns:
+            What was found in it; `state_before`, `state_after`, `threads`, `throttled`, `throttle_reasons`,
+            `invalid`, `conditions`.
+        """
+        asked = Plan(energy=False, retries=plan.retries, cool_s=plan.cool_s)
+        kept, answer = take_windows(self._power, asked, take)
+        del answer["energy"]
+        return kept[-1].found, dict(answer, threads=self._threads)
 
 
 class Meter:
@@ -96,20 +185,19 @@ class Meter:
         return self._unavailable
 
     def _windows(self, meter: Any, call: Callable[[], Any], plan: Plan) -> Dict[str, Any]:
-        times: List[float] = []
-        asked: Optional[Dict[str, Any]] = plan._asdict()
-        while True:
+        number = 1
+
+        def take(window_s: float) -> Window:
+            nonlocal number
             # Sampling begins with the warm-up, so that a reading under load precedes the window.
-            begun = meter.begin(asked)
-            asked = None
             number = _warm_up(call, plan)
             start_s = time.monotonic()
-            window = _sample(call, plan, number, float(begun["window_s"]))
-            answer = meter.end(start_s, time.monotonic(), len(window) * number)
-            if answer.pop("keep"):
-                times += window
-            if not answer.pop("again"):
-                return dict(answer, times_s=times, number=number, threads=self._threads)
+            times = _sample(call, plan, number, window_s)
+            return Window(times, start_s, time.monotonic(), len(times) * number)
+
+        kept, answer = take_windows(meter, plan, take)
+        times = [seconds for window in kept for seconds in window.found]
+        return dict(answer, times_s=times, number=number, threads=self._threads)
 
 
 def _warm_up(call: Callable[[], Any], plan: Plan) -> int:

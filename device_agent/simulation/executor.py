@@ -18,7 +18,9 @@ from device_agent import power
 from device_agent.board.machine import Machine
 from device_agent.contract.measuring import KernelPlan
 from device_agent.errors import AgentError
-from device_agent.execute import engines, executor, kernels
+from device_agent.execute import engines, executor, kernels, variants
+from device_agent.execute.kernel_times import KernelTotal
+from device_agent.execute.virtual_machine import VirtualMachine
 from device_agent.measure import measurement, sampling
 from device_agent.measure import meter as power_meter
 from device_agent.measure.energy import Readings
@@ -140,6 +142,52 @@ def _meter_of(world: World) -> Any:
     return SimulatedKernelMeter
 
 
+class SimulatedVariant(variants.Variant):
+    """A variant whose kernels take simulated time: as recorded, or as the best of some real runs.
+
+    Args:
+        model, library, place: see Variant.
+        world: passes the time.
+    """
+
+    def __init__(self, model: VirtualMachine, library: Any, place: int, world: World) -> None:
+        super().__init__(model, library, place)
+        self._world = world
+        self._totals: Dict[str, KernelTotal] = {}
+
+    def run(self) -> Dict[str, KernelTotal]:
+        """See Variant."""
+        self._totals = self._totals or self._computed()
+        found = {}
+        for name, total in self._totals.items():
+            begin = self._world.monotonic()
+            self._world.work(total.seconds)
+            found[name] = KernelTotal(total.calls, self._world.monotonic() - begin)
+        return found
+
+    def _computed(self) -> Dict[str, KernelTotal]:
+        real = [super(SimulatedVariant, self).run() for _ in range(_SAMPLES)]
+        totals = {}
+        for name, total in real[0].items():
+            recorded = self._world.scenario.kernel_s(name)
+            if recorded is not None:
+                seconds = recorded * total.calls
+            else:
+                seconds = min(run[name].seconds for run in real) * self._world.scenario.factor
+            totals[name] = KernelTotal(total.calls, seconds)
+        return totals
+
+
+def _variant_meter_of(world: World) -> Any:
+    class SimulatedVariantMeter(variants.VariantMeter):
+        """Times the kernels of variants by the simulated clock."""
+
+        def _variant(self, model: VirtualMachine, library: Any, place: int) -> variants.Variant:
+            return SimulatedVariant(model, library, place, world)
+
+    return SimulatedVariantMeter
+
+
 def _sampler_of(world: World) -> Any:
     class SimulatedSampler(sampling.Sampler):
         """Reads the sensor as simulated time passes, without a thread."""
@@ -170,10 +218,11 @@ class SimulatedExecutor(executor.Executor):
         threads = int(specification["threads"])
         self._world = World(load(scenario), root, shared, threads)
         # What measures takes its time from the simulation; nothing else of the process does.
-        for module in (measurement, sampling, power_meter, kernels):
+        for module in (measurement, sampling, power_meter, kernels, variants):
             setattr(module, "time", self._world)  # noqa: B010
         setattr(sampling, "Sampler", _sampler_of(self._world))  # noqa: B010
         setattr(kernels, "KernelMeter", _meter_of(self._world))  # noqa: B010
+        setattr(variants, "VariantMeter", _variant_meter_of(self._world))  # noqa: B010
         super().__init__(dict(specification, system_root=root, meter=None), status)
         machine = SimulatedMachine(root, self._world)
         sensor = SimulatedSensor(power.choose(root, {"sensors": ["hwmon"], "boundary": "board"}), self._world)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from device_agent.contract.limits import LIMITS
-from device_agent.contract.strict_json import parse
 from host.closing import Closing
-from host.errors import MeasureError, SessionLost
+from host.measure.connection import LibraryConnection
 from host.model import Measurement
 from host.transport.replies import measurement_of
 
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from host.transport.session import Session
-
-_REMOTE_ERROR = "Error caught from RPC call"
 
 ArgumentSpec = tuple[Sequence[int], str]
 
@@ -36,9 +31,7 @@ class KernelRunner(Closing):
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self._remote: Any = None
-        self._measure: Any = None
+        self._libraries = LibraryConnection(session)
 
     def measure(
         self,
@@ -82,16 +75,10 @@ class KernelRunner(Closing):
             "device": device,
             "arguments": [[list(shape), dtype] for shape, dtype in arguments],
         }
-        try:
-            text = self._call(library, function, json.dumps(specification))
-        except Exception as error:  # tvm_ffi raises any registered class, by name
-            raise self._failure(function, error) from error
-        try:
-            reply = parse(text.encode("utf-8", "surrogatepass"), LIMITS.wire.header_bytes, "the answer")
-        except ValueError as error:
-            raise MeasureError(f"kernel {function} cannot be measured: {error}") from error
-        if not isinstance(reply, dict):
-            raise MeasureError(f"kernel {function} cannot be measured: the answer is no object")
+        what = f"kernel {function}"
+        with self._libraries.measuring(what):
+            module = self._libraries.load(library)
+            reply = self._libraries.ask(what, "edgetlm.measure", module, function, json.dumps(specification))
         return measurement_of(reply)
 
     def run(self, library: Path, function: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -108,47 +95,16 @@ class KernelRunner(Closing):
         """
         import tvm
 
-        try:
-            module = self._load(library)
-            device = self._remote.cpu()
+        with self._libraries.measuring(f"kernel {function}"):
+            module = self._libraries.load(library)
+            device = self._libraries.remote.cpu()
             tensors = [tvm.runtime.tensor(array, device) for array in arrays]
             module.get_function(function, query_imports=True)(*tensors)
             return [tensor.numpy() for tensor in tensors]
-        except Exception as error:  # tvm_ffi raises any registered class, by name
-            raise self._failure(function, error) from error
-
-    def _call(self, library: Path, function: str, specification: str) -> str:
-        module = self._load(library)
-        return str(self._measure(module, function, specification))
-
-    def _load(self, library: Path) -> Any:
-        if self._remote is None:
-            self._remote = self._session.rpc()
-            self._measure = self._remote.get_function("edgetlm.measure")
-        data = library.read_bytes()
-        name = f"{hashlib.sha256(data).hexdigest()[:16]}.so"
-        self._remote.upload(bytearray(data), name)
-        module = self._remote.load_module(name)
-        # The library is mapped by now; searches must not fill the device.
-        self._remote.remove(name)
-        return module
-
-    def _failure(self, function: str, error: Exception) -> Exception:
-        if isinstance(error, SessionLost):
-            return error
-        # The server reports what a function raised; any other error means that the connection broke.
-        lost = self._session.lost_reason(0.0 if _REMOTE_ERROR in str(error) else 2.0)
-        if lost is not None:
-            self._remote = self._measure = None
-            return SessionLost(f"kernel {function}: {lost}")
-        reason = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return MeasureError(f"kernel {function} cannot be measured: {reason[-1] if reason else error!r}")
 
     def close(self) -> None:
-        """End the connection; what is left of it in the traceback of an error does no harm."""
-        remote, self._remote, self._measure = self._remote, None, None
-        if remote is not None:
-            remote.get_function("CloseRPCConnection")()
+        """End the connection."""
+        self._libraries.close()
 
 
 def measure_kernel(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from device_agent.contract.limits import LIMITS
-from device_agent.contract.measuring import MEASURING, KernelPlan, Plan
+from device_agent.contract.measuring import MEASURING, KernelPlan, Plan, VariantPlan
 from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import is_hidden
 
@@ -114,6 +114,7 @@ def _measuring_header() -> str:
         "",
         *_structure("Plan", Plan()._asdict()),
         *_structure("KernelPlan", KernelPlan()._asdict()),
+        *_structure("VariantPlan", VariantPlan()._asdict()),
         "}  // namespace edgetlm",
         "",
     ]

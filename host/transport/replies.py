@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from device_agent.contract.fields import Fields, is_number
@@ -169,7 +170,7 @@ def _interface_of(fields: Fields) -> dict[str, Any]:
 
 
 def measurement_of(reply: Mapping[str, Any], device: str = "the device") -> Measurement:
-    """The measurement in a reply of the agent.
+    """The measurement in a reply of the agent, with its samples.
 
     Args:
         reply: as it came.
@@ -188,9 +189,23 @@ def measurement_of(reply: Mapping[str, Any], device: str = "the device") -> Meas
     if not times or not all(low <= seconds <= high for seconds in times):
         # A time of nothing would be the fastest of all.
         raise MeasureError("the device returned no usable time; measure again")
+    return replace(conditions_of(reply, device), times_s=times)
+
+
+def conditions_of(reply: Mapping[str, Any], device: str = "the device") -> Measurement:
+    """How something was measured, out of a reply of the agent: a measurement without samples.
+
+    Args:
+        reply: as it came.
+        device: its name, for messages.
+
+    Raises:
+        DeviceError: a field is wrong.
+    """
+    fields = fields_of(device, reply)
     reasons = fields.texts("throttle_reasons") if fields.has("throttle_reasons") else []
     return Measurement(
-        times_s=times,
+        times_s=(),
         energy=energy_of(fields.object("energy").values if fields.has("energy") else {}, device),
         state_before=state_of(fields.object("state_before")),
         state_after=state_of(fields.object("state_after")),

@@ -283,6 +283,8 @@ class Session(Closing):
     def lost_reason(self, wait_s: float = _DYING_S) -> str | None:
         """What became of the executor if it is dead, else None.
 
+        The next command finds another executor then, whichever connection the dead one was noticed on.
+
         Args:
             wait_s: how long its end may take that has shown already by a broken connection.
 
@@ -293,6 +295,7 @@ class Session(Closing):
         fields = self._fields(reply)
         if not fields.has("reason"):
             return None
+        self._disconnect()
         return f"the {self.engine} executor {shown(fields.text('reason'))}"
 
     def pause(self) -> None:

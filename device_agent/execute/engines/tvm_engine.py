@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from device_agent.errors import AgentError
 from device_agent.execute import ffi
 from device_agent.execute.engines import check_count, fails
-from device_agent.execute.virtual_machine import load_machine, tensors_of
+from device_agent.execute.kernel_times import KernelTimes
+from device_agent.execute.virtual_machine import BUILTIN, VirtualMachine, load_machine, tensors_of
 from device_agent.store.opened_bundle import OpenedBundle
 from device_agent.wire.frames import TensorData, tensor_bytes
 
-# The prefix of the machine's own calls, which compute nothing that the author of a model would recognise.
-_BUILTIN = "vm.builtin."
-# Those of them that give a tensor which nothing has been written to.
-_ALLOCATING = (_BUILTIN + "alloc_tensor", _BUILTIN + "ensure_zero_offset")
+# Those of the machine's own calls that give a tensor which nothing has been written to.
+_ALLOCATING = (BUILTIN + "alloc_tensor", BUILTIN + "ensure_zero_offset")
 
 
 class TvmEngine:
@@ -25,6 +23,12 @@ class TvmEngine:
         self._signature: Any = None
         self._machine: Any = None
         self._result: Any = None
+
+    @property
+    def machine(self) -> VirtualMachine:
+        """The loaded model, with the inputs that were bound last."""
+        machine: VirtualMachine = self._machine
+        return machine
 
     def load(self, path: str, threads: int) -> Dict[str, Any]:
         """Always refuses, because TVM loads bundles only; see load_bundle."""
@@ -74,28 +78,15 @@ class TvmEngine:
         Returns:
             One entry for each kernel: `name`, `calls` in one inference, `seconds` in one inference.
         """
-        total: Dict[str, List[float]] = {}
-        started = [0.0]
-
-        machine = self._machine
-
-        def callback(_function: Any, name: str, before: bool, *_: Any) -> None:
-            machine.synchronise()
-            if before:
-                started[0] = time.perf_counter()
-                return
-            entry = total.setdefault(name, [0.0, 0.0])
-            entry[0] += time.perf_counter() - started[0]
-            entry[1] += 1
-
-        invoke = machine.instrumented(callback)
+        times = KernelTimes(self._machine.synchronise)
+        invoke = self._machine.instrumented(times)
         invoke()
-        total.clear()
+        times.take()
         for _ in range(runs):
             invoke()
         return [
-            {"name": name, "seconds": seconds / runs, "calls": int(calls / runs)}
-            for name, (seconds, calls) in total.items()
+            {"name": name, "seconds": total.seconds / runs, "calls": total.calls // runs}
+            for name, total in times.take().items()
         ]
 
     def intermediates(
@@ -134,9 +125,9 @@ class _Recorder:
     def __call__(self, _function: Any, name: str, before: bool, result: Any, *arguments: Any) -> None:
         if before:
             return
-        if name.startswith(_BUILTIN):
+        if name.startswith(BUILTIN):
             # A tensor within a block comes as two: the second begins where the data of the first does.
-            if name == _BUILTIN + "ensure_zero_offset":
+            if name == BUILTIN + "ensure_zero_offset":
                 self._fresh.discard(arguments[0].__chandle__())
             if name in _ALLOCATING:
                 self._fresh.add(result.__chandle__())

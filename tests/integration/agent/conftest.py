@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ FAULTS = """
 KERNEL(fine) { return 0; }
 KERNEL(crash) { *(volatile int *)8 = 1; return 0; }
 KERNEL(quit) { _exit(3); }
+KERNEL(slow) { usleep(300000); return 0; }
 KERNEL(spin) { for (volatile int i = 0;; i++) {} }
 KERNEL(hang) { for (;;) sleep(1); }
 KERNEL(eat) {
@@ -43,7 +46,7 @@ def link(output, objects, **_):
 
 @pytest.fixture(scope="session")
 def faults(tmp_path_factory) -> Path:
-    """A library of kernels `fine`, `crash`, `quit`, `spin`, `hang` and `eat`."""
+    """A library of kernels `fine`, `crash`, `quit`, `slow`, `spin`, `hang` and `eat`; its object."""
     folder = tmp_path_factory.mktemp("faults")
     (folder / "faults.c").write_text(FAULTS)
     compiler = [sys.executable, "-m", "ziglang", "cc", "-c", "-O1", "-fPIC", "-fno-sanitize=all", "-g0"]
@@ -52,16 +55,20 @@ def faults(tmp_path_factory) -> Path:
     return folder / "faults.so"
 
 
-def write_bundle(folder: Path, scale: float = 1.0, defect: float = 0.0) -> Path:
-    """A bundle of z = relu(x @ w), s = sum(z); takes an input `unused` too.
+def write_library(
+    path: Path, defect: float = 0.0, relu: str = "", reordered: bool = False, objects: Sequence[Path] = ()
+) -> Path:
+    """A library of z = relu(x @ w), s = sum(z); takes an input `unused` too.
 
     Args:
-        folder: of the bundle.
-        scale: of the weights.
-        defect: added to what relu gives, for a bundle that is wrong.
+        path: of the library.
+        defect: added to what relu gives, for a model that is wrong.
+        relu: a kernel of `objects` in place of relu; what it does not write is undefined.
+        reordered: another program for the product: its loops in another order.
+        objects: files to link with the model.
     """
     import tvm
-    from tvm import relax
+    from tvm import relax, s_tir
 
     x = relax.Var("x", relax.TensorType((4, 64), "float32"))
     unused = relax.Var("unused", relax.TensorType((1,), "int64"))
@@ -70,15 +77,40 @@ def write_bundle(folder: Path, scale: float = 1.0, defect: float = 0.0) -> Path:
     with builder.function("main", [x, unused, w]):
         with builder.dataflow():
             product = builder.emit(relax.op.matmul(x, w))
-            z = builder.emit(relax.op.nn.relu(product))
+            if relu:
+                result_type = relax.TensorType((4, 32), "float32")
+                z = builder.emit(relax.op.call_dps_packed(relu, relax.Tuple([product]), result_type))
+            else:
+                z = builder.emit(relax.op.nn.relu(product))
             if defect:
                 z = builder.emit(relax.op.add(z, relax.const(np.float32(defect))))
             s = builder.emit(relax.op.sum(z, axis=[1]))
             result = builder.emit_output(relax.Tuple([z, s]))
         builder.emit_func_output(result)
+    schedule = s_tir.Schedule(relax.transform.LegalizeOps()(builder.get()))
+    if reordered:
+        schedule.work_on("matmul")
+        first, *_, last = schedule.get_loops(schedule.get_sblock("matmul"))
+        schedule.reorder(last, first)
     target = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 1})
+
+    def linked(output: str, parts: Sequence[str], **_: Any) -> None:
+        link(output, [*parts, *objects])
+
+    tvm.compile(schedule.mod, target).export_library(str(path), fcompile=linked)
+    return path
+
+
+def write_bundle(folder: Path, scale: float = 1.0, defect: float = 0.0) -> Path:
+    """A bundle of the model of `write_library`.
+
+    Args:
+        folder: of the bundle.
+        scale: of the weights.
+        defect: see `write_library`.
+    """
     folder.mkdir(parents=True)
-    tvm.compile(builder.get(), target).export_library(str(folder / "lib.so"), fcompile=link)
+    write_library(folder / "lib.so", defect)
     rng = np.random.default_rng(0)
     weights = (rng.standard_normal((64, 32)) * scale).astype("float32")
     (folder / "params.bin").write_bytes(weights.tobytes())
@@ -113,6 +145,17 @@ def bundle(tmp_path_factory) -> Path:
 def other_bundle(tmp_path_factory) -> Path:
     """The same model with twice the weights."""
     return write_bundle(tmp_path_factory.mktemp("bundle") / "other", scale=2.0)
+
+
+@pytest.fixture(scope="session")
+def variants(tmp_path_factory, faults) -> dict[str, Path]:
+    """Libraries of the model of `bundle`: its own, another product, kernels of `faults` in place of relu."""
+    folder = tmp_path_factory.mktemp("variants")
+    found = {"own": write_library(folder / "own.so")}
+    found["reordered"] = write_library(folder / "reordered.so", reordered=True)
+    for name in ("fine", "slow", "crash"):
+        found[name] = write_library(folder / f"{name}.so", relu=name, objects=[faults.with_name("faults.o")])
+    return found
 
 
 @pytest.fixture(scope="session")

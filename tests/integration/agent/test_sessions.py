@@ -156,8 +156,6 @@ def test_an_executor_that_fails_is_replaced(device, faults, kernel, reason):
 def test_a_model_lost_in_a_crash_has_to_be_loaded_again(session, bundle, faults, golden):
     with KernelRunner(session) as runner, pytest.raises(SessionLost):
         runner.measure(faults, "crash", ONE)
-    with pytest.raises(SessionLost, match="SIGSEGV"):
-        session.run(inputs_of(golden))
     with pytest.raises(DeviceError, match="no model is loaded"):
         session.run(inputs_of(golden))
     session.load(bundle)

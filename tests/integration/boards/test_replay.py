@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from host.errors import UserError
+from host.measure.variants import VariantRunner
 from host.transport import connect
+from tests.integration.agent.conftest import bundle, faults, golden, variants
 from tests.integration.boards.cli import deployed
 from tests.integration.small_models import convnet
+
+__all__ = ["bundle", "faults", "golden", "variants"]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "replay" / "small_board.toml"
 IDLE_W, ACTIVE_W, SECONDS = 2.0, 8.0, 0.02
@@ -77,6 +81,40 @@ def test_throttling_is_seen_and_marked(tmp_path: Path) -> None:
     assert measured.conditions["retries"] > 0
     assert any("throttled" in reason for reason in measured.throttle_reasons)
     assert max(measured.times_s) > 1.5 * min(measured.times_s)
+
+
+KERNELS = """
+schema = "edgetlm-replay/1"
+[latency]
+factor = 1e3
+kernels = [
+    { name = "mat*", seconds = 0.002 },
+    { name = "fine", seconds = 60.0 },
+    { name = "relu", seconds = 0.004 },
+]
+[power]
+idle_w = 2.0
+active_w = 8.0
+"""
+
+
+def test_kernels_of_variants_take_what_the_file_says(tmp_path: Path, bundle, golden, variants) -> None:
+    path = tmp_path / "board.toml"
+    path.write_text(KERNELS)
+    libraries = [variants[name] for name in ("own", "reordered", "fine")]
+    with connect(f"replay:{path}") as device, device.open_session("tvm", threads=1) as session:
+        session.load(bundle)
+        session.set_inputs([golden["x"], golden["unused"]])
+        with VariantRunner(session) as runner:
+            measured = runner.measure(libraries, runs=5)
+    assert [variant.slow for variant in measured.variants] == [False, False, True]
+    for variant in measured.variants[:2]:
+        assert variant.times_s["matmul"] == pytest.approx([0.002] * 5)
+        assert variant.times_s["relu"] == pytest.approx([0.004] * 5)
+        # Nothing is recorded of it: a thousand times what it takes on this machine, which is above 100 ns.
+        assert variant.times_s["sum"] == pytest.approx([variant.times_s["sum"][0]] * 5)
+        assert variant.times_s["sum"][0] > 1e-4
+    assert measured.variants[2].times_s["fine"] == pytest.approx([60.0])
 
 
 def test_a_slower_clock_takes_longer_and_less_power(tmp_path: Path) -> None:
