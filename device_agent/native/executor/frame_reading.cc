@@ -58,4 +58,8 @@ void read_plan(const std::string& input) {
   told([&] { plan_of(header_in(input)); });
 }
 
+void read_variant_plan(const std::string& input) {
+  told([&] { variant_plan_of(header_in(input)); });
+}
+
 }  // namespace edgetlm

@@ -14,5 +14,7 @@ void read_hello(const std::string& input);
 void read_tensors(const std::string& input);
 // The plan of a measurement.
 void read_plan(const std::string& input);
+// The plan of variants of a model.
+void read_variant_plan(const std::string& input);
 
 }  // namespace edgetlm

@@ -78,7 +78,8 @@ void read_ed25519(const std::string& input) {
 const std::map<std::string, void (*)(const std::string&)> kReaders = {
     {"manifest", read_manifest}, {"signature", read_signature}, {"trust", read_trust}, {"bundle", read_bundle},
     {"json", read_json},         {"sha256", read_sha256},       {"ed25519", read_ed25519}, {"frame", read_frame},
-    {"hello", read_hello},       {"tensors", read_tensors},     {"plan", read_plan}};
+    {"hello", read_hello},       {"tensors", read_tensors},     {"plan", read_plan},
+    {"variants", read_variant_plan}};
 
 // The line for an input that is read.
 std::string said(const std::string& kind, const std::string& input) {

@@ -20,6 +20,7 @@ namespace edgetlm {
 //   hello       the first request of a connection
 //   tensors     a frame's header with "tensors"
 //   plan        how a measurement is to be made
+//   variants    how variants of a model are to be measured
 //   measuring   a case of tests/vectors/measuring.json
 int read_inputs(const std::string& kind);
 

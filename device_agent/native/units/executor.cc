@@ -1,6 +1,7 @@
 // The executor itself.
 #include "executor/execute/bundle.cc"
 #include "executor/execute/engine.cc"
+#include "executor/execute/kernel_times.cc"
 #include "executor/execute/signature.cc"
 #include "executor/frame_reading.cc"
 #include "executor/main.cc"
@@ -8,6 +9,7 @@
 #include "executor/measure/measure.cc"
 #include "executor/measure/meter_process.cc"
 #include "executor/measure/repeats.cc"
+#include "executor/measure/variants.cc"
 #include "executor/reading.cc"
 #include "executor/serve/commands.cc"
 #include "executor/serve/listener.cc"

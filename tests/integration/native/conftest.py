@@ -13,11 +13,11 @@ import pytest
 import device_agent
 from host.transport.device import Device, OnThisMachine
 from host.transport.wire import Connection
-from tests.integration.agent.conftest import bundle, faults, golden, other_bundle
+from tests.integration.agent.conftest import bundle, faults, golden, other_bundle, variants
 from tests.shared_cache import executor_for
 from tests.signing import trust
 
-__all__ = ["bundle", "faults", "golden", "other_bundle"]
+__all__ = ["bundle", "faults", "golden", "other_bundle", "variants"]
 
 
 class NativeAgent(OnThisMachine):

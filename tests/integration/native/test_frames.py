@@ -7,16 +7,17 @@ import random
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from device_agent.contract.limits import LIMITS
-from device_agent.contract.measuring import Plan
+from device_agent.contract.measuring import Plan, VariantPlan
 from device_agent.contract.tensors import tensor_sizes
 from device_agent.errors import AgentError, ClosedError
 from device_agent.execute import executor
-from device_agent.measure.measurement import plan_of
+from device_agent.measure.measurement import plan_of, variant_plan_of
 from device_agent.wire import frames
 from tests.integration.agent.failures.test_hostile import FIRST
 from tests.integration.native.mutations import mutated
@@ -69,6 +70,10 @@ def read_tensors(data: bytes) -> None:
 
 def read_plan(data: bytes) -> None:
     plan_of(header_in(data))
+
+
+def read_variant_plan(data: bytes) -> None:
+    variant_plan_of(header_in(data))
 
 
 def said(read: Reader, data: bytes) -> str:
@@ -171,20 +176,21 @@ def tensors() -> Iterator[bytes]:
     yield from (header(4, {"shape": [4]}), header(4, {"dtype": "int8"}), header(4, {}), b"{}", b"[]", b"")
 
 
-def plans() -> Iterator[bytes]:
-    for name, standard in Plan()._asdict().items():
+def plans_like(plan: Plan | VariantPlan) -> Iterator[bytes]:
+    for name, standard in plan._asdict().items():
         limits = (1, LIMITS.wire.runs, LIMITS.wire.runs + 1, LIMITS.wire.seconds, LIMITS.wire.seconds + 1)
         for value in (*ODD, *limits, 1.0, False, standard):
             yield json.dumps({name: value}).encode()
     yield from (b"{}", b'{"other": 1}', b'{"min_repeats": 7, "max_repeats": 6}', b'{"blob_bytes": 0}')
-    yield b'{"warmup_s": Infinity}'
+    yield from (b'{"warmup_s": Infinity}', b'{"slowest": 0.999}', b'{"runs": 0}', b'{"max_s": NaN}')
 
 
 KINDS: dict[str, tuple[Reader, Callable[[], Iterator[bytes]]]] = {
     "frame": (read_frame, every_frame),
     "hello": (read_hello, hellos),
     "tensors": (read_tensors, tensors),
-    "plan": (read_plan, plans),
+    "plan": (read_plan, partial(plans_like, Plan())),
+    "variants": (read_variant_plan, partial(plans_like, VariantPlan())),
 }
 
 
@@ -197,7 +203,7 @@ def test_both_executors_take_and_refuse_the_same(executable: Path, kind: str) ->
     for _ in range(3000):
         data = rng.choice(small)
         # Behind the length, which would otherwise be wrong nearly always.
-        whole = kind in ("tensors", "plan")
+        whole = kind in ("tensors", "plan", "variants")
         inputs.append(mutated(data, rng) if whole else framed(mutated(data[4:], rng)))
     answers = read_with([str(executable)], kind, inputs)
     expected = [said(read, data) for data in inputs]

@@ -82,7 +82,7 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   map_parameters(manifest, bundle.directory);
   for (const TensorInfo& info : signature_.inputs) inputs_.push_back(empty_input(info.shape, info.dtype));
   library_ = ffi::Module::LoadFromFile(bundle.directory + "/" + manifest.model);
-  machine_ = machine();
+  machine_ = machine(*library_);
   invoke_ = bound(*machine_);
 }
 
@@ -107,8 +107,8 @@ void Model::map_parameters(const CheckedManifest& manifest, const std::string& d
   if (device_.device_type != kDLCPU) mapping_.reset();
 }
 
-ffi::Module Model::machine() const {
-  ffi::Optional<ffi::Function> load = (*library_)->GetFunction("vm_load_executable", true);
+ffi::Module Model::machine(const ffi::Module& library) const {
+  ffi::Optional<ffi::Function> load = library->GetFunction("vm_load_executable", true);
   if (!load) throw AgentError("engine", "the library holds no program of the virtual machine");
   const ffi::Module machine = (*load)().cast<ffi::Module>();
   // Allocator 2 is the pooled one; the CPU is always the last device.
@@ -150,9 +150,9 @@ void Model::synchronise() const {
   if (device_.device_type != kDLCPU) tvm::runtime::DeviceAPI::Get(device_)->StreamSync(device_, nullptr);
 }
 
-ffi::Function Model::instrumented(const ffi::Function& callback) const {
+ffi::Function Model::instrumented(const ffi::Function& callback, const ffi::Optional<ffi::Module>& library) const {
   // A machine of its own: an instrument cannot be taken off again.
-  const ffi::Module other = machine();
+  const ffi::Module other = machine(library ? *library : *library_);
   const ffi::Function invoke = bound(other);
   other->GetFunction("set_instrument").value()(callback);
   return invoke;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,14 +53,16 @@ class Model {
   }
   // Waits until a GPU has done what it was asked to do; the CPU never has work outstanding.
   void synchronise() const;
-  // The model as a function that reports each call of the machine to `callback`.
-  tvm::ffi::Function instrumented(const tvm::ffi::Function& callback) const;
+  // The model as a function that reports each call of the machine to `callback`; with the kernels of another library
+  // of the same model where one is given.
+  tvm::ffi::Function instrumented(const tvm::ffi::Function& callback,
+                                  const tvm::ffi::Optional<tvm::ffi::Module>& library = std::nullopt) const;
 
  private:
   struct Mapping;
 
   void map_parameters(const CheckedManifest& manifest, const std::string& directory);
-  tvm::ffi::Module machine() const;
+  tvm::ffi::Module machine(const tvm::ffi::Module& library) const;
   tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
   tvm::runtime::Tensor empty_input(const std::vector<int64_t>& shape, const std::string& dtype) const;
 

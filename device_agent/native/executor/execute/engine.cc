@@ -5,19 +5,16 @@
 #include <tvm/ffi/dtype.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
-#include "executor/clock.h"
 #include "executor/errors.h"
+#include "executor/execute/kernel_times.h"
 
 namespace edgetlm {
 namespace {
 
 namespace ffi = tvm::ffi;
 
-// Calls of the machine's own that compute nothing that a model's author would recognise.
-constexpr std::string_view kBuiltin = "vm.builtin.";
 constexpr size_t kMessageLength = 400;
 
 // Appends a tensor's description and a copy of its bytes.
@@ -119,8 +116,7 @@ JsonObject Engine::load(const VerifiedBundle& bundle, int threads) {
   try {
     model_ = std::make_unique<Model>(bundle, threads);
   } catch (const ffi::Error& error) {
-    const std::string text = one_line(error.message());
-    throw AgentError("engine", "tvm cannot load " + bundle.directory + ": " + text.substr(0, kMessageLength));
+    throw tvm_fails("tvm cannot load " + bundle.directory, error.message());
   }
   return model_->signature().json();
 }
@@ -147,36 +143,16 @@ Reply Engine::outputs() const {
 }
 
 JsonArray Engine::profile(int64_t runs) {
-  struct Total {
-    double seconds = 0.0;
-    int64_t calls = 0;
-  };
-  std::map<std::string, Total> totals;
-  std::vector<std::string> order;
-  double started = 0.0;
-  const auto callback = [&](ffi::PackedArgs arguments, ffi::Any*) {
-    model_->synchronise();
-    if (arguments[2].cast<bool>()) {
-      started = seconds_now();
-      return;
-    }
-    const double spent = seconds_now() - started;
-    const std::string name = arguments[1].cast<std::string>();
-    if (totals.find(name) == totals.end()) order.push_back(name);
-    Total& total = totals[name];
-    total.seconds += spent;
-    ++total.calls;
-  };
-  const ffi::Function invoke = model_->instrumented(ffi::Function::FromPacked(callback));
+  KernelTimes times(*model_);
+  const ffi::Function invoke = model_->instrumented(times.instrument());
   invoke();
-  totals.clear();
-  order.clear();
+  times.take();
   for (int64_t i = 0; i < runs; ++i) invoke();
   JsonArray kernels;
-  for (const std::string& name : order) {
+  for (const auto& [name, total] : times.take()) {
     kernels.push_back(JsonObject{{ffi::String("name"), ffi::String(name)},
-                                 {ffi::String("seconds"), totals[name].seconds / static_cast<double>(runs)},
-                                 {ffi::String("calls"), totals[name].calls / runs}});
+                                 {ffi::String("seconds"), total.seconds / static_cast<double>(runs)},
+                                 {ffi::String("calls"), total.calls / runs}});
   }
   return kernels;
 }
@@ -190,6 +166,10 @@ Reply Engine::intermediates(int64_t start, int64_t max_bytes) {
   };
   model_->instrumented(ffi::Function::FromPacked(callback))();
   return recorder.reply();
+}
+
+AgentError tvm_fails(const std::string& action, std::string_view message) {
+  return AgentError("engine", action + ": " + one_line(message).substr(0, kMessageLength));
 }
 
 }  // namespace edgetlm

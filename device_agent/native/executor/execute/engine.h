@@ -5,8 +5,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "executor/errors.h"
 #include "executor/execute/bundle.h"
 #include "executor/wire/json.h"
 #include "executor/wire/wire.h"
@@ -15,6 +17,8 @@ namespace edgetlm {
 
 class Engine {
  public:
+  // The loaded model, with the inputs that were bound last.
+  const Model& model() const { return *model_; }
   // Loads a bundle that was checked; returns its signature.
   JsonObject load(const VerifiedBundle& bundle, int threads);
   // Sets the inputs of the following inferences, in the model's order.
@@ -32,5 +36,8 @@ class Engine {
   std::unique_ptr<Model> model_;
   tvm::ffi::Any result_;
 };
+
+// The error where TVM failed to do something, as one line.
+AgentError tvm_fails(const std::string& action, std::string_view message);
 
 }  // namespace edgetlm

@@ -108,10 +108,6 @@ std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& 
   // Kernels of a whole model lie in a module that its library imports.
   const ffi::Optional<ffi::Function> function = module->GetFunction(name, true);
   if (!function) TVM_FFI_THROW(AttributeError) << "Module has no function '" << name << "'";
-  Plan windows;
-  windows.energy = false;
-  windows.retries = plan.retries;
-  windows.cool_s = plan.cool_s;
   const auto take = [&](double) {
     Window window;
     window.start_s = seconds_now();
@@ -120,10 +116,7 @@ std::string measure_kernel(Meter* meter, ffi::Module module, const std::string& 
     window.runs = static_cast<int64_t>(window.times_s.size());
     return window;
   };
-  JsonObject told = meter->windows(windows, take);
-  told.erase(ffi::String("energy"));
-  told.Set(ffi::String("threads"), static_cast<int64_t>(meter->threads()));
-  return json_text(told);
+  return json_text(meter->times(plan.retries, plan.cool_s, take));
 }
 
 }  // namespace edgetlm

@@ -61,15 +61,39 @@ JsonObject fields_of(const Plan& plan) {
 }
 
 // Reads one field of a plan into its member.
+template <typename P>
 struct Setter {
-  void operator()(double Plan::*member) const { plan->*member = given.seconds(name); }
-  void operator()(int64_t Plan::*member) const { plan->*member = given.whole(name, 0, limits::wire::runs); }
-  void operator()(bool Plan::*member) const { plan->*member = given.truth(name); }
+  void operator()(double P::*member) const { plan->*member = given.seconds(name); }
+  void operator()(int64_t P::*member) const { plan->*member = given.whole(name, 0, limits::wire::runs); }
+  void operator()(bool P::*member) const { plan->*member = given.truth(name); }
 
   const Fields& given;
   const char* name;
-  Plan* plan;
+  P* plan;
 };
+
+// A plan with the given fields in place of its defaults; AgentError where one is unknown or no number.
+template <typename P, size_t N>
+P filled(const PlanField<P> (&table)[N], const JsonObject& fields) {
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : fields) {
+    const std::string text = text_of(name);
+    const auto named = [&](const PlanField<P>& field) { return text == field.name; };
+    if (std::none_of(std::begin(table), std::end(table), named)) unknown.push_back(text);
+  }
+  if (!unknown.empty()) {
+    std::sort(unknown.begin(), unknown.end());
+    std::string names;
+    for (const std::string& name : unknown) names += (names.empty() ? "" : ", ") + name;
+    throw AgentError("bad_request", "unknown fields of a measurement: " + printable(names));
+  }
+  P plan;
+  const Fields given(fields, "a field of the measurement");
+  for (const auto& field : table) {
+    if (given.has(field.name)) std::visit(Setter<P>{given, field.name, &plan}, field.member);
+  }
+  return plan;
+}
 
 JsonObject time_only() { return JsonObject{{ffi::String("time_s"), wall_seconds()}}; }
 
@@ -82,23 +106,7 @@ JsonArray json_of_times(const std::vector<double>& times) {
 }  // namespace
 
 Plan plan_of(const JsonObject& fields) {
-  std::vector<std::string> unknown;
-  for (const auto& [name, value] : fields) {
-    const std::string text = text_of(name);
-    const auto named = [&](const PlanField<Plan>& field) { return text == field.name; };
-    if (std::none_of(std::begin(kPlanFields), std::end(kPlanFields), named)) unknown.push_back(text);
-  }
-  if (!unknown.empty()) {
-    std::sort(unknown.begin(), unknown.end());
-    std::string names;
-    for (const std::string& name : unknown) names += (names.empty() ? "" : ", ") + name;
-    throw AgentError("bad_request", "unknown fields of a measurement: " + printable(names));
-  }
-  Plan plan;
-  const Fields given(fields, "a field of the measurement");
-  for (const auto& field : kPlanFields) {
-    if (given.has(field.name)) std::visit(Setter{given, field.name, &plan}, field.member);
-  }
+  const Plan plan = filled(kPlanFields, fields);
   if (plan.min_repeats < 1 || plan.max_repeats < plan.min_repeats || !(plan.max_time_s > 0)) {
     throw AgentError("bad_request", "a measurement needs at least one sample and some time: min_repeats=" +
                                         std::to_string(plan.min_repeats) + ", max_repeats=" +
@@ -109,6 +117,15 @@ Plan plan_of(const JsonObject& fields) {
     throw AgentError("bad_request", "a measurement needs at least one window of energy: trials=" +
                                         std::to_string(plan.trials) + ", retries=" + std::to_string(plan.retries) +
                                         ", energy_updates=" + std::to_string(plan.energy_updates));
+  }
+  return plan;
+}
+
+VariantPlan variant_plan_of(const JsonObject& fields) {
+  const VariantPlan plan = filled(kVariantPlanFields, fields);
+  if (plan.runs < 1 || plan.slowest < 1) {
+    throw AgentError("bad_request", "variants need at least one run, and a limit of at least 1: runs=" +
+                                        std::to_string(plan.runs) + ", slowest=" + std::to_string(plan.slowest));
   }
   return plan;
 }
@@ -148,6 +165,17 @@ JsonObject Meter::windows(const Plan& plan, const std::function<Window(double)>&
     // Who asked for energy is told why there is none.
     return unwatched(take);
   }
+}
+
+JsonObject Meter::times(int64_t retries, double cool_s, const std::function<Window(double)>& take) {
+  Plan plan;
+  plan.energy = false;
+  plan.retries = retries;
+  plan.cool_s = cool_s;
+  JsonObject told = windows(plan, take);
+  told.erase(ffi::String("energy"));
+  told.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
+  return told;
 }
 
 JsonObject Meter::watched(const Plan& plan, const std::function<Window(double)>& take) {

@@ -19,6 +19,9 @@ Plan plan_of(const JsonObject& fields);
 // The fields of a kernel's specification that say how often to call it; FieldError where one is no number.
 KernelPlan kernel_plan_of(const JsonObject& fields);
 
+// The fields of the specification of variants; AgentError where a field is unknown, no number, or out of range.
+VariantPlan variant_plan_of(const JsonObject& fields);
+
 // Samples between two moments of the monotonic clock.
 struct Window {
   std::vector<double> times_s;
@@ -35,15 +38,15 @@ class Meter {
   // Runs `call` as planned; the reply's fields.
   JsonObject measure(const std::function<void()>& call, const Plan& plan);
 
+  // Takes one window without energy, and another where the board throttled; the reply's fields.
+  JsonObject times(int64_t retries, double cool_s, const std::function<Window(double)>& take);
+
+ private:
   // Takes windows until one did not throttle, or as the plan says.
   //
   // `take` is told how long a window has to be at least. The times of all windows that count are `times_s` of the
   // result, beside what the meter says of them.
   JsonObject windows(const Plan& plan, const std::function<Window(double)>& take);
-
-  int threads() const { return threads_; }
-
- private:
   // Why energy cannot be measured, empty where it can; takes the idle power the first time.
   std::string no_energy(const Plan& plan);
   JsonObject watched(const Plan& plan, const std::function<Window(double)>& take);

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "executor/errors.h"
+#include "executor/measure/variants.h"
 #include "executor/wire/fields.h"
 
 namespace edgetlm {
@@ -35,6 +36,7 @@ Reply Commands::answer(const JsonObject& header, const Buffer& blob) {
   std::string command = "None";
   try {
     command = Fields(header).name("command");
+    const std::lock_guard<std::mutex> lock(turn_);
     Reply reply = dispatch(command, header, blob);
     reply.fields.Set(ffi::String("ok"), true);
     return reply;
@@ -51,6 +53,12 @@ Reply Commands::answer(const JsonObject& header, const Buffer& blob) {
   } catch (const std::exception& error) {
     return error_reply("engine", command + " failed: " + error.what());
   }
+}
+
+std::string Commands::measure_variants(const std::string& specification, const std::vector<ffi::Module>& libraries) {
+  const std::lock_guard<std::mutex> lock(turn_);
+  need_inputs();
+  return edgetlm::measure_variants(meter_, engine_.model(), specification, libraries);
 }
 
 Reply Commands::dispatch(const std::string& command, const JsonObject& header, const Buffer& blob) {

@@ -1,8 +1,10 @@
 // What the host can ask of a session, one method a command.
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "executor/execute/engine.h"
 #include "executor/measure/measure.h"
@@ -18,6 +20,9 @@ class Commands {
 
   // The reply to one request, errors included: a session survives any error of a model.
   Reply answer(const JsonObject& header, const Buffer& blob);
+  // Times the kernels of variants of the loaded model for RPC, whose thread is another one: requests wait for its end.
+  // AgentError where no model is loaded or no inputs are set; see measure/variants.h.
+  std::string measure_variants(const std::string& specification, const std::vector<tvm::ffi::Module>& libraries);
 
  private:
   Reply dispatch(const std::string& command, const JsonObject& header, const Buffer& blob);
@@ -33,6 +38,8 @@ class Commands {
   Meter* meter_;
   const int threads_;
   const std::string trust_file_;
+  // Held by the thread that uses the engine.
+  std::mutex turn_;
   Engine engine_;
   bool loaded_ = false;
   bool bound_ = false;

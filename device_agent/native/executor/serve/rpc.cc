@@ -108,6 +108,21 @@ void write_upload(const std::string& path, const ffi::Bytes& data) {
   TVM_FFI_THROW(RuntimeError) << name << " cannot be written: " << strerror(error);
 }
 
+// Registers a function of the executor's own that answers with a text.
+void register_answer(const char* name, const std::function<std::string(ffi::PackedArgs)>& answer) {
+  const auto function = [answer](ffi::PackedArgs arguments, ffi::Any* result) {
+    try {
+      *result = ffi::String(answer(arguments));
+    } catch (const ffi::Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      // The runtime's C interface carries errors of its own class only.
+      TVM_FFI_THROW(RuntimeError) << error.what();
+    }
+  };
+  ffi::Function::SetGlobal(name, ffi::Function::FromPacked(function), true);
+}
+
 }  // namespace
 
 bool equal_secret(const std::string& given, const std::string& secret) {
@@ -145,7 +160,7 @@ std::string rpc_duplicate() { return bytes_of(kMagic + 1); }
 
 std::string rpc_mismatch() { return bytes_of(kMagic + 2); }
 
-void register_rpc(const std::string& folder, Meter* meter) {
+void register_rpc(const std::string& folder, Meter* meter, Commands* commands) {
   const std::string real = real_path(folder);
   if (real.empty()) throw AgentError("internal", "the session's folder " + folder + " is missing");
   ffi::Function::SetGlobal("tvm.rpc.server.workpath",
@@ -163,20 +178,17 @@ void register_rpc(const std::string& folder, Meter* meter) {
                              write_upload(work_path(real, std::string(name)), data);
                            }),
                            true);
-  const auto measure = [meter](ffi::PackedArgs arguments, ffi::Any* result) {
+  register_answer("edgetlm.measure", [meter](ffi::PackedArgs arguments) {
     std::vector<ffi::AnyView> tensors;
     for (int i = 3; i < arguments.size(); ++i) tensors.push_back(arguments[i]);
-    try {
-      *result = ffi::String(measure_kernel(meter, arguments[0].cast<ffi::Module>(), arguments[1].cast<std::string>(),
-                                           arguments[2].cast<std::string>(), std::move(tensors)));
-    } catch (const ffi::Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      // The runtime's C interface carries errors of its own class only.
-      TVM_FFI_THROW(RuntimeError) << error.what();
-    }
-  };
-  ffi::Function::SetGlobal("edgetlm.measure", ffi::Function::FromPacked(measure), true);
+    return measure_kernel(meter, arguments[0].cast<ffi::Module>(), arguments[1].cast<std::string>(),
+                          arguments[2].cast<std::string>(), std::move(tensors));
+  });
+  register_answer("edgetlm.measure_variants", [commands](ffi::PackedArgs arguments) {
+    std::vector<ffi::Module> libraries;
+    for (int i = 1; i < arguments.size(); ++i) libraries.push_back(arguments[i].cast<ffi::Module>());
+    return commands->measure_variants(arguments[0].cast<std::string>(), libraries);
+  });
 }
 
 void serve_rpc(int connection, const std::function<void(bool)>& set_busy) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "executor/measure/measure.h"
+#include "executor/serve/commands.h"
 
 namespace edgetlm {
 
@@ -20,10 +21,10 @@ std::string rpc_welcome();
 std::string rpc_duplicate();
 std::string rpc_mismatch();
 
-// Registers what the runtime's server calls, and "edgetlm.measure".
+// Registers what the runtime's server calls, "edgetlm.measure" and "edgetlm.measure_variants".
 //
 // Uploads go to `folder` and modules are loaded from it; no other can be named.
-void register_rpc(const std::string& folder, Meter* meter);
+void register_rpc(const std::string& folder, Meter* meter, Commands* commands);
 
 // Serves after the handshake until the client closes. `set_busy` is told true when a request has come, and false when the server
 // waits for the next.

@@ -56,7 +56,7 @@ Server::Server(const Specification& specification, Status* status)
       commands_(&meter_, specification.threads, specification.trust_file),
       listener_([](const std::string& data) { return is_rpc(data) ? rpc_missing(data) : hello_missing(data); },
             [this](Descriptor connection, const std::string& data) { admit(std::move(connection), data); }) {
-  register_rpc(specification.folder, &meter_);
+  register_rpc(specification.folder, &meter_, &commands_);
 }
 
 void Server::run() {
