@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 from host.errors import ModelFileError
-from host.model_file.strangers import refuse_stranger
+from host.model_file.strangers import is_zip, refuse_stranger
 
 # The first line of a Git LFS pointer has 43 bytes.
 _HEAD_BYTES = 64
@@ -32,8 +31,9 @@ def detect_format(path: Path) -> str:
         "onnx", "pt2" or "tflite".
 
     Raises:
-        ModelFileError: missing, empty, or of no known format; the message says what a familiar file is, and
-            what makes a model of it.
+        ModelFileError: missing, empty, damaged, or of no known format; the message says what a familiar file
+            is, and what makes a model of it.
+        OSError: it cannot be read.
     """
     check_file(path)
     with path.open("rb") as stream:
@@ -43,7 +43,7 @@ def detect_format(path: Path) -> str:
     if head[4:8] == b"TFL3":
         return "tflite"
     refuse_stranger(path, head)
-    if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
+    if is_zip(path):
         return "pt2"
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]

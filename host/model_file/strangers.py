@@ -6,12 +6,13 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from device_agent.contract.text import printable
 from host.errors import ModelFileError
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 # An archive of torch.export has one of these; one of torch.save has neither.
 _EXPORTED = ("serialized_exported_program.json", "models/model.json")
-_LARGEST_ARCHIVE = 100_000
+_ZIP = b"PK\x03\x04"
 _EXPORT = (
     "in Python: import torch; model = YourModel(); {load}model.eval(); "
     "torch.export.save(torch.export.export(model, (torch.zeros(1, 3, 224, 224),)), {target!r}) "
@@ -27,7 +28,8 @@ def refuse_stranger(path: Path, head: bytes) -> None:
         head: its first bytes.
 
     Raises:
-        ModelFileError: a pointer of Git LFS, weights without a model, or a TorchScript archive.
+        ModelFileError: a pointer of Git LFS, weights without a model, a TorchScript archive, or damaged.
+        OSError: it cannot be read.
     """
     if head.startswith(_LFS):
         raise ModelFileError(
@@ -39,16 +41,23 @@ def refuse_stranger(path: Path, head: bytes) -> None:
         )
     if path.suffix.lower() == ".safetensors":
         raise ModelFileError(f"{path} holds weights (safetensors), not the model: {_steps(path, True)}")
-    if head[:4] == b"PK\x03\x04" and zipfile.is_zipfile(path):
+    if is_zip(path):
         _refuse_archive(path)
 
 
+def is_zip(path: Path) -> bool:
+    """Whether a file begins as a zip archive does, whole or not.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    # zipfile.is_zipfile looks at the end alone, and raises BadZipFile itself for an archive of several disks.
+    with path.open("rb") as stream:
+        return stream.read(len(_ZIP)) == _ZIP
+
+
 def _refuse_archive(path: Path) -> None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()[:_LARGEST_ARCHIVE]
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
-        return
+    names = _entry_names(path)
     if any(name.endswith(end) for name in names for end in _EXPORTED):
         return
     if _has(names, "constants.pkl") and any("/code/" in name for name in names):
@@ -61,6 +70,19 @@ def _refuse_archive(path: Path) -> None:
             f"{path} is what torch.save writes (a state dict or a pickled module), not an exported model: "
             f"{_steps(path, True)}"
         )
+
+
+def _entry_names(path: Path) -> Sequence[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    # ValueError: a name that is not the UTF-8 that its entry declares.
+    # NotImplementedError: an entry that declares a later version of the format than zipfile reads.
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        reason = printable(error, 100)
+        raise ModelFileError(
+            f"{path} is a damaged or truncated zip archive ({reason}): export or download it again"
+        ) from error
 
 
 def _has(names: Sequence[str], file: str) -> bool:

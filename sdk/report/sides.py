@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from device_agent.contract.text import printable
 from host import bundle
 from host.errors import UserError
 from host.manifest import Manifest
+from host.model_file import is_zip
 from sdk.report.figures import DEPLOY_SCHEMA
 from sdk.report.page import figures_in
 
@@ -108,7 +108,7 @@ def read_side(path: Path) -> Side:
     """
     if not path.exists():
         raise UserError(f"{path}: no such file: give a result of sdk deploy --json, a bundle or a report")
-    if path.is_dir() or zipfile.is_zipfile(path):
+    if path.is_dir() or is_zip(path):
         return _from_bundle(path)
     if path.stat().st_size > _LARGEST_BYTES:
         raise UserError(f"{path} is no result: it has more than {_LARGEST_BYTES >> 20} MiB")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,8 +28,6 @@ def _pointer(path: Path) -> None:
 
 
 def _script(path: Path) -> None:
-    import zipfile
-
     with zipfile.ZipFile(path, "w") as archive:
         for name in ("net/data.pkl", "net/code/__torch__/net.py", "net/constants.pkl"):
             archive.writestr(name, "")
@@ -53,6 +53,35 @@ def test_a_file_that_is_no_model_says_what_it_is(
     text = str(error.value)
     assert "\n" not in text
     assert all(word in text for word in words), text
+
+
+_LOCATOR_OF_TWO_DISKS = b"PK\x06\x07" + struct.pack("<IQI", 0, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\xff", "zip file version 25.5"),
+        ("é".encode(), b"\xff\xff", "utf-8"),
+        (b"PK\x01\x02", b"PK\x00\x00", "magic number"),
+        (b"PK\x05\x06", b"", "not a zip file"),
+        (b"PK\x05\x06", _LOCATOR_OF_TWO_DISKS + b"PK\x05\x06", "multiple disks"),
+    ],
+)
+@pytest.mark.parametrize("name", ["net.pt2", "net.pt", "net.onnx"])
+def test_an_archive_with_an_unreadable_directory_is_damaged(
+    name: str, old: bytes, new: bytes, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("net/models/model.json", "")
+        archive.writestr("net/é", "")
+    assert detect_format(path) == "pt2"
+    begin, found, end = path.read_bytes().rpartition(old)
+    assert found
+    path.write_bytes(begin + new + end)
+    with pytest.raises(ModelFileError, match=f"{name} is a damaged or truncated zip archive .*{reason}"):
+        detect_format(path)
 
 
 def test_the_steps_that_are_offered_make_a_model(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +132,16 @@ def test_a_result_that_is_none(
     assert main(["report", "compare", str(path), str(path)]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"error: {path} is ") and is_printable(err.rstrip("\n"))
+
+
+def test_an_archive_of_several_disks_is_no_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bundle.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", "{}")
+    begin, mark, end = path.read_bytes().partition(b"PK\x05\x06")
+    path.write_bytes(begin + b"PK\x06\x07" + struct.pack("<IQI", 0, 0, 2) + mark + end)
+    assert main(["report", "compare", str(path), str(path)]) == 1
+    assert "the archive is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rounds", [[0.0], [-1.0], [float("inf")], [float("nan")], ["x"], {"a": 1}, [[1.0]]])
