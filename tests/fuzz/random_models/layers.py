@@ -45,17 +45,8 @@ def _convolution(d: Draw, x: Value) -> None:
     pads = [d.rng.randint(0, k) for k in (*kernel, *kernel)]
     padded = [size + pads[i] + pads[i + len(image)] for i, size in enumerate(image)]
     d.need(all(p > q * (k - 1) for p, q, k in zip(padded, dilations, kernel, strict=True)))
-    weight = d.weight(outputs, channels // groups, *kernel, like=x)
-    bias = d.pick([], [d.weight(outputs, like=x)])
-    d.add(
-        "Conv",
-        [x.name, weight, *bias],
-        kernel_shape=kernel,
-        dilations=dilations,
-        strides=strides,
-        pads=pads,
-        group=groups,
-    )
+    attributes = {"dilations": dilations, "strides": strides, "pads": pads, "group": groups}
+    _add_filter(d, x, "Conv", (outputs, channels // groups, *kernel), outputs, attributes)
 
 
 def _transposed(d: Draw, x: Value) -> None:
@@ -67,17 +58,17 @@ def _transposed(d: Draw, x: Value) -> None:
     strides = [d.pick(1, 2, 2, 3) for _ in image]
     pads = [d.rng.randint(0, k - 1) for k in kernel] * 2
     more = [d.rng.randrange(s) for s in strides]
-    weight = d.weight(channels, outputs, *kernel, like=x)
-    bias = d.pick([], [d.weight(outputs * groups, like=x)])
-    d.add(
-        "ConvTranspose",
-        [x.name, weight, *bias],
-        kernel_shape=kernel,
-        strides=strides,
-        pads=pads,
-        output_padding=more,
-        group=groups,
-    )
+    attributes = {"strides": strides, "pads": pads, "output_padding": more, "group": groups}
+    _add_filter(d, x, "ConvTranspose", (channels, outputs, *kernel), outputs * groups, attributes)
+
+
+def _add_filter(
+    d: Draw, x: Value, op: str, shape: tuple[int, ...], outputs: int, attributes: dict[str, Any]
+) -> None:
+    """A convolution of either kind by a filter of a shape, with a bias for its output channels or without."""
+    weight = d.weight(*shape, like=x)
+    bias = d.pick([], [d.weight(outputs, like=x)])
+    d.add(op, [x.name, weight, *bias], kernel_shape=list(shape[2:]), **attributes)
 
 
 def _pool(d: Draw, x: Value) -> None:
