@@ -18,7 +18,6 @@ from host.lowering.types import DotProduct, dot_product
 from targets import HardwareModel
 
 _PRODUCTS = ("integer_dense", "integer_conv")
-_OTHER_SIGN = {"int8": "uint8", "uint8": "int8"}
 
 
 def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
@@ -47,7 +46,10 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
         if node.op == "quantize" and node.output in read and _step(node.output.dtype, dtype):
             zero = inputs[2].data
             if zero is not None:
-                moved[node.output] = _quantized(builder, inputs, zero, dtype)
+                # Quantised to the other sign in the first place.
+                other = constant(zero.astype(np.int32) + _step(node.output.dtype, dtype), dtype)
+                parts = [*inputs[:2], other]
+                moved[node.output] = builder.one("quantize", parts, node.output.shape, dtype)
                 return _retyped(builder, moved[node.output], node.output.dtype)
         if node.op == "dequantize" and old is not None and old in moved and inputs[2].data is not None:
             other = constant(inputs[2].data.astype(np.int32) + _step(old.dtype, dtype))
@@ -61,12 +63,6 @@ def arrange_dots(graph: Graph, hardware: HardwareModel) -> Graph:
 def _step(old: str, new: str) -> int:
     """By how much numbers grow that are bytes of type `old` where they become `new`."""
     return {("int8", "uint8"): 128, ("uint8", "int8"): -128}.get((old, new), 0)
-
-
-def _quantized(builder: Builder, inputs: tuple[Value, ...], zero: np.ndarray, dtype: str) -> Value:
-    """Quantised to the other sign in the first place."""
-    other = constant(zero.astype(np.int32) + _step(_OTHER_SIGN[dtype], dtype), dtype)
-    return builder.one("quantize", [*inputs[:2], other], inputs[0].shape, dtype)
 
 
 def _retyped(builder: Builder, value: Value, dtype: str) -> Value:
