@@ -1,4 +1,4 @@
-"""Lists for programs: the rows of a table as JSON, CSV or Markdown."""
+"""Lists: a table for people, or its rows for programs as JSON, CSV or Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -17,6 +17,14 @@ from sdk.text import visible_line
 
 FORMS = ("table", "json", "csv", "md")
 
+
+def _known_form(form: str) -> str:
+    """Refuse an unknown form as the command line is read, before any work."""
+    if form not in FORMS:
+        raise UserError(f"--format {form}: use {', '.join(FORMS)}")
+    return form
+
+
 Form = Annotated[
     str,
     typer.Option(
@@ -24,29 +32,26 @@ Form = Annotated[
         "--format",
         metavar="|".join(FORMS),
         help="How the rows are written.",
+        callback=_known_form,
         autocompletion=lambda: list(FORMS),
     ),
 ]
 
 
-def check_form(form: str) -> None:
-    """Refuse an unknown form before any work.
-
-    Raises:
-        UserError: there is none of this name.
-    """
-    if form not in FORMS:
-        raise UserError(f"--format {form}: use {', '.join(FORMS)}")
-
-
-def write_rows(form: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write rows for programs.
+def write_list(
+    form: str, table: Callable[[], None], names: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Write a list in the form that was asked for.
 
     Args:
-        form: "json", "csv" or "md".
-        names: of the columns.
+        form: one of `FORMS`.
+        table: prints it for people.
+        names: of the columns for programs.
         rows: a value for each column; None where there is none.
     """
+    if form == "table":
+        table()
+        return
     if form == "json":
         # In ASCII: no character of it does anything to a terminal, and no line is cut.
         sys.stdout.write(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1) + "\n")

@@ -9,7 +9,7 @@ import typer
 from sdk.cli import completion
 from sdk.cli.help import add_command
 from sdk.cli.options import DeviceName, Verbose
-from sdk.cli.rows import Form, check_form, write_rows
+from sdk.cli.rows import Form, write_list
 
 
 def register(app: typer.Typer) -> None:
@@ -20,20 +20,17 @@ def register(app: typer.Typer) -> None:
 
 def bundles(device: DeviceName = "local", form: Form = "table", verbose: Verbose = False) -> None:
     """List the models installed on a device."""
-    check_form(form)
     from sdk import api
     from sdk.cli import printing
 
     with api.connect(device) as board:
         found = board.bundles()
-    if form == "table":
-        printing.print_bundles(found)
-        return
     rows = [
         (one["name"], one["version"], one["backend"], one["active"], printing.length_text(one))
         for one in found
     ]
-    write_rows(form, ("name", "version", "backend", "active", "lengths"), rows)
+    names = ("name", "version", "backend", "active", "lengths")
+    write_list(form, lambda: printing.print_bundles(found), names, rows)
 
 
 def rollback(

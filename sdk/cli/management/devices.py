@@ -10,7 +10,7 @@ from sdk.cli import completion
 from sdk.cli.help import add_command, new_group
 from sdk.cli.management.emulate import emulate
 from sdk.cli.options import Verbose
-from sdk.cli.rows import Form, check_form, write_rows
+from sdk.cli.rows import Form, write_list
 
 if TYPE_CHECKING:
     from host.transport.doctor import Finding
@@ -47,15 +47,11 @@ _System = Annotated[
 
 def list_devices(form: Form = "table", verbose: Verbose = False) -> None:
     """List the devices and what they are."""
-    check_form(form)
     from sdk.cli import printing
     from sdk.management import inventory
 
     found = inventory.devices()
-    if form == "table":
-        printing.print_devices(found)
-    else:
-        write_rows(form, ("name", "description"), found)
+    write_list(form, lambda: printing.print_devices(found), ("name", "description"), found)
 
 
 def add_device(
@@ -166,16 +162,12 @@ def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
 
 def targets(form: Form = "table", verbose: Verbose = False) -> None:
     """List what can be compiled for."""
-    check_form(form)
     from sdk.cli import printing
     from sdk.management import inventory
 
     found = inventory.targets()
-    if form == "table":
-        printing.print_targets(found)
-    else:
-        rows = [(name, lines[0], lines[1] if len(lines) > 1 else None) for name, lines in found.items()]
-        write_rows(form, ("name", "processor", "power"), rows)
+    rows = [(name, lines[0], lines[1] if len(lines) > 1 else None) for name, lines in found.items()]
+    write_list(form, lambda: printing.print_targets(found), ("name", "processor", "power"), rows)
 
 
 def _print_installed(installed: Installed) -> None:

@@ -48,47 +48,47 @@ print([name for name in {names!r} if name in sys.modules], code)
     return done.stdout.splitlines()[-1]
 
 
+_ANSWERS_WITHOUT_DEVICE = (
+    ("--help", 0),
+    ("deploy --help", 0),
+    ("targets", 0),
+    ("nonsense", 2),
+    ("deploy", 2),
+    ("deploy net.onnx --threads y", 2),
+    ("deploy net.onnx --objective fun", 2),
+    ("deploy net.onnx --device absent", 2),
+    ("deploy net.onnx --device absent,local", 2),
+    ("deploy absent.onnx", 2),
+    ("deploy text.txt", 2),
+    ("tune absent.onnx --trials 1", 2),
+    ("tune net.onnx", 2),
+    ("compile absent.onnx -o out", 2),
+    ("profile absent.onnx", 2),
+    ("profile net.onnx --device absent", 2),
+    ("run absent --input absent.npz", 2),
+)
+_ANSWERS_WITHOUT_COMPILER = (
+    ("devices list", 0),
+    ("bundles", 0),
+    ("keys list", 0),
+    ("report compare absent.json absent.json", 2),
+    ("compile net.onnx -o out --target absent", 2),
+)
+
+
 @pytest.mark.parametrize(
-    ("line", "code"),
+    ("line", "code", "heavy"),
     [
-        ("--help", 0),
-        ("deploy --help", 0),
-        ("targets", 0),
-        ("nonsense", 2),
-        ("deploy", 2),
-        ("deploy net.onnx --threads y", 2),
-        ("deploy net.onnx --objective fun", 2),
-        ("deploy net.onnx --device absent", 2),
-        ("deploy net.onnx --device absent,local", 2),
-        ("deploy absent.onnx", 2),
-        ("deploy text.txt", 2),
-        ("tune absent.onnx --trials 1", 2),
-        ("tune net.onnx", 2),
-        ("compile absent.onnx -o out", 2),
-        ("profile absent.onnx", 2),
-        ("profile net.onnx --device absent", 2),
-        ("run absent --input absent.npz", 2),
+        *((*answer, _HEAVY_WITHOUT_DEVICE) for answer in _ANSWERS_WITHOUT_DEVICE),
+        *((*answer, _HEAVY) for answer in _ANSWERS_WITHOUT_COMPILER),
     ],
 )
-def test_an_answer_without_a_device_imports_no_heavy_package(line: str, code: int, tmp_path: Path) -> None:
+def test_a_light_answer_imports_no_heavy_package(
+    line: str, code: int, heavy: tuple[str, ...], tmp_path: Path
+) -> None:
     (tmp_path / "net.onnx").write_bytes(b"\x08")
     (tmp_path / "text.txt").write_text("text")
-    assert _heavy_modules(line, _HEAVY_WITHOUT_DEVICE, tmp_path) == f"[] {code}"
-
-
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("devices list", 0),
-        ("bundles", 0),
-        ("keys list", 0),
-        ("report compare absent.json absent.json", 2),
-        ("compile net.onnx -o out --target absent", 2),
-    ],
-)
-def test_an_answer_without_a_compiler_imports_no_heavy_package(line: str, code: int, tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"\x08")
-    assert _heavy_modules(line, _HEAVY, tmp_path) == f"[] {code}"
+    assert _heavy_modules(line, heavy, tmp_path) == f"[] {code}"
 
 
 @pytest.mark.parametrize(

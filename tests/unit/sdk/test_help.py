@@ -16,7 +16,7 @@ import typer
 
 from host.options import DeployOptions, settings_of
 from sdk.cli.main import build_app, main
-from sdk.cli.rows import write_rows
+from sdk.cli.rows import write_list
 
 _WIDTH = 80
 _WORD = re.compile(r"\S+")
@@ -158,7 +158,8 @@ def test_a_list_is_written_for_programs(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_what_a_board_says_writes_no_column_and_no_escape(capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("json", "csv", "md"):
-        write_rows(form, ("name", "text"), [("a|b", "\x1b[31mred\nline"), ("c", None)])
+        rows = [("a|b", "\x1b[31mred\nline"), ("c", None)]
+        write_list(form, lambda: pytest.fail("no table"), ("name", "text"), rows)
         printed = capsys.readouterr().out
         assert "\x1b" not in printed
         if form == "json":
