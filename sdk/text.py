@@ -7,8 +7,10 @@ from pathlib import Path
 
 from device_agent.contract.text import printable
 
-# A path with at least one folder, which is no part of a URL, a word or a closing tag.
-_ABSOLUTE = re.compile(r"(?<![\w./~:<])(?:/[^\s/'\"<>,;:]+){2,}")
+# Where a path begins: not within a URL, a word or a closing tag, but as that of file:///x or sqlite:////x.
+_BEGIN = r"(?:(?<![\w./~<])|(?<=://)|(?<=:///))"
+# One with at least one folder.
+_ABSOLUTE = re.compile(_BEGIN + r"(?:/[^\s/'\"<>,;:]+){2,}")
 # What is the same on every machine says nothing of this one.
 _SYSTEM = ("/sys/", "/proc/", "/dev/", "/etc/", "/usr/", "/lib/", "/run/")
 
@@ -19,7 +21,8 @@ _LONGEST_LINE = 8000
 
 def visible_line(text: object, limit: int = _LONGEST_LINE) -> str:
     """One line as `printable` makes it, with the spaces that align a table."""
-    words = str(text)[:limit].split(" ")
+    # One character more than is shown, so that a text that is cut off ends in dots.
+    words = str(text)[: limit + 1].split(" ")
     line = " ".join(printable(word, _ESCAPE * len(word) + 3) for word in words)
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
@@ -36,7 +39,8 @@ def without_host_paths(text: str) -> str:
     """
     for folder, short in ((Path.cwd(), ""), (Path.home(), "~/")):
         if folder != Path(folder.anchor):
-            text = text.replace(f"{folder}/", short)
+            # Spaces in them would end `_ABSOLUTE`.
+            text = re.sub(_BEGIN + re.escape(f"{folder}/"), short, text)
     return _ABSOLUTE.sub(lambda found: _shortened(found[0]), text)
 
 

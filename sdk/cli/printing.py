@@ -98,7 +98,9 @@ def _print_summary(result: DeployResult) -> None:
     print_line(f"Power     {energy_text(result.measurement.energy)}")
     state = "installed and active" if result.installed else "not installed"
     print_line(f"State     {result.choice.backend}, verified, {state} on {result.device}")
-    print_line(f"Next      sdk run {result.name} --input INPUTS.npz --device {result.device}")
+    # A model that is not installed has no name on the device.
+    runs = result.name if result.installed else result.bundle
+    print_line(f"Next      sdk run {runs} --input INPUTS.npz --device {result.device}")
 
 
 def print_instructions(result: DeployResult) -> None:

@@ -40,6 +40,8 @@ def test_a_line_is_one_line_and_keeps_what_aligns_it() -> None:
     assert visible_line(f"name      {EVIL}  x") == f"name      {SEEN}  x"
     assert visible_lines(f"{EVIL}\n  b") == f"{SEEN.replace(' error', chr(10) + 'error')}\n  b"
     assert visible_line("") == "" and visible_line("  a") == "  a"
+    assert visible_line("x" * 8000) == "x" * 8000
+    assert visible_line("x" * 8001) == "x" * 7997 + "..."
     assert len(visible_line("x" * 10**7)) == 8000 and len(visible_line("\x1b" * 10**6)) == 8000
 
 

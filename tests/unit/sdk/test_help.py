@@ -112,6 +112,7 @@ def _completed(line: str, folder: str = ".") -> list[str]:
         text=True,
         check=True,
     )
+    assert done.stderr == ""
     return done.stdout.split()
 
 

@@ -15,6 +15,7 @@ from sdk.model import Deployment
 from sdk.report.charts import kernel_chart
 from sdk.report.figures import deploy_json
 from sdk.report.html import render, write_report
+from sdk.text import without_host_paths
 from tests.browser import drawn, page_in_browser
 from tests.unit.compare.samples import result
 
@@ -76,6 +77,28 @@ def test_a_page_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.
     assert "operator /features/conv/Conv of the model" in page
 
 
+@pytest.mark.parametrize(
+    ("text", "passed_on"),
+    [
+        ("sqlite:////{home}/records.db", "sqlite:///~/records.db"),
+        ("sqlite:////{other}/records.db", "sqlite:///.../records.db"),
+        ("see file:///{work}/net.onnx", "see file://net.onnx"),
+        ("--out=/{other}/include", "--out=.../include"),
+        ("https://example.org/{home}/page", "https://example.org/{home}/page"),
+        ("https://example.org/{other}/page", "https://example.org/{other}/page"),
+        ("model/{work}/conv", "model/{work}/conv"),
+    ],
+)
+def test_paths_are_found_in_urls_of_files_and_not_in_others(
+    text: str, passed_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {name: str(tmp_path / name)[1:] for name in ("work", "home", "other")}
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert without_host_paths(text.format(**folders)) == passed_on.format(**folders)
+
+
 def test_a_deployment_ends_with_four_lines(capsys: pytest.CaptureFixture[str]) -> None:
     print_deployment(Deployment(replace(result(RAPL), installed=True), Path("report.html")))
     lines = capsys.readouterr().out.splitlines()[-4:]
@@ -86,6 +109,12 @@ def test_a_deployment_ends_with_four_lines(capsys: pytest.CaptureFixture[str]) -
     assert lines[2:] == [
         "State     tvm, verified, installed and active on local",
         "Next      sdk run net --input INPUTS.npz --device local",
+    ]
+    print_deployment(Deployment(replace(result(RAPL), installed=False), Path("report.html")))
+    lines = capsys.readouterr().out.splitlines()[-2:]
+    assert lines == [
+        "State     tvm, verified, not installed on local",
+        f"Next      sdk run {result().bundle} --input INPUTS.npz --device local",
     ]
 
 
