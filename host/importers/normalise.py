@@ -15,7 +15,8 @@ def normalise(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
     Casts, reshapes and broadcasts that change nothing go. An index that is out of range stays within the
-    tensor that it points into instead of reading or writing foreign memory. A scatter into a part of its
+    tensor that it points into instead of reading or writing foreign memory, but for elements and tuples of
+    indices into a tensor with an open dimension. A scatter into a part of its
     tensor is made one of that part. A power with a small whole exponent becomes multiplications: exact for
     negative bases, where pow is slow.
     """
@@ -74,7 +75,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]  # TVM has no types
         dtype = str(indices.ty.dtype)
         # TVM's function of this one counts negative indices from the end; importers do it for the others.
         counts_from_end = name == "relax.scatter_elements" and not dtype.startswith("uint")
-        least = (-sizes if counts_from_end else 0 * sizes).astype(dtype)
+        least = (-sizes if counts_from_end else np.zeros_like(sizes)).astype(dtype)
         most = (sizes - 1).astype(dtype)
         if isinstance(indices, tvm.ir.GenericConst):
             kept = relax.const(np.clip(indices.value.numpy(), least, most), dtype)

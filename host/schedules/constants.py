@@ -40,7 +40,8 @@ class EstimateConstant:
         """The constant on a board."""
         if not hardware.learned:
             return self.value
-        return self.neutral + (self.value - self.neutral) * math.exp(_by_name(hardware.learned, self.name))
+        move = _moves(hardware.learned).get(self.name, 0.0)
+        return self.neutral + (self.value - self.neutral) * math.exp(move)
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,6 @@ def _with_moved_figures(hardware: HardwareModel) -> HardwareModel:
         for level in hardware.levels
     )
     return replace(hardware, levels=levels, **figures)
-
-
-def _by_name(learned: tuple[tuple[str, float], ...], name: str) -> float:
-    return _moves(learned).get(name, 0.0)
 
 
 @lru_cache(maxsize=256)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,8 @@ def test_indices_out_of_range_touch_no_other_memory(operator: str, tmp_path: Pat
             guarded = GuardedModel(made.library, results_of(lowered), made.parameters)
             [found] = guarded.run(values)
             code = 0 if not guarded.faults and (found == 1).all() else 2
+        except BaseException:  # noqa: BLE001 - a forked child has nobody above to show it
+            os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -40,7 +40,7 @@ def test_every_long_file_has_tests(file: str) -> None:
 def test_files_are_handed_out_in_that_order(tmp_path: Path) -> None:
     """The first files that the script's options start are the long ones, though others hold more tests."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_many.py").write_text("def test_one(): pass\ndef test_two(): pass\n" * 1)
+    (tmp_path / "tests" / "test_many.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
     for file in LONGEST[:2]:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("def test_alone(): pass\n")

@@ -56,8 +56,8 @@ class Trainer(Protocol):
 
         Args:
             records: everything measured on the board.
-            seconds: after which the training is cancelled if it has not ended; 0 for no limit.
             last: whether this is the training at the end of a run, for which no measurement waits.
+            seconds: after which the training is cancelled if it has not ended; 0 for no limit.
 
         Raises:
             TlmError: it cannot begin.

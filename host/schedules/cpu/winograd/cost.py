@@ -16,7 +16,7 @@ from host.schedules.cpu.winograd.shape import PAD_COPY, WinogradShape, winograd_
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-# As in `tiled_cost`: cycles around one register tile.
+# As in `tiled/cost.py`: cycles around one register tile.
 _TILE_OVERHEAD_CYCLES = EstimateConstant("winograd.tile_overhead", 16.0)
 # Shares of the time of transfers that arithmetic does not hide, from the second level and from farther; of
 # fetching the taps from memory if they are displaced before they are used, or if they come from several
