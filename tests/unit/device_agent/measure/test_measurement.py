@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -175,6 +176,15 @@ def test_warm_up_goes_on_while_the_runs_get_faster(clock, meter):
     work = Work(clock, lambda calls: max(0.01, 0.1 * 0.8**calls))
     result = meter.measure(work, Plan(warmup_s=0.3, min_repeats=5, min_time_s=0.0))
     assert max(result["times_s"]) < 0.02
+
+
+def test_slow_first_runs_are_over_at_the_end_of_warm_up(clock, meter):
+    """The example of docs/agent.md: 100 ms, half as much again at first, which decays by e in four runs."""
+    work = Work(clock, lambda calls: 0.1 * (1.0 + 0.5 * math.exp((1 - calls) / 4)))
+    result = meter.measure(work, Plan(energy=False))
+    assert 0.005 < result["times_s"][0] / 0.1 - 1.0 < 0.01
+    warm_up_s = clock.now - sum(result["times_s"])
+    assert warm_up_s == pytest.approx(1.8, abs=0.05)
 
 
 def throttling(root, count):
