@@ -6,6 +6,7 @@ import typer
 
 from sdk.cli.help import add_command
 from sdk.cli.options import Verbose
+from sdk.cli.rows import Form, write_list
 
 
 def register(app: typer.Typer) -> None:
@@ -13,9 +14,11 @@ def register(app: typer.Typer) -> None:
     add_command(app, env, "sdk env")
 
 
-def env(verbose: Verbose = False) -> None:
+def env(form: Form = "table", verbose: Verbose = False) -> None:
     """Show versions, engines, sensors and devices, and the reason for whatever is missing."""
     from sdk.cli import printing
     from sdk.management import inventory
 
-    printing.print_env(inventory.environment())
+    found = inventory.environment()
+    rows = [(section, name, text) for section, entries in found.items() for name, text in entries.items()]
+    write_list(form, lambda: printing.print_env(found), ("section", "name", "value"), rows)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sdk.cli.help import add_command, new_group
 from sdk.cli.options import DeviceName, Verbose
+from sdk.cli.rows import Form, write_list
 
-_OWN = " (this host)"
+if TYPE_CHECKING:
+    from device_agent.contract.trust import TrustedKeys
+
+_COLUMNS = ("state", "identity", "name", "since", "own")
 
 
 def register(app: typer.Typer) -> None:
@@ -22,20 +27,28 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-def list_keys(device: DeviceName = "local", verbose: Verbose = False) -> None:
+def list_keys(device: DeviceName = "local", form: Form = "table", verbose: Verbose = False) -> None:
     """List the keys that a device trusts, and what it refuses."""
-    from sdk.cli.console import print_line
     from sdk.management import keys
 
-    own, found = keys.own(), keys.listed(device)
-    if not found.keys:
+    rows = _rows(keys.listed(device), keys.own().public)
+    write_list(form, lambda: _print_table(device, rows), _COLUMNS, rows)
+
+
+def _rows(found: TrustedKeys, own: str) -> list[tuple[str, str, str, str, bool]]:
+    trusted = [("trusted", key.key, key.name, key.since, key.key == own) for key in found.keys]
+    revoked = [("revoked", one.identity, one.name, one.since, one.identity == own) for one in found.revoked]
+    return trusted + revoked
+
+
+def _print_table(device: str, rows: Sequence[tuple[str, str, str, str, bool]]) -> None:
+    from sdk.cli.console import print_line
+
+    if not any(state == "trusted" for state, *_ in rows):
         print_line(f"{device} trusts no key")
-    for key in found.keys:
-        mark = _OWN if key.key == own.public else ""
-        print_line(f"trusted  {key.key}  {key.name}, since {key.since}{mark}")
-    for one in found.revoked:
-        mark = _OWN if one.identity == own.public else ""
-        print_line(f"revoked  {one.identity}  {one.name}, on {one.since}{mark}")
+    for state, identity, name, since, own in rows:
+        when = "since" if state == "trusted" else "on"
+        print_line(f"{state}  {identity}  {name}, {when} {since}{' (this host)' * own}")
 
 
 def show(verbose: Verbose = False) -> None:

@@ -11,6 +11,7 @@ import typer
 from host.options import CompileOptions
 from sdk.cli.help import add_command, new_group
 from sdk.cli.options import DeviceName, Records, Verbose
+from sdk.cli.rows import Form, write_list
 from sdk.cli.settings import takes_settings
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from sdk.management.records import ModelTasks
 
 _FORMATS = ("jsonl", "metaschedule")
+_COLUMNS = (
+    *("task", "function", "board", "threads", "space", "measured", "failed", "best_s", "proposer", "date"),
+)
 # Columns are not cut where no terminal sets a width.
 _WIDTH = 160
 
@@ -41,10 +45,10 @@ def list_records(
         str, typer.Option("--device", help="Only of this device; of every one if not given.")
     ] = "",
     records: Records = "",
+    form: Form = "table",
     verbose: Verbose = False,
 ) -> None:
     """List the functions on record: how many programs were measured, and the best of them."""
-    from sdk.cli.console import print_line
     from sdk.management.records import device_data, open_store, without_threads
 
     with open_store(records, must_exist=True) as store:
@@ -53,10 +57,8 @@ def list_records(
     if device:
         wanted = device_data(device)
         summaries = [one for one in summaries if without_threads(one.best.profile) == wanted]
-    if not summaries and not foreign:
-        print_line(f"no records{f' of device {device}' if device else ''} yet")
-        return
-    _print_table(summaries, foreign)
+    rows = _rows(summaries, foreign)
+    write_list(form, lambda: _print_table(rows, device), _COLUMNS, rows)
 
 
 @takes_settings("records", CompileOptions)
@@ -153,48 +155,44 @@ def _print_left_out(left_out: Mapping[str, int]) -> None:
         print_line(f"{count} records left out: {reason}")
 
 
-def _print_table(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> None:
+def _rows(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> list[tuple[object, ...]]:
+    """A value for each column; the slowest function first, and what other programs measured last."""
+    rows: list[tuple[object, ...]] = []
+    for one in sorted(summaries, key=lambda one: -(one.best.median_s or 0.0)):
+        best = one.best
+        where = (best.profile.get("board"), best.profile.get("threads"), one.space_version)
+        counts = (one.measured, one.failed, best.median_s)
+        rows.append(
+            (one.workload_hash, best.origin.task or None, *where, *counts, best.candidate.proposer, best.made_at[:10])
+        )
+    for other in foreign:
+        counts = (other.measured, other.failed, other.best_s)
+        rows.append((other.workload_hash, None, None, None, None, *counts, "metaschedule", None))
+    return rows
+
+
+def _print_table(rows: Sequence[Sequence[object]], device: str) -> None:
     from rich import box
     from rich.table import Table
 
-    from sdk.cli.console import cell, table_console
+    from sdk.cli.console import cell, print_line, table_console
 
+    if not rows:
+        print_line(f"no records{f' of device {device}' if device else ''} yet")
+        return
     console = table_console(_WIDTH)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in (
-        "task",
-        "function",
-        "board",
-        "threads",
-        "space",
-        "measured",
-        "failed",
-        "best",
-        "proposer",
-        "date",
-    ):
-        numeric = title in ("threads", "space", "measured", "failed", "best")
-        table.add_column(title, justify="right" if numeric else "left", no_wrap=title != "function")
-    for one in sorted(summaries, key=lambda one: -(one.best.median_s or 0.0)):
-        best = one.best
-        texts = (
-            one.workload_hash,
-            best.origin.task or "",
-            best.profile.get("board", ""),
-            best.profile.get("threads", ""),
-            one.space_version,
-            one.measured,
-            one.failed,
-            _time(best.median_s),
-            best.candidate.proposer,
-            best.made_at[:10],
-        )
+    for title in _COLUMNS:
+        numeric = title in ("threads", "space", "measured", "failed", "best_s")
+        shown = title.removesuffix("_s")
+        table.add_column(shown, justify="right" if numeric else "left", no_wrap=title != "function")
+    best = _COLUMNS.index("best_s")
+    for row in rows:
+        texts = ["" if value is None else value for value in row]
+        texts[best] = _time(row[best])
         table.add_row(*map(cell, texts))
-    for other in foreign:
-        counts = (other.measured, other.failed, _time(other.best_s))
-        table.add_row(*map(cell, (other.workload_hash, "", "", "", "", *counts, "metaschedule", "")))
     console.print(table)
 
 
-def _time(seconds: float | None) -> str:
-    return "none runs" if seconds is None else f"{seconds * 1e6:.1f} us"
+def _time(seconds: object) -> str:
+    return f"{seconds * 1e6:.1f} us" if isinstance(seconds, float) else "none runs"

@@ -302,6 +302,10 @@ def test_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert (sensor["unavailable"] or sensor["source"]) in shown["energy"]
     assert "0.27" in shown["apache-tvm"]
     assert "available" in shown["onnxruntime"] or "1." in shown["onnxruntime"]
+    assert main(["env", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    [found] = [row["value"] for row in rows if (row["section"], row["name"]) == ("host", "apache-tvm")]
+    assert found == shown["apache-tvm"].split()[1]
 
 
 def test_verification_of_the_same_session_is_repeatable(tmp_path: Path) -> None:

@@ -125,6 +125,12 @@ def test_a_stranger_is_refused_trusted_and_revoked(
         ["revoked", stranger.public],
     ]
     assert listed[0].endswith("(this host)")
+    assert main(["keys", "list", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["state"], row["identity"], row["own"]) for row in rows] == [
+        ("trusted", host_key().public, True),
+        ("revoked", stranger.public, False),
+    ]
     assert main([*run, "--trust", "everything"]) == 2
     assert "--trust everything: use signed or unsigned" in capsys.readouterr().err
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
 import random
 from dataclasses import replace
@@ -45,6 +47,28 @@ def test_list_shows_every_task_the_slowest_first(store: Path, capsys: pytest.Cap
         ["hopeless", "x86_64", "1", space, "0", "1", "none", "runs", "gensor", date],
         ["task", "1", "0", "1.0", "us", "metaschedule"],
     ]
+
+
+def test_list_is_written_for_programs(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["records", "list", "--records", str(store), "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["task"] for one in listed] == ["slow", "task", "hopeless", "task"]
+    assert [one["best_s"] for one in listed] == [0.04, 0.002, None, 1e-6]
+    assert [one["function"] for one in listed] == ["fused_dense", None, None, None]
+    assert listed[1]["proposer"] == "tlm" and listed[3]["proposer"] == "metaschedule"
+    assert main(["records", "list", "--records", str(store), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["measured"] for row in rows] == [str(one["measured"]) for one in listed]
+
+
+def test_an_empty_list_is_one_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RecordStore(tmp_path / "empty.sqlite"):
+        pass
+    arguments = ["records", "list", "--records", str(tmp_path / "empty.sqlite")]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == "no records yet\n"
+    assert main([*arguments, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_list_of_a_device_leaves_others_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
