@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from device_agent.contract.text import printable
 
@@ -33,7 +35,7 @@ def visible_lines(text: object) -> str:
 
 
 def without_host_paths(text: str) -> str:
-    """Text of a page that is passed on.
+    """Text of a page or a result that is passed on.
 
     Paths become relative to the working folder or the home; others lose their folders.
     """
@@ -42,6 +44,15 @@ def without_host_paths(text: str) -> str:
             # Spaces in them would end `_ABSOLUTE`.
             text = re.sub(_BEGIN + re.escape(f"{folder}/"), short, text)
     return _ABSOLUTE.sub(lambda found: _shortened(found[0]), text)
+
+
+def data_without_host_paths(part: Any) -> Any:
+    """Plain data whose texts are as `without_host_paths` makes them."""
+    if isinstance(part, Mapping):
+        return {key: data_without_host_paths(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [data_without_host_paths(value) for value in part]
+    return without_host_paths(part) if isinstance(part, str) else part
 
 
 def _shortened(path: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sdk.text import data_without_host_paths
+
 if TYPE_CHECKING:
     from host.commands.tune import TunedModel
     from host.deploy import DeployResult
@@ -16,13 +18,16 @@ TUNE_SCHEMA = "edgetlm.tune/2"
 
 
 def deploy_json(result: DeployResult) -> dict[str, Any]:
-    """What `sdk deploy --json` writes."""
+    """What `sdk deploy --json` writes; of the paths of the host only the bundle's, which programs open."""
+    return {**data_without_host_paths(_deployed(result)), "bundle": str(result.bundle)}
+
+
+def _deployed(result: DeployResult) -> dict[str, Any]:
     from host.deploy import figures
 
     return {
         "schema": DEPLOY_SCHEMA,
         "name": result.name,
-        "bundle": str(result.bundle),
         "device": result.device,
         "backend": result.choice.backend,
         "choice": {
@@ -73,10 +78,10 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
 
 
 def tune_json(result: TunedModel) -> dict[str, Any]:
-    """What `sdk tune --json` writes."""
+    """What `sdk tune --json` writes, without paths of the host."""
     from host.deploy import figures
 
-    return {
+    whole = {
         "schema": TUNE_SCHEMA,
         "name": result.name,
         "device": result.device,
@@ -88,3 +93,5 @@ def tune_json(result: TunedModel) -> dict[str, Any]:
         "versions": dict(result.versions),
         "command": result.command,
     }
+    found: dict[str, Any] = data_without_host_paths(whole)
+    return found

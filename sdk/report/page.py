@@ -12,7 +12,7 @@ from typing import Any
 
 from host.errors import EdgeError
 from sdk.report.charts import Chart
-from sdk.text import visible_line, visible_lines, without_host_paths
+from sdk.text import data_without_host_paths, visible_line, visible_lines, without_host_paths
 
 # What the figures begin with, in scripts.html.j2.
 _FIGURES = '<script type="application/json" id="figures">'
@@ -84,7 +84,7 @@ def render_page(
         finalize=_shown,
     )
     drawn = {name: _script_json(_plain(chart)) for name, chart in charts.items() if chart is not None}
-    kept = None if figures is None else _script_json(_without_host_paths(figures))
+    kept = None if figures is None else _script_json(data_without_host_paths(figures))
     return environment.get_template(template).render(
         charts=drawn, figures=kept, library=_chart_library(), **values
     )
@@ -128,15 +128,6 @@ def _plain(part: Any) -> Any:
     if isinstance(part, (list, tuple)):
         return [_plain(value) for value in part]
     return html.escape(visible_line(part), quote=False) if isinstance(part, str) else part
-
-
-def _without_host_paths(part: Any) -> Any:
-    """Plain data whose texts have no paths of this machine."""
-    if isinstance(part, Mapping):
-        return {key: _without_host_paths(value) for key, value in part.items()}
-    if isinstance(part, (list, tuple)):
-        return [_without_host_paths(value) for value in part]
-    return without_host_paths(part) if isinstance(part, str) else part
 
 
 def _script_json(content: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from host.options import DeployOptions
 from sdk.cli import printing
 from sdk.cli.console import ConsoleProgress, print_line
 from sdk.fleet import FleetDeployment, deploy_fleet
+from sdk.text import data_without_host_paths
 
 SCHEMA = "edgetlm.fleet/1"
 
@@ -55,6 +56,6 @@ def fleet_json(result: FleetDeployment) -> dict[str, Any]:
 
     return {
         "schema": SCHEMA,
-        "devices": [asdict(one) for one in result.devices],
+        "devices": [data_without_host_paths(asdict(one)) for one in result.devices],
         "kinds": [figures.deploy_json(one.result) for one in result.kinds],
     }

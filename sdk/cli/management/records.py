@@ -163,7 +163,14 @@ def _rows(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> li
         where = (best.profile.get("board"), best.profile.get("threads"), one.space_version)
         counts = (one.measured, one.failed, best.median_s)
         rows.append(
-            (one.workload_hash, best.origin.task or None, *where, *counts, best.candidate.proposer, best.made_at[:10])
+            (
+                one.workload_hash,
+                best.origin.task or None,
+                *where,
+                *counts,
+                best.candidate.proposer,
+                best.made_at[:10],
+            )
         )
     for other in foreign:
         counts = (other.measured, other.failed, other.best_s)

@@ -99,6 +99,23 @@ def test_paths_are_found_in_urls_of_files_and_not_in_others(
     assert without_host_paths(text.format(**folders)) == passed_on.format(**folders)
 
 
+def test_figures_have_no_path_of_this_machine_but_the_bundles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = replace(
+        result(),
+        bundle=tmp_path / "out" / "bundle",
+        command=f"sdk deploy {tmp_path}/net.onnx",
+        fallback=f"cannot read {tmp_path.parent}/weights.bin",
+    )
+    found = deploy_json(whole)
+    assert found["bundle"] == str(tmp_path / "out" / "bundle"), "programs open it"
+    assert found["command"] == "sdk deploy net.onnx"
+    assert found["fallback"] == "cannot read .../weights.bin"
+    assert str(tmp_path.parent) not in json.dumps({**found, "bundle": ""})
+
+
 def test_a_deployment_ends_with_four_lines(capsys: pytest.CaptureFixture[str]) -> None:
     print_deployment(Deployment(replace(result(RAPL), installed=True), Path("report.html")))
     lines = capsys.readouterr().out.splitlines()[-4:]
