@@ -37,6 +37,7 @@ from host.tuning.tasks import TuningTask
 _GROWTH_CONCURRENT, _GROWTH_IN_TURN = 1.25, 1.5
 # Share of a budget of time that is kept for the training that ends the run, at most.
 _RESERVED = 1 / 3
+_NO_TIME_TO_LEARN = "the time was up before the training ended; the next tuning learns from all of it"
 
 
 def tune(
@@ -282,8 +283,11 @@ class _TuningRun:
 
     def _train(self, history: TuningHistory, last: bool = False) -> None:
         """Train on the records of the board; the new model proposes from then on."""
+        if self._trainer is None:
+            return
         left_s = self._time_left_s()
-        if self._trainer is None or not left_s:
+        if not left_s:
+            self._notes.note(_NO_TIME_TO_LEARN)
             return
         deadline = _Deadline(left_s)
         try:
@@ -298,9 +302,7 @@ class _TuningRun:
                 trained = training.result(self._report_training if last else lambda done, total: None)
         except TlmError as error:
             if deadline.passed:
-                self._notes.note(
-                    "the time was up before the training ended; the next tuning learns from all of it"
-                )
+                self._notes.note(_NO_TIME_TO_LEARN)
             elif not self._ending:
                 self._notes.note(f"the training failed: {error}")
             return

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from host.errors import DeviceError, TlmError, UserError
 from host.gensor import Gensor
-from host.model import Candidate
+from host.model import Candidate, Measurement
 from host.records import Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.schedules.proposer import Proposer
@@ -331,22 +332,62 @@ class Endless(Learning):
         return Cut(self, training.batches, training.records)
 
 
-def test_the_last_training_is_part_of_a_budget_of_time(tmp_path: Path) -> None:
-    how = TuneOptions("net/0", Budget(seconds=3.0, batch=4), concurrent=False)
+class Clocked(SimulatedRunner):
+    """Measures on a clock that nothing else moves: a busy machine takes no time of a budget.
+
+    Args:
+        folder: see `SimulatedRunner`.
+        monkeypatch: that puts the clock in.
+        seconds: of a measurement.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        super().__init__(folder)
+        self._now, self._seconds = 0.0, seconds
+        monkeypatch.setattr(time, "monotonic", lambda: self._now)
+
+    def measure(self, task: TuningTask, library: Path) -> Measurement:
+        self._now += self._seconds
+        return super().measure(task, library)
+
+
+def test_the_last_training_is_part_of_a_budget_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = TuneOptions("net/0", Budget(seconds=6.0, batch=4), concurrent=False)
     trainer, listening = Endless(), Listening()
     result = run(
         tmp_path,
         how,
         proposers=(Skilled("random", 1),),
-        runner=SimulatedRunner(tmp_path, pause_s=0.1),
+        runner=Clocked(tmp_path, monkeypatch, 0.5),
         trainer=trainer,
         listener=listening,
     )
     assert trainer.cancelled, "a training that does not end is cancelled when the time is up"
-    assert [0.0 < seconds <= 3.0 for seconds in trainer.given_s] == [True]
+    assert [0.0 < seconds < 6.0 for seconds in trainer.given_s] == [True]
     assert listening.notes[-1].startswith("the time was up before the training ended")
     assert (1, 72) in [one.training for one in listening.reports], "its steps are reported"
     assert result.stopped == "time"
+
+
+def test_a_training_that_time_is_not_left_for_is_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, listening = list[str](), Listening()
+    run(
+        tmp_path,
+        TuneOptions("net/0", Budget(seconds=6.0, batch=1), concurrent=False),
+        proposers=(Skilled("random", 1),),
+        # One measurement takes longer than all of the budget.
+        runner=Clocked(tmp_path, monkeypatch, 7.0),
+        trainer=Learning(events),
+        listener=listening,
+    )
+    assert events == []
+    assert listening.notes == [
+        "the time was up before the training ended; the next tuning learns from all of it"
+    ]
 
 
 def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
@@ -364,13 +405,13 @@ def test_a_training_that_fails_leaves_the_model(tmp_path: Path) -> None:
     assert {one.origin.base for one in records(tmp_path)} == {"digest 0"}
 
 
-def test_time_ends_a_tuning_and_counts_over_its_runs(tmp_path: Path) -> None:
-    how = TuneOptions("net/0", Budget(seconds=2.0, batch=4))
+def test_time_ends_a_tuning_and_counts_over_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = TuneOptions("net/0", Budget(seconds=10.0, batch=4))
     strangers = (Skilled("random", 1),)
-    result = run(tmp_path, how, strangers, SimulatedRunner(tmp_path, pause_s=0.1))
+    result = run(tmp_path, how, strangers, Clocked(tmp_path, monkeypatch, 0.5))
     assert result.stopped == "time"
     assert 0 < result.trials <= 21
-    again = run(tmp_path, how, strangers, SimulatedRunner(tmp_path, pause_s=0.1))
+    again = run(tmp_path, how, strangers, Clocked(tmp_path, monkeypatch, 0.5))
     assert again.stopped == "time"
     assert again.trials <= 21, "the second run has what the first one left"
 
