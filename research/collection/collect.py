@@ -100,7 +100,7 @@ class Collector:
                 functions[f"kernel_{number}"] = scheduled_function(
                     space.apply(space.candidate(values, origin))
                 )
-            except (ScheduleError, RuntimeError, TypeError, ValueError) as error:
+            except ScheduleError as error:
                 self._note(f"{space.task.name}: {error}")
                 continue
             programs[f"kernel_{number}"] = (values, origin)
