@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -20,8 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result_file import ROOT, add_json_option, heading, write_result
+from host.errors import UserError
 
 SCHEMA = "edgetlm.light_commands/1"
+# Exit codes of a command that was done and of one that was refused.
+_ANSWERS = (0, 2)
 COMMANDS = (
     "--version",
     "",
@@ -43,6 +47,9 @@ def seconds_of(words: Sequence[str], folder: Path, root: Path) -> float:
         words: of the command line, after `sdk`.
         folder: the working folder, with the user's files.
         root: the checkout whose command it is.
+
+    Raises:
+        UserError: the command neither did what it was asked for nor refused it: its time says nothing.
     """
     homes = {
         name: str(folder / name.lower()) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
@@ -57,6 +64,8 @@ def seconds_of(words: Sequence[str], folder: Path, root: Path) -> float:
     _, status, usage = os.wait4(process.pid, 0)
     # What `wait4` took is no longer there for `Popen` to wait for.
     process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in _ANSWERS:
+        raise UserError(f"sdk {shlex.join(words)} ended with code {process.returncode}: run it to see why")
     return usage.ru_utime + usage.ru_stime
 
 
