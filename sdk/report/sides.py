@@ -17,6 +17,7 @@ from host.manifest import Manifest
 from host.model_file import is_zip
 from sdk.report.figures import DEPLOY_SCHEMA
 from sdk.report.page import figures_in
+from sdk.text import without_host_paths
 
 # A report with its chart library has five.
 _LARGEST_BYTES = 256 << 20
@@ -69,7 +70,8 @@ class Side:
 
     Attributes:
         source: the file that it was read from.
-        name, device, backend: as deployed.
+        name, backend: as deployed.
+        device: its name, without paths of the host, which a bundle of a simulated board has and a result not.
         threads: of the model.
         cpu: name of the processor; "" if the source has none.
         own: the deployed engine.
@@ -218,7 +220,7 @@ def _from_figures(path: Path, content: Mapping[str, Any]) -> Side:
     return Side(
         source=str(path),
         name=part.name,
-        device=part.device,
+        device=without_host_paths(part.device),
         backend=part.backend,
         threads=part.threads,
         cpu=part.machine.cpu,
@@ -242,7 +244,7 @@ def _from_bundle(path: Path) -> Side:
     return Side(
         source=str(path),
         name=manifest.name,
-        device=part.device,
+        device=without_host_paths(part.device),
         backend=manifest.backend,
         threads=part.threads,
         cpu=part.cpu,

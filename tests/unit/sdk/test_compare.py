@@ -16,7 +16,7 @@ from sdk.cli.management.report import print_comparison
 from sdk.report.compare import BETTER, SAME, UNJUDGED, WORSE, Change, Comparison, compare
 from sdk.report.figures import deploy_json
 from sdk.report.html import render
-from sdk.report.sides import EnergySide, EngineSide, Side
+from sdk.report.sides import EnergySide, EngineSide, Side, read_side
 from tests.unit.compare.power_samples import window
 from tests.unit.compare.samples import result
 
@@ -172,6 +172,18 @@ def test_what_else_differs_is_said() -> None:
         "different numbers of threads: 1 and 4",
     )
     assert compare(before, before).remarks == ()
+
+
+def test_a_simulated_board_is_the_same_wherever_its_file_is_named(tmp_path: Path) -> None:
+    """A result names it without the folders of the host, and a bundle as it was given."""
+    board = tmp_path / "board.toml"
+    simulated = replace(measured(2.0, 1), device=f"replay:{board}")
+    written = tmp_path / "result.json"
+    written.write_text(json.dumps(deploy_json(simulated)))
+    found = read_side(written)
+    assert found.device == "replay:.../board.toml"
+    written.write_text(json.dumps({**deploy_json(simulated), "device": simulated.device}))
+    assert read_side(written).device == found.device
 
 
 def test_different_models_are_never_judged(capsys: pytest.CaptureFixture[str]) -> None:
