@@ -19,6 +19,7 @@ TABLES: dict[str, Table] = {
     "instructions": Table(("instructions",), operators.instructions),
     "onnx_nodes": Table(("onnx_nodes",), models.node_tests),
     "learned_constants": Table(("learned_constants",), operators.learned_constants),
+    "learned_choices": Table(("learned_constants",), operators.learned_choices),
     "dot_products": Table(("dot_products",), operators.dot_products),
     "dot_products_avx2": Table(("dot_products_avx2",), operators.dot_products),
     "agent": Table(("agent",), device.agent),

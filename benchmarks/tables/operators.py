@@ -26,6 +26,19 @@ _PAIRS = (
     ("gensor", "metaschedule-own", ""),
     ("gensor10", "metaschedule-own", ""),
 )
+# Ways of choosing a program, see `research.estimate.choices`.
+_WAYS = {
+    "random": "one of the measured, at random",
+    "random_few": "the best of 4 of the measured by the estimate",
+    "space": "one at random",
+    "space_few": "the best of 4 random ones by the estimate",
+    "gensor": "Gensor's first",
+    "gensor_few": "the best of Gensor's 4 by the estimate",
+    "all": "the best of the measured by the estimate",
+}
+_WITHOUT_ESTIMATE = frozenset({"random", "space", "gensor"})
+# Of a rule with fewer tasks nothing can be said.
+_FEWEST_TASKS = 5
 # MetaSchedule gets the direct form of these, which Gensor computes by Winograd's algorithm.
 _WINOGRAD = frozenset(one.name for one in OPERATORS if one.name.startswith("conv_3x3_"))
 
@@ -141,22 +154,52 @@ def dot_products(result: Result) -> list[str]:
 
 
 def learned_constants(result: Result) -> list[str]:
-    """Withheld tasks by rule, estimated with the constants as they are and with learned ones."""
+    """How well estimates order the programs of withheld tasks, before and after they learn."""
     rows = []
-    for name, entry in {**result.figures["rules"], "all": result.figures["all"]}.items():
-        before, after = entry["before"], entry["after"]
-        low, high = entry["low"], entry["high"]
-        bound = "-" if low is None else f"{low:.3f} to {high:.3f}"
+    for name, entry in _rules_and_all(result):
+        order, spread = entry["order"], entry["spread"]
         rows.append(
             (
                 name,
                 f"{entry['tasks']}, {entry['programs']}",
-                f"{before['order']:.2f}, {after['order']:.2f}",
-                f"{before['spread']:.2f}, {after['spread']:.2f}",
-                f"{before['regret']:.3f}, {after['regret']:.3f}",
-                f"{entry['speed_of_first']:.3f}",
-                bound,
+                *(_bounded(order[side], 2) for side in ("before", "after")),
+                f"{order['before']['median']:.2f}, {order['after']['median']:.2f}",
+                *(_bounded(spread[side], 2) for side in ("before", "after")),
+                f"{spread['before']['median']:.2f}, {spread['after']['median']:.2f}",
             )
         )
-    head = ("rule", "tasks, programs", "order", "spread", "regret", "speed of the first program", "95%")
-    return markdown(head, rows)
+    head = ("rule", "tasks, programs", "order, 95%", "after learning", "medians")
+    return markdown((*head, "spread, 95%", "after learning", "medians"), rows)
+
+
+def learned_choices(result: Result) -> list[str]:
+    """What ways of choosing a program cost beside the fastest, before and after the estimates learn."""
+    rows = []
+    for name, entry in _rules_and_all(result):
+        if entry["tasks"] < _FEWEST_TASKS:
+            continue
+        for way, text in _WAYS.items():
+            if way not in entry["ways"]:
+                continue
+            found = entry["ways"][way]
+            cells = [
+                _bounded(found["before"], 3),
+                f"{found['before']['median']:.3f}",
+                f"{found['before']['most']:.2f}",
+            ]
+            learns = way not in _WITHOUT_ESTIMATE
+            cells.append(_bounded(found["speed"], 3) if learns else "")
+            rows.append((name, text, str(found["tasks"]), *cells))
+    head = ("rule", "program", "tasks", "time over the fastest, 95%", "median", "most")
+    return markdown((*head, "speed after learning, 95%"), rows)
+
+
+def _rules_and_all(result: Result) -> list[tuple[str, Mapping[str, Any]]]:
+    return [*result.figures["rules"].items(), ("all", result.figures["all"])]
+
+
+def _bounded(figure: Mapping[str, float | None], digits: int) -> str:
+    if figure["mean"] is None:
+        return "-"
+    bounds = "" if figure["low"] is None else f" ({figure['low']:.{digits}f} to {figure['high']:.{digits}f})"
+    return f"{figure['mean']:.{digits}f}{bounds}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -40,15 +41,28 @@ class MeasuredProgram:
 
 
 def read_programs(path: Path) -> Iterator[MeasuredProgram]:
-    """The programs in a file; none if there is no file. A last line that was cut off is left out."""
+    """The programs in a file; none if there is no file. A last line that was cut off is left out.
+
+    Args:
+        path: of the file; one whose name ends in `.gz` is compressed.
+    """
     if not path.is_file():
         return
-    with path.open(encoding="utf-8") as stream:
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if is_compressed(path)
+        else path.open(encoding="utf-8") as stream
+    ):
         for line in stream:
             if not line.endswith("\n"):
                 return
             content = json.loads(line)
             yield MeasuredProgram(**{**content, "times_s": tuple(content["times_s"])})
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file is only read: nothing is appended to compressed data."""
+    return path.suffix == ".gz"
 
 
 def append_programs(path: Path, programs: Sequence[MeasuredProgram]) -> None:

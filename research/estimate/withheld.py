@@ -9,12 +9,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from host.schedules import DesignSpace
+from research.collection.dataset import MeasuredProgram
+from research.estimate.choices import choices, log_excess
 from research.estimate.constants_fit import Observation, fit_constants
 
 Learned = tuple[tuple[str, float], ...]
 
 # Programs of other tasks that teach, at most: more of them take minutes and change little.
 _MOST = 400
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTask:
+    """The measured programs of a task.
+
+    Attributes:
+        space: of the task.
+        programs: in the order in which they were proposed.
+        whole_sweep: see `choices`.
+    """
+
+    space: DesignSpace
+    programs: Sequence[MeasuredProgram]
+    whole_sweep: bool
+
+    def observations(self) -> list[Observation]:
+        """What the programs teach."""
+        return [Observation(self.space, one.decisions, one.seconds) for one in self.programs]
 
 
 @dataclass(frozen=True)
@@ -27,7 +49,7 @@ class TaskScore:
         programs: measured ones.
         order: Spearman's correlation of estimated and measured times; NaN where all times are equal.
         spread: standard deviation of measured over estimated time, in logarithms.
-        regret: time of the program with the least estimate, over that of the fastest.
+        log_costs: by the way of choosing a program, the mean logarithm of its time over the fastest one's.
     """
 
     rule: str
@@ -35,21 +57,23 @@ class TaskScore:
     programs: int
     order: float
     spread: float
-    regret: float
+    log_costs: Mapping[str, float]
 
 
-def score(observations: Sequence[Observation], learned: Learned) -> TaskScore:
+def score(task: MeasuredTask, learned: Learned) -> TaskScore:
     """The score of one task's programs with parameters moved."""
+    observations = task.observations()
     measured = np.array([one.seconds for one in observations])
     estimated = np.array([one.estimate_s(learned) for one in observations])
-    space = observations[0].space
+    excess = log_excess(np.array([one.times_s for one in task.programs]))
+    chosen = choices(estimated, [one.origin for one in task.programs], task.whole_sweep)
     return TaskScore(
-        rule=space.rule.name,
-        task=space.task.name,
+        rule=task.space.rule.name,
+        task=task.space.task.name,
         programs=len(observations),
         order=spearman(estimated, measured),
         spread=float(np.std(np.log(measured / estimated))),
-        regret=float(measured[estimated.argmin()] / measured.min()),
+        log_costs={way: float(probabilities @ excess) for way, probabilities in chosen.items()},
     )
 
 
@@ -68,7 +92,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def scores_of_withheld(
-    by_task: Mapping[str, Sequence[Observation]],
+    by_task: Mapping[str, MeasuredTask],
     folds: int,
     count: int = _MOST,
     seed: int = 0,
@@ -77,7 +101,7 @@ def scores_of_withheld(
     """Each task's score before and after learning from the tasks of the other folds.
 
     Args:
-        by_task: measured programs by workload hash.
+        by_task: by workload hash.
         folds: parts that the tasks are divided into.
         count: of programs that teach.
         seed: of the division, and of the programs that teach.
@@ -89,7 +113,7 @@ def scores_of_withheld(
     found = []
     for fold in range(folds):
         withheld = keys[fold::folds]
-        teaching = [one for key in keys if key not in withheld for one in by_task[key]]
+        teaching = [one for key in keys if key not in withheld for one in by_task[key].observations()]
         fit = fit_constants(generator.sample(teaching, min(count, len(teaching))))
         moved = {name: round(move, 2) for name, move in fit.named_moves() if abs(move) > 0.1}
         note(f"fold {fold}: {fit.count} programs, noise {fit.noise:.3f}, {moved}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,14 @@ def test_a_file_grows_and_survives_a_line_that_was_cut_off(tmp_path: Path) -> No
     append_programs(path, [PROGRAM])
     assert list(read_programs(path)) == [PROGRAM, PROGRAM]
     assert PROGRAM.seconds == 1e-6
+
+
+def test_compressed_programs_are_read(tmp_path: Path) -> None:
+    plain = tmp_path / "programs.jsonl"
+    append_programs(plain, [PROGRAM])
+    path = tmp_path / "programs.jsonl.gz"
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+    assert list(read_programs(path)) == [PROGRAM]
 
 
 def test_programs_are_legal_distinct_and_new_in_each_sweep() -> None:

@@ -9,25 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from host.schedules import DesignSpace, space_for
+from host.schedules import DesignSpace
 from research.estimate.constants_fit import Observation, fit_constants
-from tests.unit.schedules import functions as fn
-
-# A board whose memory is slower and whose tiles cost more than its hardware model says.
-TRUTH = (
-    ("hardware.L2", -0.8),
-    ("hardware.issue_width", -0.4),
-    ("streams.operations_per_cycle", -0.7),
-    ("tiled.tile_overhead", 1.0),
-)
-TAUGHT = [(64, 512, 512), (196, 384, 192), (49, 768, 256), (128, 128, 1024)]
-WITHHELD = [(96, 640, 320), (25, 1024, 512)]
-
-
-def _spaces(sizes: list[tuple[int, int, int]]) -> list[DesignSpace]:
-    hardware = fn.board(restrict="avx2").hardware
-    functions = [fn.dense(*size, lanes=8) for size in sizes] + [fn.softmax(40, size[1]) for size in sizes]
-    return [space_for(fn.task(function), hardware) for function in functions]
+from tests.unit.research.estimate.true_board import TAUGHT, TRUTH, WITHHELD, spaces_of
 
 
 def _observed(
@@ -57,12 +41,12 @@ def _spread(observations: list[Observation], learned: tuple[tuple[str, float], .
 
 @pytest.fixture(scope="module")
 def withheld() -> list[Observation]:
-    return _observed(_spaces(WITHHELD), 40, seed=9)
+    return _observed(spaces_of(WITHHELD), 40, seed=9)
 
 
 @pytest.mark.parametrize("wild", [0.0, 0.05])
 def test_constants_of_a_board_are_found(withheld: list[Observation], wild: float) -> None:
-    fit = fit_constants(_observed(_spaces(TAUGHT), 16, seed=1, wild=wild))
+    fit = fit_constants(_observed(spaces_of(TAUGHT), 16, seed=1, wild=wild))
     assert fit.count == 128
     found = dict(fit.named_moves())
     assert found["streams.operations_per_cycle"] == pytest.approx(-0.7, abs=0.3)
@@ -75,13 +59,13 @@ def test_constants_of_a_board_are_found(withheld: list[Observation], wild: float
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ten_programs_do_no_harm(withheld: list[Observation], seed: int) -> None:
-    few = _observed(_spaces(TAUGHT)[:5], 2, seed)
+    few = _observed(spaces_of(TAUGHT)[:5], 2, seed)
     learned = tuple(fit_constants(few).named_moves())
     assert _spread(withheld, learned) < 1.1 * _spread(withheld, ())
 
 
 def test_a_board_as_it_is_modelled_stays_as_it_is() -> None:
-    spaces = _spaces(TAUGHT)[:2]
+    spaces = spaces_of(TAUGHT)[:2]
     exact = [replace(one, seconds=one.estimate_s(())) for one in _observed(spaces, 8, seed=0)]
     assert fit_constants(exact).moves == pytest.approx([0.0] * len(fit_constants(exact).moves), abs=0.02)
 
