@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,10 @@ from host.calibration.programs import (
     programs,
 )
 from host.calibration.store import board_of
+from host.closing import Closing
 from host.errors import MeasureError
+from host.measure.connection import LibraryConnection
+from host.transport.replies import measurement_of
 from targets import Board, HardwareModel, MachineDescription
 
 if TYPE_CHECKING:
@@ -68,34 +70,40 @@ class _Samples:
         return ends[len(ends) // 2] / ends[0]
 
 
-class _Bench:
+class _Bench(Closing):
     """One library of programs in one session; a context manager."""
 
     def __init__(self, session: Session, library: Path) -> None:
-        self._remote: Any = session.rpc()
-        self._measure = self._remote.get_function("edgetlm.measure")
-        self._remote.upload(bytearray(library.read_bytes()), library.name)
-        self._module = self._remote.load_module(library.name)
-        self._remote.remove(library.name)
-        self.device = self._remote.cpu(0)
+        self._libraries = LibraryConnection(session)
+        with self._libraries.measuring("the device"):
+            self._module = self._libraries.load(library)
+            self.device = self._libraries.remote.cpu(0)
 
     def time(self, name: str, *arguments: Any) -> list[float]:
         """Seconds of one call of a program, a sample each.
 
         Raises:
-            MeasureError: the device throttled, and again after it had cooled down.
+            MeasureError: the device throttled, and again after it had cooled down; or the program cannot be
+                measured.
+            SessionLost: the executor is gone.
         """
-        reply = json.loads(self._measure(self._module, name, json.dumps(_PLAN), *arguments))
-        if reply.get("throttled"):
+        what = f"program {name}"
+        with self._libraries.measuring(what):
+            reply = self._libraries.ask(
+                what, "edgetlm.measure", self._module, name, json.dumps(_PLAN), *arguments
+            )
+        measured = measurement_of(reply)
+        if measured.throttled:
             raise MeasureError(
-                f"the device throttles ({', '.join(reply['throttle_reasons'])}), its figures would be wrong;"
+                f"the device throttles ({', '.join(measured.throttle_reasons)}), its figures would be wrong;"
                 " cool it or give it a stronger supply, and calibrate again"
             )
-        return [float(value) for value in reply["times_s"]]
+        return list(measured.times_s)
 
     def call(self, name: str, *arguments: Any) -> None:
         """One call."""
-        self._module[name](*arguments)
+        with self._libraries.measuring(f"program {name}"):
+            self._module[name](*arguments)
 
     def constant(self, count: int, dtype: str, value: float) -> Any:
         """A tensor of one value on the device."""
@@ -109,13 +117,9 @@ class _Bench:
 
         return tvm.runtime.empty((elements,), "int32", self.device)
 
-    def __enter__(self) -> _Bench:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._remote.get_function("CloseRPCConnection")()
+    def close(self) -> None:
+        """End the connection."""
+        self._libraries.close()
 
 
 def calibrate(device: Device, progress: Progress | None = None) -> Calibration:

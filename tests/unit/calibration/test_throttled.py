@@ -45,7 +45,8 @@ def library(tmp_path: Path) -> Path:
 
 
 def bench(library: Path, **reply: Any) -> _Bench:
-    session: Any = Remote({"times_s": [1e-3, 2e-3], **reply})
+    state: dict[str, Any] = {"state_before": {}, "state_after": {}, "threads": 1}
+    session: Any = Remote({"times_s": [1e-3, 2e-3], **state, **reply})
     return _Bench(session, library)
 
 
@@ -55,3 +56,15 @@ def test_times_of_a_throttled_device_are_refused_with_the_reason(library: Path) 
     hot = bench(library, throttled=True, throttle_reasons=["frequency capped"])
     with pytest.raises(MeasureError, match="throttles \\(frequency capped\\)"):
         hot.time("fused_1")
+
+
+@pytest.mark.parametrize("times", [[], [0.0], [-1.0], ["1"], [1e9], 5])
+def test_times_that_are_none_are_refused(library: Path, times: object) -> None:
+    with pytest.raises(MeasureError, match="no usable time"):
+        bench(library, times_s=times).time("fused_1")
+
+
+def test_reasons_of_the_device_are_fit_to_be_shown(library: Path) -> None:
+    with pytest.raises(MeasureError) as caught:
+        bench(library, throttled=True, throttle_reasons=["\x1b[31mhot\n"]).time("fused_1")
+    assert str(caught.value).isprintable()
