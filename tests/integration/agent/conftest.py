@@ -56,7 +56,12 @@ def faults(tmp_path_factory) -> Path:
 
 
 def write_library(
-    path: Path, defect: float = 0.0, relu: str = "", reordered: bool = False, objects: Sequence[Path] = ()
+    path: Path,
+    defect: float = 0.0,
+    relu: str = "",
+    reordered: bool = False,
+    inner: int = 64,
+    objects: Sequence[Path] = (),
 ) -> Path:
     """A library of z = relu(x @ w), s = sum(z); takes an input `unused` too.
 
@@ -65,14 +70,15 @@ def write_library(
         defect: added to what relu gives, for a model that is wrong.
         relu: a kernel of `objects` in place of relu; what it does not write is undefined.
         reordered: another program for the product: its loops in another order.
+        inner: columns of x; another number than the bundle's makes another model.
         objects: files to link with the model.
     """
     import tvm
     from tvm import relax, s_tir
 
-    x = relax.Var("x", relax.TensorType((4, 64), "float32"))
+    x = relax.Var("x", relax.TensorType((4, inner), "float32"))
     unused = relax.Var("unused", relax.TensorType((1,), "int64"))
-    w = relax.Var("w", relax.TensorType((64, 32), "float32"))
+    w = relax.Var("w", relax.TensorType((inner, 32), "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x, unused, w]):
         with builder.dataflow():
@@ -149,10 +155,11 @@ def other_bundle(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def variants(tmp_path_factory, faults) -> dict[str, Path]:
-    """Libraries of the model of `bundle`: its own, another product, kernels of `faults` in place of relu."""
+    """Libraries of the model of `bundle`: its own, another product, kernels of `faults`, another model."""
     folder = tmp_path_factory.mktemp("variants")
     found = {"own": write_library(folder / "own.so")}
     found["reordered"] = write_library(folder / "reordered.so", reordered=True)
+    found["other model"] = write_library(folder / "other.so", inner=16)
     for name in ("fine", "slow", "crash"):
         found[name] = write_library(folder / f"{name}.so", relu=name, objects=[faults.with_name("faults.o")])
     return found

@@ -80,6 +80,8 @@ def test_what_is_no_variant_is_an_error_that_says_which(bound, variants, faults,
     with VariantRunner(bound) as runner:
         with pytest.raises(MeasureError, match=r"variant 1.*(vm_load_executable|no program)"):
             runner.measure([variants["own"], faults])
+        with pytest.raises(MeasureError, match=r"tvm cannot run variant 1: .*16"):
+            runner.measure([variants["own"], variants["other model"]])
         with pytest.raises(MeasureError, match="variant 1 of the model cannot be measured"):
             runner.measure([variants["own"], tmp_path / "text.so"])
         with pytest.raises(MeasureError, match="no variant is given"):
