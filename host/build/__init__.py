@@ -7,6 +7,7 @@ from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel
 from host.build.linker import build_kernel_library
 from host.build.model import BuildStats, build_model
+from host.build.model_variants import VariantLinker
 from host.build.target import architecture_of, cuda_major, target_for
 from host.build.threads import Progress
 
@@ -19,6 +20,7 @@ __all__ = [
     "Nvrtc",
     "Progress",
     "Resources",
+    "VariantLinker",
     "architecture_of",
     "build_cuda_library",
     "build_kernel_library",

@@ -91,8 +91,10 @@ def build_model(
         link_cuda(executable, made, output, target)
         distinct, cached = len(made), sum(kernel.from_cache for kernel in made.values())
     else:
-        objects, refused = _compile_all(functions, kernels, target, progress, cache, workers)
-        _link(executable, objects, output, target)
+        objects, refused = compile_all(functions, kernels, target, progress, cache, workers)
+        with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
+            packed = packed_executable(executable, Path(folder), target)
+            link_kernels(objects, output, architecture_of(target), [packed])
         workspace = largest(kernel.workspace for kernel in objects.values())
         origins = {kernel.key: kernel.from_cache for kernel in objects.values()}
         distinct, cached = len(origins), sum(origins.values())
@@ -174,7 +176,7 @@ def _with_planned_memory(module: tvm.IRModule, target: tvm.target.Target) -> tvm
     return plan_memory(module)
 
 
-def _compile_all(
+def compile_all(
     functions: Mapping[str, tvm.tirx.PrimFunc],
     kernels: Mapping[str, tvm.tirx.PrimFunc],
     target: tvm.target.Target,
@@ -204,15 +206,9 @@ def _compile_all(
     return objects, dict(sorted(refused.items()))
 
 
-def _link(
-    executable: tvm.runtime.Module,
-    objects: Mapping[str, KernelObject],
-    output: Path,
-    target: tvm.target.Target,
-) -> None:
-    """Pack the executable into an object and link it with the kernels."""
+def packed_executable(executable: tvm.runtime.Module, folder: Path, target: tvm.target.Target) -> Path:
+    """The virtual machine's bytecode as an object in a folder, to be linked with kernels."""
     pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
-    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
-        packed = Path(folder) / "executable.o"
-        pack(executable, False, str(target), "").write_to_file(str(packed))
-        link_kernels(objects, output, architecture_of(target), [packed])
+    packed = folder / "executable.o"
+    pack(executable, False, str(target), "").write_to_file(str(packed))
+    return packed

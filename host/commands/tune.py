@@ -13,11 +13,11 @@ from host.compare.selection import require_sensor
 from host.compare.timing_policy import timing_policy
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.device_profile import profile_of
-from host.compile.kernel_tuning import records_of
 from host.compile.model_compiler import ModelCompiler, PlannedModel
 from host.compile.model_file import read_model
 from host.compile.processor import profile_for_processor
 from host.compile.static_model import one_line
+from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import variants_of
 from host.deploy.board_group import Boards, device_names
 from host.deploy.comparison_settings import comparison_settings

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host import bundle
+from host.compile.bundle_draft import draft_of
 from host.compile.memory_cap import require_within
 from host.compile.model_compiler import ModelCompiler
 from host.compile.static_model import Compiled
 from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
-from host.manifest import Draft, Kernel, MemoryPart, Origin, memory_part, signature_part
+from host.manifest import Kernel, memory_part
 from host.model import DeviceProfile, ImportedModel
 from host.options import Backend
-from host.versions import versions
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class BundleBuilder:
                 tasks = tasks_json(functions, compiled.plan, compiler.profile, compiler.options.seed)
             bundle.write_tvm(
                 self.directory("tvm"),
-                self._draft(model, "tvm", memory=memory_part(compiled.memory)),
+                draft_of(
+                    model, compiler.options, compiler.profile, "tvm", memory=memory_part(compiled.memory)
+                ),
                 compiled.library,
                 compiled.parameters,
                 model.golden,
@@ -81,26 +83,9 @@ class BundleBuilder:
             DeviceFull: no space left.
         """
         directory = self.directory(backend)
-        bundle.write_engine(directory, self._draft(model, backend, reason), model.path, model.golden)
+        draft = draft_of(model, self.compiler.options, self.compiler.profile, backend, reason)
+        bundle.write_engine(directory, draft, model.path, model.golden)
         return directory
-
-    def _draft(
-        self, model: ImportedModel, backend: Backend, reason: str = "", memory: MemoryPart | None = None
-    ) -> Draft:
-        options, profile = self.compiler.options, self.compiler.profile
-        return Draft(
-            name=model.name,
-            backend=backend,
-            signature=signature_part(model.signature),
-            origin=Origin(name=options.model.name, format=model.format, content_hash=model.content_hash),
-            threads=profile.threads,
-            dtype=options.dtype if backend == "tvm" else "fp32",
-            target=dict(profile.board.tvm_target),
-            memory=memory,
-            versions={**versions(), **profile.software},
-            command=options.command,
-            reason=reason,
-        )
 
 
 def kernels_part(tasks: Sequence[TaskOutcome]) -> tuple[Kernel, ...]:

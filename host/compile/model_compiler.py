@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.compile import static_model
-from host.compile.kernel_tuning import (
+from host.compile.ranged_model import RangedModel, compile_ranged
+from host.compile.static_model import Compiled, Plan
+from host.compile.tuning.kernel_tuning import (
     KernelTuning,
     prefer_winner,
     recall,
     records_of,
     take_first_programs,
 )
-from host.compile.ranged_model import RangedModel, compile_ranged
-from host.compile.static_model import Compiled, Plan
 from host.errors import ImportFailed, UserError
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import CompileOptions
@@ -105,7 +105,7 @@ class ModelCompiler:
             UserError: measuring was asked for, and there is no device.
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
-        from host.compile.proposers import user_proposer
+        from host.compile.tuning.proposers import user_proposer
 
         options, seed = self.options, self.options.seed
         # Before any work, so that a name which is not there is refused at once.
@@ -120,7 +120,7 @@ class ModelCompiler:
             else:
                 plan = prefer_winner(plan, self.profile, records, seed, self.clock)
             return PlannedModel(lowered, plan, constructed)
-        plan, tuning = self._tuning(model, proposer).improve(lowered, constructed, plan)
+        plan, tuning = self._tuning(model, proposer).improve(model, lowered, constructed, plan)
         return PlannedModel(lowered, plan, constructed, tuning)
 
     def build(self, planned: PlannedModel) -> Compiled:

@@ -146,7 +146,7 @@ def build(
     from host.build import KernelCache, build_model, cuda_major
 
     with clock.stage("build"), defects_as(BuildError, f"building {lowered.name}"):
-        kernels, failed = _scheduled(lowered.tasks, plan)
+        kernels, failed = scheduled_kernels(lowered.tasks, plan)
         stats = build_model(
             lowered,
             kernels,
@@ -179,7 +179,9 @@ def memory_use(lowered: LoweredModel, stats: BuildStats, threads: int) -> Memory
     )
 
 
-def _scheduled(tasks: Sequence[Task], plan: Plan) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
+def scheduled_kernels(
+    tasks: Sequence[Task], plan: Plan
+) -> tuple[dict[str, tvm.tirx.PrimFunc], dict[str, str]]:
     """Scheduled functions by name, and the reason for each candidate that did not apply."""
     from host.schedules import scheduled_function
 

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING
 from host import bundle
 from host.compare.entrants import Entrant
 from host.compile import static_model
-from host.compile.kernel_tuning import recall, records_of
 from host.compile.memory_cap import require_within
 from host.compile.processor import gpu_profile, why_no_gpu
 from host.compile.static_model import Compiled, Plan, one_line
 from host.compile.stored_tasks.file import tasks_json
 from host.compile.task_outcome import TaskOutcome
+from host.compile.tuning.kernel_tuning import recall, records_of
 from host.errors import BuildError, ImportFailed, LoweringError
 from host.manifest import memory_part
 from host.model import DeviceProfile, ImportedModel
 from host.records import RecordStore
+from host.records.record import comparable_times
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
@@ -202,13 +203,12 @@ def least_traffic(
     None where none moves at least 2% less than the present one, or the rule does not tell.
     """
     rule = space.rule
-    times = [
-        (record.median_s, record)
+    times = comparable_times(
+        record
         for record in records
-        if record.median_s is not None
-        and (record.candidate.rule, record.candidate.space_version) == (rule.name, rule.version)
+        if (record.candidate.rule, record.candidate.space_version) == (rule.name, rule.version)
         and record.measurement.trusted
-    ]
+    )
     now = movement_joules(space, present)
     if not times or now is None:
         return None

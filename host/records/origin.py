@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# `RecordOrigin.measured_in` of a kernel that was timed inside of a model.
+MODEL = "model"
+
 
 @dataclass(frozen=True)
 class RecordOrigin:
@@ -29,6 +32,8 @@ class RecordOrigin:
         sentence: the task in words of the tensor language, so that a model can learn from records alone.
         base: digest of the language model that proposed the program.
         unit_factor: seconds of the device for one of its group's, which the times were divided by.
+        measured_in: `MODEL` where the kernel was timed inside of a model, with the caches as the model leaves
+            them; None where it was timed by itself.
         foreign: everything else, by name.
     """
 
@@ -45,6 +50,7 @@ class RecordOrigin:
     sentence: tuple[str, ...] | None = None
     base: str | None = None
     unit_factor: float | None = None
+    measured_in: str | None = None
     foreign: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -95,4 +101,5 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "sentence": lambda value: isinstance(value, list) and all(map(_is_text, value)),
     "base": _is_text,
     "unit_factor": lambda value: _is_number(value) and value > 0,
+    "measured_in": lambda value: value == MODEL,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from device_agent.contract.text import printable
 from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records.checks import Implausible, check, check_foreign, identifier, name
-from host.records.origin import RecordOrigin
+from host.records.origin import MODEL, RecordOrigin
 
 SCHEMA = "edgetlm.record/2"
 # Without `failure`: every record of it was measured.
@@ -246,8 +247,39 @@ class _RecordPart(_Part):
     failure: _Text = ""
 
 
-def first_of_fastest(records: Iterable[Record]) -> Record | None:
-    """Of records of one task, oldest first, the first within 2% of the fastest; None if none ran."""
-    times = [(record.median_s, record) for record in records if record.median_s is not None]
+def comparable_times(records: Iterable[Record]) -> list[tuple[float, Record]]:
+    """Programs of one task whose times can be compared: seconds, and the first record of each.
+
+    Times inside of a model come first: a kernel by itself finds more of its operands in the caches. A program
+    that was measured several times has the mean of its times (of their logarithms). The fastest of many
+    programs that were measured once is partly the luckiest. So, once a program was measured again, only such
+    programs count, and the one that was measured first, which the others are compared with in every job.
+
+    Args:
+        records: oldest first. Those without a time that counts are left out.
+    """
+    known = [record for record in records if record.median_s is not None]
+    inside = [record for record in known if record.origin.measured_in == MODEL]
+    by_program: dict[object, list[Record]] = {}
+    for record in inside or known:
+        by_program.setdefault((record.candidate.rule, record.candidate.decisions), []).append(record)
+    programs = list(by_program.values())
+    if inside and any(len(same) > 1 for same in programs):
+        programs = [same for number, same in enumerate(programs) if number == 0 or len(same) > 1]
+    return [
+        (statistics.fmean(one.median_s for one in same if one.median_s is not None), same[0])
+        for same in programs
+    ]
+
+
+def fastest_program(records: Iterable[Record]) -> tuple[Record, float] | None:
+    """Of the programs of one task, the one to take, with its seconds; None if none ran.
+
+    That is the first within 2% of the fastest, as less is noise.
+
+    Args:
+        records: of the task, oldest first.
+    """
+    times = comparable_times(records)
     fastest = min((seconds for seconds, _ in times), default=math.inf)
-    return next((record for seconds, record in times if seconds <= CLOSE * fastest), None)
+    return next(((record, seconds) for seconds, record in times if seconds <= CLOSE * fastest), None)

@@ -27,7 +27,7 @@ from host.records.database import (
 )
 from host.records.foreign import ForeignRecord
 from host.records.json_lines import Refused, read_lines, write_lines
-from host.records.record import Record, first_of_fastest, key_of, line_of, profile_data, record_of
+from host.records.record import Record, fastest_program, key_of, line_of, profile_data, record_of
 
 __all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
 
@@ -116,7 +116,8 @@ class RecordStore(Closing):
             versions: of the rules whose programs can be made, by name; None takes every program.
         """
         records = self.history(workload_hash, profile)
-        return first_of_fastest(record for record in records if _is_of(record, versions))
+        found = fastest_program(record for record in records if _is_of(record, versions))
+        return None if found is None else found[0]
 
     def history(
         self, workload_hash: str, profile: Mapping[str, Any], failed: bool = False

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from host.errors import BuildError, ScheduleError, TlmError
 from host.model import Candidate, DeviceProfile
 from host.schedules.proposer import Proposer
 from host.tuning.background import lower_priority
-from host.tuning.bandit import BanditProposer
 from host.tuning.budget import MIN_GAIN
-from host.tuning.caching import CachingProposer
 from host.tuning.history import TuningHistory
 from host.tuning.options import TuneOptions
+from host.tuning.proposers.bandit import BanditProposer
+from host.tuning.proposers.bayesian import LearningProposer, values_of
+from host.tuning.proposers.caching import CachingProposer
+from host.tuning.proposers.residual import Observation
 from host.tuning.runners.runner import Program
 from host.tuning.scheduler import TaskState, allocate_trials, expected_saving
 from host.tuning.tasks import TuningTask
 
-Build = Callable[[TuningTask, Candidate], Path]
+if TYPE_CHECKING:
+    from host.build import KernelObject
+
+# The share of a budget of time after which programs are measured again.
+_CONFIRM_FROM = 0.85
+
+Build: TypeAlias = "Callable[[TuningTask, Candidate], Path | KernelObject]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +72,18 @@ class BatchBuilder:
     ) -> None:
         self._tasks = {task.key: task for task in tasks}
         self._profile = profile
-        self._proposers = {proposer.name: CachingProposer(proposer) for proposer in proposers}
+        # What a learning proposer proposes changes with every measurement.
+        self._proposers: dict[str, Proposer] = {
+            one.name: one if isinstance(one, LearningProposer) else CachingProposer(one) for one in proposers
+        }
         self._bases = dict(options.bases)
         self._build_one = build
         self._options = options
         self._note = note
         # Everything proposed in this run, by batch: records of the last ones are not there yet.
         self._proposed: dict[int, list[Candidate]] = {}
+        # Those of them that are measured again.
+        self._confirming: set[Candidate] = set()
         self._sentences: dict[str, tuple[str, ...] | None] = {}
         self._stopping = threading.Event()
 
@@ -91,26 +106,58 @@ class BatchBuilder:
         """
         under_way = self._under_way(history)
         budget = self._options.budget
-        size = budget.batch_size
-        if budget.trials:
-            size = min(size, budget.trials - len(history.own) - len(under_way))
-        if size <= 0:
+        left = budget.trials - len(history.own) - len(under_way) if budget.trials else sys.maxsize
+        if left <= 0:
             return Batch(number, (), "trials")
         if budget.seconds and elapsed_s >= budget.seconds:
             return Batch(number, (), "time")
+        again = self._to_confirm(history)
+        if again and (left <= len(again) or (budget.seconds and elapsed_s >= _CONFIRM_FROM * budget.seconds)):
+            return self._confirmation(number, again[:left], "programs")
+        size = min(budget.batch_size, left - len(again))
         states = self._states(history, under_way)
         if budget.seconds and expected_saving(states, allocate_trials(states, size)) < MIN_GAIN:
-            return Batch(number, (), "gain")
+            return self._confirmation(number, again, "gain")
         chosen = self._propose(number, history, states, size)
+        return (
+            self._batch(number, chosen, "programs")
+            if chosen
+            else self._confirmation(number, again, "programs")
+        )
+
+    def _confirmation(self, number: int, chosen: Sequence[tuple[TuningTask, Candidate]], ended: str) -> Batch:
+        """The batch of programs that are measured again."""
+        self._confirming.update(candidate for _, candidate in chosen)
+        return self._batch(number, chosen, ended)
+
+    def _batch(self, number: int, chosen: Sequence[tuple[TuningTask, Candidate]], ended: str) -> Batch:
+        """The batch of some programs; `ended` says why there are none."""
         self._proposed[number] = [candidate for _, candidate in chosen]
         programs = self._built(chosen)
-        return Batch(number, programs, "" if programs else "programs")
+        return Batch(number, programs, "" if programs else ended)
 
     def _under_way(self, history: TuningHistory) -> list[Candidate]:
-        """Programs that were proposed in this run and have no record yet."""
-        known = {(one.candidate.workload_hash, one.candidate.decisions) for one in history.own}
-        every = [one for batch in self._proposed.values() for one in batch]
-        return [one for one in every if (one.workload_hash, one.decisions) not in known]
+        """Programs of this run's batches that have no record yet."""
+        known = {
+            (one.origin.batch, one.candidate.workload_hash, one.candidate.decisions) for one in history.own
+        }
+        return [
+            one
+            for number, batch in self._proposed.items()
+            for one in batch
+            if (number, one.workload_hash, one.decisions) not in known
+        ]
+
+    def _to_confirm(self, history: TuningHistory) -> list[tuple[TuningTask, Candidate]]:
+        """Programs that replace a reference and were measured once, those of the longest tasks first."""
+        if not self._options.confirm:
+            return []
+        found = []
+        for task in self._tasks.values():
+            candidate = history.unconfirmed(task)
+            if candidate is not None and candidate not in self._confirming:
+                found.append((task, candidate))
+        return sorted(found, key=lambda pair: (-history.task_state(pair[0]).seconds, pair[0].key))
 
     def _states(self, history: TuningHistory, under_way: Sequence[Candidate]) -> list[TaskState]:
         return [
@@ -122,6 +169,9 @@ class BatchBuilder:
         self, number: int, history: TuningHistory, states: Sequence[TaskState], size: int
     ) -> list[tuple[TuningTask, Candidate]]:
         """Programs for so many trials; fewer only if no proposer has any left."""
+        for proposer in self._proposers.values():
+            if isinstance(proposer, LearningProposer):
+                proposer.learn(self._observations(history))
         bandit = BanditProposer(
             list(self._proposers.values()), self._options.seed, history.trials, self._note
         )
@@ -134,13 +184,15 @@ class BatchBuilder:
                 task = self._tasks[key]
                 taken = [one for one in (*every, *(c for _, c in chosen)) if one.workload_hash == key]
                 taken += history.failed_programs(task)
-                found = bandit.propose(
+                known = history.measured_programs(task)
+                found = [] if known or taken or task.reference is None else [task.reference]
+                found += bandit.propose(
                     task.space,
                     self._profile,
-                    history.measured_programs(task),
-                    count,
+                    known,
+                    count - len(found),
                     self._options.seed + number,
-                    taken,
+                    [*taken, *found],
                 )
                 chosen += [(task, one) for one in found]
                 if len(found) < count:
@@ -149,6 +201,14 @@ class BatchBuilder:
             if not exhausted:
                 break
         return chosen
+
+    def _observations(self, history: TuningHistory) -> list[Observation]:
+        """The measured programs of the present tasks."""
+        return [
+            Observation(task.space, values_of(candidate), measurement.median_s)
+            for task in self._tasks.values()
+            for candidate, measurement in history.measured_programs(task)
+        ]
 
     def _built(self, chosen: Sequence[tuple[TuningTask, Candidate]]) -> tuple[Program, ...]:
         workers = max(1, self._options.workers)
@@ -159,13 +219,13 @@ class BatchBuilder:
             return tuple(pool.map(lambda pair: self._program(*pair), chosen))
 
     def _program(self, task: TuningTask, candidate: Candidate) -> Program:
-        library, failure = None, ""
+        built, failure = None, ""
         try:
-            library = self._build_one(task, candidate)
+            built = self._build_one(task, candidate)
         except (ScheduleError, BuildError) as error:
             failure = " ".join(str(error).split())
         base = self._bases.get(candidate.proposer)
-        return Program(task, candidate, library, failure, self._sentence(task), base)
+        return Program(task, candidate, built, failure, self._sentence(task), base)
 
     def _sentence(self, task: TuningTask) -> tuple[str, ...] | None:
         """The task as a sentence of the tensor language, so that training needs only records."""

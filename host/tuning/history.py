@@ -8,22 +8,24 @@ from dataclasses import dataclass
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.records import Record, RecordStore
-from host.records.record import first_of_fastest, profile_data
+from host.records.record import fastest_program, profile_data
 from host.schedules.families import rule_versions
+from host.tuning.proposers.trials import Trial
 from host.tuning.scheduler import TaskState
 from host.tuning.tasks import TuningTask
-from host.tuning.trials import Trial
 
 
-def tuning_key(model: str, seed: int) -> str:
+def tuning_key(model: str, seed: int, measured_in: str | None = None) -> str:
     """Names a tuning: all runs for one model with one seed share a budget on a board.
 
     Args:
         model: digest of the model file and its shapes.
         seed: of every random choice.
+        measured_in: `host.records.MODEL` for kernels that are measured inside of the model, None for kernels
+            alone.
     """
-    # The end has been in every key so far. Which records count is decided by the versions of their rules.
-    return f"{model[:16]}/{seed}/4"
+    # The 4 has been in every key so far. Which records count is decided by the versions of their rules.
+    return f"{model[:16]}/{seed}/4" + (f"/{measured_in}" if measured_in else "")
 
 
 def trial_of(record: Record) -> Trial:
@@ -52,10 +54,23 @@ class TuningHistory:
     _by_task: Mapping[str, tuple[tuple[Record, float], ...]]
 
     @classmethod
-    def read(cls, store: RecordStore, profile: DeviceProfile, tuning: str) -> TuningHistory:
-        """The history of a board in a store."""
+    def read(
+        cls, store: RecordStore, profile: DeviceProfile, tuning: str, measured_in: str | None = None
+    ) -> TuningHistory:
+        """The history of a board in a store.
+
+        Args:
+            store: of the records.
+            profile: of the board.
+            tuning: key of the current tuning.
+            measured_in: `host.records.MODEL` for times inside of a model, None for times of kernels alone:
+                they do not compare. Programs that failed are part of both.
+        """
         nothing = cls((), tuning, (), (), {})
-        return nothing.extended(tuple(store.select(profile_data(profile), rule_versions(), failed=True)))
+        records = store.select(profile_data(profile), rule_versions(), failed=True)
+        return nothing.extended(
+            tuple(one for one in records if one.failure or one.origin.measured_in == measured_in)
+        )
 
     def extended(self, records: Sequence[Record]) -> TuningHistory:
         """With further records appended; those of a throttled device count against the budget only."""
@@ -100,9 +115,17 @@ class TuningHistory:
         return TaskState(task.key, float(task.weight), times, pending, task.estimate_s)
 
     def best(self, task: TuningTask) -> tuple[Record, float] | None:
-        """The best program, with seconds: the first within 2% of the fastest, as less is noise."""
-        record = first_of_fastest(record for record, _ in self.task_records(task))
-        return None if record is None or record.median_s is None else (record, record.median_s)
+        """The program to take, with seconds of one call: see `host.records.record.fastest_program`."""
+        return fastest_program(record for record, _ in self.task_records(task))
+
+    def unconfirmed(self, task: TuningTask) -> Candidate | None:
+        """The program to take if it was measured once and replaces the reference, else None."""
+        best = self.best(task)
+        if best is None or task.reference is None:
+            return None
+        candidate = best[0].candidate
+        same = [one for one, _ in self.task_records(task) if one.candidate.decisions == candidate.decisions]
+        return candidate if len(same) == 1 and candidate.decisions != task.reference.decisions else None
 
 
 def model_seconds(tasks: Sequence[TuningTask], best_s: Mapping[str, float]) -> float:

@@ -157,7 +157,7 @@ class _TuningRun:
         self._options = options
         self._trainer = trainer
         self._notes = notes
-        self.history = TuningHistory.read(store, profile, options.tuning)
+        self.history = TuningHistory.read(store, profile, options.tuning, options.origin.measured_in)
         self._next = self.history.next_batch
         self._earlier_s = self.history.elapsed_s
         self._begin = time.monotonic()

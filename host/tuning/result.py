@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from host.model import Candidate
+from host.records import Record
+from host.records.record import fastest_program
 from host.tuning.history import TuningHistory, model_seconds, trial_of
 from host.tuning.learning.trainer import TrainingResult
+from host.tuning.proposers.trials import judge_trials
 from host.tuning.tasks import TuningTask
-from host.tuning.trials import judge_trials
 
 
 @dataclass(frozen=True)
@@ -175,12 +177,14 @@ def _proposers(tuned: Sequence[TunedTask], history: TuningHistory) -> tuple[Prop
 def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[int, float], ...]:
     """Estimated seconds of one run of the model against trials; it begins with each task's first program.
 
-    A task counts with its best program so far, and before its first measurement with the first one: a step of
-    the curve is therefore always a better program, never the first measurement of a task.
+    A task counts with the program to take so far, and before its first measurement with the first one: a step
+    down is therefore always a better program, never the first measurement of a task. A step up is a program
+    that took longer when it was measured again.
     """
     known = {task.key: task for task in tasks}
     firsts = {task.key: _first(history, task) for task in tasks}
     best = {key: first for key, first in firsts.items() if first is not None}
+    seen: dict[str, list[Record]] = {}
     points: list[tuple[int, float]] = []
     for record, trial in zip(history.records, history.trials, strict=True):
         own = record.origin.tuning == history.tuning
@@ -188,7 +192,9 @@ def curve(tasks: Sequence[TuningTask], history: TuningHistory) -> tuple[tuple[in
             points.append((0, model_seconds(tasks, best)))
         task = known.get(trial.task)
         if task is not None and trial.candidate.rule == task.space.rule.name and trial.task in best:
-            best[trial.task] = min(best[trial.task], trial.seconds)
+            seen.setdefault(trial.task, []).append(record)
+            found = fastest_program(seen[trial.task])
+            best[trial.task] = best[trial.task] if found is None else found[1]
         if own:
             points.append((len(points), model_seconds(tasks, best)))
     return tuple(points) or ((0, model_seconds(tasks, best)),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from host.model import Candidate
 from host.schedules.design import DesignSpace
 
 
@@ -14,10 +15,12 @@ class TuningTask:
     Attributes:
         space: its programs.
         estimate_s: estimated seconds of one call of a good one.
+        reference: the program that others have to beat, which is measured before any other; None for none.
     """
 
     space: DesignSpace
     estimate_s: float
+    reference: Candidate | None = None
 
     @property
     def key(self) -> str:

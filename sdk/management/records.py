@@ -65,7 +65,7 @@ def open_store(records: str, must_exist: bool = False) -> RecordStore:
         UserError: there is no such file.
         EdgeError: the database cannot be opened or is of another version.
     """
-    from host.compile.kernel_tuning import default_store
+    from host.compile.tuning.kernel_tuning import default_store
     from host.records import RecordStore
 
     if "://" in records:

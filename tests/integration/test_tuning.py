@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from onnx import helper
 
 from host.commands.tune import tune_model
-from host.compile.kernel_tuning import default_store
+from host.compile.tuning.kernel_tuning import default_store
 from host.deploy import DeployOptions
 from host.progress import Silence
-from host.records import Record, RecordStore
+from host.records import MODEL, Record, RecordStore
+from host.records.record import fastest_program
 from sdk.cli.main import main
 from tests.integration.small_models import floats, save
 
@@ -37,6 +39,11 @@ def perceptron(path: Path) -> Path:
 def records() -> list[Record]:
     with RecordStore(default_store()) as store:
         return list(store)
+
+
+def trials_of(some: Sequence[Record]) -> set[tuple[str, int | None]]:
+    """Programs with the batch that they were measured in: a program is measured again in a later one only."""
+    return {(one.candidate_key, one.origin.batch) for one in some}
 
 
 def figures(path: Path) -> dict[str, object]:
@@ -73,6 +80,7 @@ def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture
     tuned = figures(tmp_path / "t.json")
     assert len(kept) == tuned["trials"] == tuned["measured_now"] == 12
     assert all(one.measurement.median_s > 0 for one in kept if not one.failure)
+    assert {one.origin.measured_in for one in kept} == {MODEL}
     for key in ("command", "versions", "model", "task", "device", "host", "sentence"):
         assert all(getattr(one.origin, key) for one in kept), key
     assert "12 trials" in capsys.readouterr().out
@@ -88,13 +96,9 @@ def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture
     tasks = [task for task in deployed["tasks"] if task["workload_hash"] in measured]  # type: ignore[attr-defined]
     assert len(tasks) >= 2
     for task in tasks:
-        times = [
-            (one.median_s, one.candidate.proposer)
-            for one in kept
-            if one.candidate.workload_hash == task["workload_hash"]
-        ]
-        # The first within 2% of the fastest: less is noise.
-        chosen = next(who for time, who in times if time and time <= 1.02 * min(t for t, _ in times if t))
+        found = fastest_program(one for one in kept if one.candidate.workload_hash == task["workload_hash"])
+        assert found is not None
+        chosen = found[0].candidate.proposer
         assert (task["from_database"], task["source"]) == (True, chosen)
     assert deployed["tuning"] is None
     # A deployment with trials goes on with the same budget.

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from host.errors import DeviceError
+from host.errors import DeviceError, SessionLost
 from host.model import DeviceProfile, Measurement
 from host.tuning.tasks import TuningTask
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from host.measure.kernels import KernelRunner
+    from host.measure.variants import VariantMeasurement, VariantRunner
     from host.transport import Device
 
 # The agent ends a program after so long; twice that, and it is the board that hangs.
 TIME_LIMIT_S = 60.0
 _REPEATS, _LONGEST_S = 9, 2.0
+# Runs of each variant of a model. The fastest fifth of them counts, so this many make a median of twelve.
+_RUNS, _LONGEST_RUNS_S = 60, 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceModel:
+    """The model that kernels are measured in.
+
+    Attributes:
+        bundle: of the model with its reference programs.
+        inputs: of the model, in its order.
+    """
+
+    bundle: Path
+    inputs: Sequence[np.ndarray]
 
 
 class BoardConnection(Protocol):
@@ -42,6 +61,20 @@ class BoardConnection(Protocol):
         Raises:
             MeasureError: it cannot be measured.
             SessionLost: it crashed, hung or used too much memory.
+            DeviceError: the board went away.
+        """
+
+    def measure_variants(self, model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
+        """Time the kernels of variants of a model inside of the model.
+
+        Args:
+            model: is loaded first.
+            libraries: of the variants.
+
+        Raises:
+            MeasureError: a variant cannot be measured.
+            SessionLost: one crashed, hung or used too much memory.
+            EngineError: the model cannot be loaded.
             DeviceError: the board went away.
         """
 
@@ -84,6 +117,8 @@ class DeviceConnection:
         self._keep = keep
         self._open = ExitStack()
         self._runner: KernelRunner | None = None
+        self._variants: VariantRunner | None = None
+        self._variants_open = ExitStack()
         self._lost = False
 
     def connect(self) -> None:
@@ -123,10 +158,35 @@ class DeviceConnection:
         self._runner = self._open.enter_context(KernelRunner(session))
         return self._runner
 
+    def measure_variants(self, model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
+        """See `BoardConnection.measure_variants`."""
+        runner = self._variants or self._start_variants(model)
+        try:
+            return runner.measure(libraries, runs=_RUNS, max_s=_LONGEST_RUNS_S)
+        except SessionLost:
+            # The next executor of the session has no model.
+            self._variants = None
+            self._variants_open.close()
+            raise
+
+    def _start_variants(self, model: ReferenceModel) -> VariantRunner:
+        from host.measure.variants import VariantRunner
+
+        self.connect()
+        assert self.device is not None
+        with ExitStack() as opened:
+            session = opened.enter_context(
+                self.device.open_session("tvm", self._profile.threads, TIME_LIMIT_S)
+            )
+            session.load(model.bundle, trust="unsigned")
+            session.set_inputs(model.inputs)
+            self._variants = opened.enter_context(VariantRunner(session))
+            self._variants_open = opened.pop_all()
+        return self._variants
+
     def drop(self) -> str:
         """See `BoardConnection.drop`."""
-        self._runner, broken = None, self._open
-        self._open = ExitStack()
+        broken = self._all_open()
         self._lost = True
         # What it says on closing is of the same loss.
         try:
@@ -144,8 +204,15 @@ class DeviceConnection:
 
     def close(self) -> None:
         """See `BoardConnection.close`."""
-        self._runner, opened = None, self._open
-        self._open = ExitStack()
-        opened.close()
+        self._all_open().close()
         if self.device is not None and not self._keep:
             self.device.close()
+
+    def _all_open(self) -> ExitStack:
+        """What is open on the board; the connection itself begins anew."""
+        self._runner = self._variants = None
+        every = ExitStack()
+        every.push(self._variants_open)
+        every.push(self._open)
+        self._open, self._variants_open = ExitStack(), ExitStack()
+        return every

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from host.errors import BuildError, ScheduleError
 from host.model import Candidate, DeviceProfile
@@ -16,6 +17,10 @@ from host.tuning.runners.runner import Outcome, Program
 from host.tuning.runners.speeds import BoardSpeeds
 from host.tuning.runners.worker import one_line
 from host.tuning.tasks import TuningTask
+
+if TYPE_CHECKING:
+    from host.build import KernelObject
+    from host.tuning.runners.in_model import KernelsInModel
 
 # So many programs compare the speeds of boards: kernels are bound by different things.
 _REFERENCES = 3
@@ -32,6 +37,7 @@ class DeviceRunner:
         references: programs for comparing the boards' speeds, the most important first; none for a single
             board.
         policy: of reconnecting to lost boards.
+        in_model: measures kernels inside of the model; None measures each by itself.
     """
 
     def __init__(
@@ -42,16 +48,26 @@ class DeviceRunner:
         note: Callable[[str], None],
         references: Sequence[tuple[TuningTask, Candidate]] = (),
         policy: ReconnectPolicy | None = None,
+        in_model: KernelsInModel | None = None,
     ) -> None:
         self._profile = profile
         self._folder = folder
         self._note = note
         self._numbers = itertools.count()
+        self._in_model = in_model
         built = self._built(references) if len(connections) > 1 else []
-        self._pool = WorkerPool(connections, note, policy or ReconnectPolicy(), built, BoardSpeeds())
+        self._pool = WorkerPool(
+            connections, note, policy or ReconnectPolicy(), built, BoardSpeeds(), in_model
+        )
 
-    def build(self, task: TuningTask, candidate: Candidate) -> Path:
+    def build(self, task: TuningTask, candidate: Candidate) -> Path | KernelObject:
         """See `Runner.build`."""
+        if self._in_model is not None:
+            return self._in_model.build(task, candidate)
+        return self._library(task, candidate)
+
+    def _library(self, task: TuningTask, candidate: Candidate) -> Path:
+        """A library with the kernel alone."""
         from host.build import KernelCache, build_cuda_library, build_kernel_library, cuda_major, target_for
         from host.schedules import scheduled_function
 
@@ -77,7 +93,7 @@ class DeviceRunner:
             if len(built) == _REFERENCES:
                 break
             try:
-                built.append((task, self.build(task, candidate)))
+                built.append((task, self._library(task, candidate)))
             except (ScheduleError, BuildError) as error:
                 self._note(f"{task.name} is no reference: {one_line(error)}")
         return built

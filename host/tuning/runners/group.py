@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from host.tuning.runners.job import JobQueue
+from host.tuning.runners.method import MeasuringMethod
 from host.tuning.runners.reconnect import ReconnectPolicy
 from host.tuning.runners.speeds import BoardSpeeds
 from host.tuning.tasks import TuningTask
@@ -26,6 +27,7 @@ class BoardGroup:
         policy: of reconnecting to lost boards.
         references: programs that every board times, by task and library; none for a single board.
         speeds: compares the boards by them.
+        method: how the programs of a job are measured.
 
     Attributes:
         jobs: with the lock of everything that changes here.
@@ -39,11 +41,13 @@ class BoardGroup:
         policy: ReconnectPolicy,
         references: Sequence[tuple[TuningTask, Path]],
         speeds: BoardSpeeds,
+        method: MeasuringMethod,
     ) -> None:
         self.note = note
         self.policy = policy
         self.references = tuple(references)
         self.speeds = speeds
+        self.method = method
         self.jobs = JobQueue()
         self.workers: tuple[Worker, ...] = ()
         self.ending = threading.Event()

@@ -1,4 +1,4 @@
-"""One queue of jobs for all boards; a job is the measurement of a program.
+"""One queue of jobs for all boards; a job is the measurement of one program, or of several together.
 
     QUEUED --take--> RUNNING --finish--> DONE
       ^  |              |
@@ -10,13 +10,16 @@
 
 A job is in exactly one state and RUNNING on exactly one board, so none is lost and none is measured twice. If
 a job is taken from a board, a later answer of this board is ignored.
+
+Where a job of several programs fails, nobody knows which program is at fault: its halves take its place, as
+jobs of their own, until one program is left.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -37,16 +40,16 @@ class JobState(Enum):
 
 @dataclass(eq=False)
 class Job:
-    """The measurement of one program.
+    """The measurement of one program, or of several together.
 
     Attributes:
-        program: to be measured.
+        programs: to be measured.
         state: see the docstring of the module.
         board: name of the board that runs the job; "" in every other state.
         lost_on: names of the boards that were lost while they ran the job.
     """
 
-    program: Program
+    programs: tuple[Program, ...]
     state: JobState = JobState.QUEUED
     board: str = ""
     lost_on: list[str] = field(default_factory=list)
@@ -68,11 +71,11 @@ class JobQueue:
         self._done: deque[Outcome] = deque()
         self._may_begin: Callable[[], bool] = lambda: True
 
-    def put(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> None:
-        """Append programs to the queue; `may_begin` says whether more of them may begin."""
+    def put(self, jobs: Sequence[Sequence[Program]], may_begin: Callable[[], bool]) -> None:
+        """Append the programs of jobs to the queue; `may_begin` says whether more of them may begin."""
         with self.changed:
             self._may_begin = may_begin
-            self._waiting.extend(Job(program) for program in programs)
+            self._waiting.extend(Job(tuple(programs)) for programs in jobs)
             self.changed.notify_all()
 
     def pop_outcome(self) -> Outcome | None:
@@ -110,11 +113,18 @@ class JobQueue:
         job.state, job.board = JobState.RUNNING, board
         return job
 
-    def finish(self, job: Job, board: str, outcome: Outcome) -> bool:
-        """Record an outcome of a board; False, without a change, if the job is no longer on this board."""
+    def finish(self, job: Job, board: str, outcomes: Sequence[Outcome]) -> bool:
+        """Record outcomes of a board; False, without a change, if the job is no longer on this board.
+
+        Programs of the job without an outcome return to the front of the queue: as one job if others have an
+        outcome, else as two halves.
+        """
         if job.state is not JobState.RUNNING or job.board != board:
             return False
-        self._end(job, outcome)
+        known = {id(outcome.program) for outcome in outcomes}
+        rest = tuple(program for program in job.programs if id(program) not in known)
+        self._end(job, outcomes)
+        self._queue_again((rest,) if outcomes else _halves(rest))
         return True
 
     def give_back(self, job: Job, at_fault: bool) -> None:
@@ -128,9 +138,13 @@ class JobQueue:
         if at_fault:
             job.lost_on.append(job.board)
         if len(job.lost_on) >= MAX_LOSSES:
-            kernel = job.program.task.name
+            if len(job.programs) > 1:
+                self._end(job, ())
+                self._queue_again(_halves(job.programs))
+                return
+            kernel = job.programs[0].task.name
             failure = f"kernel {kernel}: the device went away {MAX_LOSSES} times while it was measured"
-            self._end(job, Outcome(job.program, None, failure, job.board))
+            self._end(job, [Outcome(job.programs[0], None, failure, job.board)])
             return
         self._running.remove(job)
         self._waiting.appendleft(job)
@@ -149,21 +163,29 @@ class JobQueue:
 
     def _pass_unbuilt(self) -> None:
         """Finish programs that were not built, which need no board, when their turn comes."""
-        while self._waiting and self._waiting[0].program.library is None:
+        while self._waiting and self._waiting[0].programs[0].built is None:
             if not self._may_begin():
                 self._drop_waiting()
                 return
             job = self._waiting.popleft()
-            self._end(job, Outcome(job.program, None, job.program.failure))
+            self._end(job, [Outcome(one, None, one.failure) for one in job.programs])
 
-    def _end(self, job: Job, outcome: Outcome) -> None:
+    def _end(self, job: Job, outcomes: Iterable[Outcome]) -> None:
         self._running.discard(job)
         job.state, job.board = JobState.DONE, ""
-        self._done.append(outcome)
+        self._done.extend(outcomes)
         self.changed.notify_all()
+
+    def _queue_again(self, parts: Iterable[tuple[Program, ...]]) -> None:
+        self._waiting.extendleft(reversed([Job(programs) for programs in parts if programs]))
 
     def _drop_waiting(self) -> None:
         for job in self._waiting:
             job.state = JobState.DROPPED
         self._waiting.clear()
         self.changed.notify_all()
+
+
+def _halves(programs: tuple[Program, ...]) -> tuple[tuple[Program, ...], ...]:
+    middle = (len(programs) + 1) // 2
+    return programs[:middle], programs[middle:]

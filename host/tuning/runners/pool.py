@@ -14,6 +14,7 @@ from types import TracebackType
 from host.errors import DeviceError
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
+from host.tuning.runners.method import KernelsAlone, MeasuringMethod
 from host.tuning.runners.reconnect import ReconnectPolicy, boards_lost_error
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.runners.speeds import BoardSpeeds
@@ -34,6 +35,7 @@ class WorkerPool:
         policy: of reconnecting to lost boards.
         references: programs that every board times, by task and library; they are not removed.
         speeds: compares the boards by them.
+        method: how the programs of a job are measured; None measures each kernel by itself.
     """
 
     def __init__(
@@ -43,23 +45,25 @@ class WorkerPool:
         policy: ReconnectPolicy,
         references: Sequence[tuple[TuningTask, Path]] = (),
         speeds: BoardSpeeds | None = None,
+        method: MeasuringMethod | None = None,
     ) -> None:
-        self._group = BoardGroup(note, policy, references, speeds or BoardSpeeds())
+        self._group = BoardGroup(note, policy, references, speeds or BoardSpeeds(), method or KernelsAlone())
         self._group.workers = tuple(Worker(connection, self._group) for connection in connections)
         self._threads: dict[Worker, threading.Thread] = {}
         self._error: Exception | None = None
 
     def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
         """See `host.tuning.runners.runner.Runner.run`; a library is removed when its outcome is known."""
-        self._group.jobs.put(programs, may_begin)
-        if len(self._group.workers) > 1 and not self._threads:
+        group = self._group
+        group.jobs.put(group.method.jobs(programs, len(group.workers)), may_begin)
+        if len(group.workers) > 1 and not self._threads:
             self._start_threads()
         for _ in programs:
             outcome = self._next_outcome()
             if outcome is None:
                 return
-            if outcome.program.library is not None:
-                outcome.program.library.unlink(missing_ok=True)
+            if isinstance(outcome.program.built, Path):
+                outcome.program.built.unlink(missing_ok=True)
             yield outcome
 
     def _next_outcome(self) -> Outcome | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from host.model import Candidate, Measurement
 from host.tuning.tasks import TuningTask
+
+if TYPE_CHECKING:
+    from host.build import KernelObject
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +21,8 @@ class Program:
     Attributes:
         task: that the program computes.
         candidate: its decisions.
-        library: of the built program; None if it was not built.
+        built: a library with the kernel, or its object where it is measured inside of the model; None if it
+            was not built.
         failure: why it was not built.
         sentence: the task as a sentence of the tensor language; None if it has none.
         base: digest of the language model that proposed it; None for other proposers.
@@ -26,7 +30,7 @@ class Program:
 
     task: TuningTask
     candidate: Candidate
-    library: Path | None
+    built: Path | KernelObject | None
     failure: str = ""
     sentence: tuple[str, ...] | None = None
     base: str | None = None
@@ -41,7 +45,8 @@ class Outcome:
         measurement: None if the program failed.
         failure: the reason; "" if it was measured.
         board: name of the board that measured it, or on which it failed; "" if no board had it.
-        factor: by which the times were divided: seconds of that board over seconds of its group.
+        factor: by which the times were divided: seconds of that board over seconds of its group, or, inside
+            of the model, those of the reference program now over those of its record.
     """
 
     program: Program
@@ -54,8 +59,8 @@ class Outcome:
 class Runner(Protocol):
     """Builds programs on the host and measures them on one board or several of a kind."""
 
-    def build(self, task: TuningTask, candidate: Candidate) -> Path:
-        """The library of one program; called from several threads.
+    def build(self, task: TuningTask, candidate: Candidate) -> Path | KernelObject:
+        """One program, compiled; called from several threads.
 
         Raises:
             ScheduleError: it does not apply to the task.

@@ -16,14 +16,12 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from host.errors import BuildError, DeviceBusy, DeviceError, MeasureError, ScheduleError, SessionLost
-from host.model import Measurement
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
 from host.tuning.runners.job import Job
@@ -79,7 +77,7 @@ class Worker:
         self._silent_since: float | None = None
         self._attempts = 0
         self._calling = self._hangs = False
-        self._jobs_since_timing = 0
+        self._trials_since_timing = 0
         self._next_timing = 0
 
     @property
@@ -143,25 +141,25 @@ class Worker:
                     self._changed.wait(POLL_S)
                 return
             job, self.state = self._job, BoardState.MEASURING
-            self._jobs_since_timing += 1
-        outcome = self._with_deadline(partial(self._measure, job))
+            self._trials_since_timing += len(job.programs)
+        outcomes = self._with_deadline(partial(self._measure, job))
         with self._changed:
-            if group.jobs.finish(job, self.name, outcome):
+            if group.jobs.finish(job, self.name, outcomes):
                 self._job, self.state = None, BoardState.READY
                 self._pauses = group.policy.pauses()
                 self._has_measured = True
                 self._answered()
 
-    def _measure(self, job: Job) -> Outcome:
-        program = job.program
-        assert program.library is not None
-        try:
-            measurement = self.connection.measure(program.task, program.library)
-        except _PROGRAM_FAULTS as error:
-            return Outcome(program, None, one_line(error), self.name)
+    def _measure(self, job: Job) -> list[Outcome]:
+        """The outcomes of the job's programs; none where several fail together."""
         with self._changed:
             factor = self._group.speeds.factor(self.name)
-        return Outcome(program, _corrected(measurement, factor), "", self.name, factor)
+        try:
+            return self._group.method.measure(self.connection, job.programs, factor)
+        except _PROGRAM_FAULTS as error:
+            if len(job.programs) > 1:
+                return []
+            return [Outcome(job.programs[0], None, one_line(error), self.name)]
 
     def _answered(self) -> None:
         self._silent_since, self._attempts = None, 0
@@ -174,7 +172,7 @@ class Worker:
         if not speeds.settled or not self._group.references:
             return False
         if speeds.usable(self.name):
-            return self._jobs_since_timing >= speeds.every
+            return self._trials_since_timing >= speeds.every
         # Where nobody else measures, an odd board is better than none: timed again, it is the group.
         return not self._group.others_measure(self) or self._group.jobs.outcomes >= self._next_timing
 
@@ -186,7 +184,7 @@ class Worker:
                 return
             times_s.append(self._with_deadline(partial(self._reference_s, task, library)))
         with self._changed:
-            self._jobs_since_timing, self.known = 0, True
+            self._trials_since_timing, self.known = 0, True
             self._next_timing = group.jobs.outcomes + group.speeds.every
             if times_s:
                 self._answered()
@@ -291,10 +289,3 @@ class Worker:
 def one_line(error: Exception) -> str:
     """A message without line breaks."""
     return " ".join(str(error).split())
-
-
-def _corrected(measurement: Measurement, factor: float) -> Measurement:
-    """A measurement with its times divided by the board's factor."""
-    if factor == 1.0:
-        return measurement
-    return replace(measurement, times_s=tuple(time_s / factor for time_s in measurement.times_s))

@@ -115,7 +115,7 @@ def test_a_wrong_kernel_is_named_and_never_installed(tmp_path: Path, monkeypatch
 
     from host.compile import static_model as compiling
 
-    right = compiling._scheduled
+    right = compiling.scheduled_kernels
 
     def wrong(*arguments: object) -> object:
         kernels, failed = right(*arguments)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_a_wrong_kernel_is_named_and_never_installed(tmp_path: Path, monkeypatch
         wrong.broken = name  # type: ignore[attr-defined]
         return kernels, failed
 
-    monkeypatch.setattr(compiling, "_scheduled", wrong)
+    monkeypatch.setattr(compiling, "scheduled_kernels", wrong)
     model = small_models.convnet(tmp_path / "net.onnx")
     with pytest.raises(VerifyError) as refusal:
         deployed(model, tmp_path / "bundle", backend="tvm")
@@ -320,7 +320,7 @@ def test_verification_of_the_same_session_is_repeatable(tmp_path: Path) -> None:
 
 
 def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -> None:
-    from host.compile.kernel_tuning import default_store
+    from host.compile.tuning.kernel_tuning import default_store
     from host.records import RecordStore
 
     model = small_models.convnet(tmp_path / "net.onnx")
@@ -335,4 +335,8 @@ def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -
     measured = {record.candidate.workload_hash for record in records}
     assert {task.workload_hash for task in later.tasks if task.from_database} == measured
     proposers = {record.candidate.proposer for record in records}
-    assert {task.source for task in later.tasks if task.from_database} <= proposers <= {"gensor", "tlm"}
+    assert (
+        {task.source for task in later.tasks if task.from_database}
+        <= proposers
+        <= {"gensor", "bayesian", "tlm"}
+    )

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from host.commands.tune import tune_model
-from host.compile.kernel_tuning import default_store
+from host.compile.tuning.kernel_tuning import default_store
 from host.deploy import DeployOptions
 from host.errors import UserError
 from host.progress import Silence
 from host.records import Record, RecordStore
 from sdk.cli.main import main
 from tests.integration.fleet.conftest import LocalFleet
-from tests.integration.test_tuning import perceptron
+from tests.integration.test_tuning import perceptron, trials_of
 
 
 def records() -> list[Record]:
@@ -45,7 +45,7 @@ def test_a_tag_measures_one_job_on_all_its_boards(
     assert main([*command, "--json", str(tmp_path / "t.json")]) == 0
     kept = records()
     assert len(kept) == 12
-    assert len({one.candidate_key for one in kept}) == 12
+    assert len(trials_of(kept)) == 12
     assert of_device(kept, "left")
     assert of_device(kept, "right")
     figures = json.loads((tmp_path / "t.json").read_text())
@@ -90,7 +90,7 @@ def test_a_board_that_loses_its_power_loses_only_its_turn(
     saboteur = Saboteur(boards, victim)
     result = tune_model(options, saboteur)
     kept = records()
-    assert result.tuning.trials == len(kept) == len({one.candidate_key for one in kept}) == 16
+    assert result.tuning.trials == len(kept) == len(trials_of(kept)) == 16
     assert not [one.failure for one in kept if one.failure]
     other = {"left": "right", "right": "left"}[victim]
     assert len(of_device(kept, other)) >= 5, "the other went on"

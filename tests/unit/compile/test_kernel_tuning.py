@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tvm.script import tirx as T
 
-from host.compile.kernel_tuning import language_model, prefer_winner, recall, records_of
 from host.compile.static_model import Plan
+from host.compile.tuning.kernel_tuning import language_model, prefer_winner, recall, records_of
 from host.deploy import CompileOptions
 from host.errors import TlmError
 from host.gensor import Gensor
@@ -117,7 +117,7 @@ def test_the_winner_of_first_programs_makes_those_without_a_record(
     path = tmp_path / "r.sqlite"
     notes: list[str] = []
     model = Model()
-    monkeypatch.setattr("host.compile.kernel_tuning.language_model", lambda *_: (model, "digest"))
+    monkeypatch.setattr("host.compile.tuning.kernel_tuning.language_model", lambda *_: (model, "digest"))
 
     def preferred(known: Plan) -> Plan:
         return prefer_winner(known, profile(), path, 0, StageClock(Noting(notes)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from host.compile.proposers import user_proposer
+from host.compile.tuning.proposers import user_proposer
 from host.errors import ScheduleError, UserError
 from host.gensor import Gensor
 from host.model import DeviceProfile

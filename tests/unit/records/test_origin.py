@@ -29,6 +29,7 @@ FULL: dict[str, Any] = {
     "sentence": ["<board>", "é"],
     "base": "abc",
     "unit_factor": 1.04,
+    "measured_in": "model",
 }
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -66,6 +67,7 @@ def test_a_line_from_elsewhere_is_written_again_as_it_came(origin: dict[str, Any
         ("elapsed_s", "long"),
         ("elapsed_s", -0.5),
         ("elapsed_s", False),
+        ("measured_in", "a dream"),
         ("sentence", "words"),
         ("sentence", ["a", 1]),
         ("unit_factor", 0),

@@ -55,7 +55,7 @@ class TrueRunner:
 
     def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
         with self._changed:
-            self._order += [one.library.name for one in programs if one.library is not None]
+            self._order += [one.built.name for one in programs if isinstance(one.built, Path)]
         for outcome in self.pool.run(programs, may_begin):
             yield outcome
             with self._changed:

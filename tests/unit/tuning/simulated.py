@@ -152,10 +152,10 @@ class SimulatedRunner:
         for program in programs:
             if not may_begin():
                 return
-            if program.library is None:
+            if not isinstance(program.built, Path):
                 yield Outcome(program, None, program.failure)
             else:
-                yield Outcome(program, self.measure(program.task, program.library), "", "desk")
+                yield Outcome(program, self.measure(program.task, program.built), "", "desk")
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         if self.lose_after is not None and len(self.done) >= self.lose_after:

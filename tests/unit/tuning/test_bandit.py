@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from host.gensor import Gensor
-from host.tuning.bandit import BanditProposer
-from host.tuning.trials import Trial
+from host.tuning.proposers.bandit import BanditProposer
+from host.tuning.proposers.trials import Trial
 from tests.unit.tuning.simulated import Broken, Skilled, by, dense_space, measured, profile, truth
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from host.gensor import Gensor
 from host.model import Candidate
-from host.tuning.caching import CachingProposer
+from host.tuning.proposers.caching import CachingProposer
 from tests.unit.tuning.simulated import dense_space, measured, profile
 
 

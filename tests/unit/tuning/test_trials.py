@@ -1,14 +1,27 @@
 from __future__ import annotations
 
+import itertools
 import math
 
-from host.tuning.bandit import expected_shares, win_posteriors
-from host.tuning.trials import Trial, best_first_proposer, judge_trials
+from host.tuning.proposers.bandit import expected_shares, win_posteriors
+from host.tuning.proposers.trials import Trial, best_first_proposer, judge_trials
 from tests.unit.tuning.simulated import candidate
 
+# Every program is another one, if nothing else is said.
+NUMBERS = itertools.count(1000)
 
-def trial(task: str, proposer: str, seconds: float, group: str = "", number: int = 0) -> Trial:
-    return Trial(candidate(task, number, proposer), seconds, group)
+
+def trial(task: str, proposer: str, seconds: float, group: str = "", number: int | None = None) -> Trial:
+    return Trial(candidate(task, next(NUMBERS) if number is None else number, proposer), seconds, group)
+
+
+def test_a_program_that_is_measured_again_is_judged_once() -> None:
+    trials = [
+        trial("a", "gensor", 2.0, "0", number=1),
+        trial("a", "tlm", 1.0, "0", number=2),
+        trial("a", "tlm", 1.2, "1", number=2),
+    ]
+    assert [verdict.won for verdict in judge_trials(trials)] == [False, True]
 
 
 def test_being_measured_first_is_no_win() -> None:

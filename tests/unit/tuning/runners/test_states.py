@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.errors import DeviceBusy, DeviceError, MeasureError
+from host.errors import DeviceBusy, DeviceError, MeasureError, SessionLost
 from host.model import Measurement
+from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
 from host.tuning.runners.job import MAX_LOSSES, Job, JobQueue, JobState
+from host.tuning.runners.method import KernelsAlone
 from host.tuning.runners.reconnect import ReconnectPolicy
 from host.tuning.runners.runner import Outcome, Program
 from host.tuning.runners.speeds import BoardSpeeds
@@ -93,7 +95,7 @@ class ScriptedBoard:
 
 def group_of(boards: Sequence[ScriptedBoard], policy: ReconnectPolicy = PATIENT) -> BoardGroup:
     references = [(TASK, REFERENCE)] if len(boards) > 1 else []
-    group = BoardGroup(lambda text: None, policy, references, BoardSpeeds(every=3))
+    group = BoardGroup(lambda text: None, policy, references, BoardSpeeds(every=3), KernelsAlone())
     group.workers = tuple(Worker(board, group) for board in boards)
     return group
 
@@ -120,7 +122,7 @@ def finish_all(group: BoardGroup, order: Sequence[int] = ()) -> list[Outcome]:
 
 
 def libraries(outcomes: Sequence[Outcome]) -> list[str]:
-    return sorted(one.program.library.name for one in outcomes if one.program.library is not None)
+    return sorted(one.program.built.name for one in outcomes if isinstance(one.program.built, Path))
 
 
 @pytest.mark.parametrize("loss", [GONE, BUSY])
@@ -137,7 +139,7 @@ def test_a_board_that_leaves_in_any_state_is_away_comes_back_and_loses_nothing(
     )
     group = group_of([leaving, ScriptedBoard("b")])
     first, other = group.workers
-    group.jobs.put(made_programs(6), lambda: True)
+    group.jobs.put([[one] for one in made_programs(6)], lambda: True)
     while other.state is not BoardState.READY:
         other.step()
     while first.state is not BoardState.AWAY:
@@ -160,7 +162,7 @@ def test_a_board_that_leaves_in_any_state_is_away_comes_back_and_loses_nothing(
 def test_what_a_board_went_away_from_is_next_and_for_another_board() -> None:
     boards = [ScriptedBoard("a", programs=[GONE]), ScriptedBoard("b")]
     group = group_of(boards)
-    group.jobs.put(made_programs(3), lambda: True)
+    group.jobs.put([[one] for one in made_programs(3)], lambda: True)
     outcomes = finish_all(group, [0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1])
     assert boards[0].begun[0] == Path("0.so") and Path("0.so") not in boards[0].ended
     assert boards[1].ended[0] == Path("0.so")
@@ -169,7 +171,7 @@ def test_what_a_board_went_away_from_is_next_and_for_another_board() -> None:
 
 def test_a_program_that_is_refused_costs_the_board_nothing() -> None:
     group = group_of([ScriptedBoard("a", programs=[REFUSED])])
-    group.jobs.put(made_programs(2), lambda: True)
+    group.jobs.put([[one] for one in made_programs(2)], lambda: True)
     refused, other = finish_all(group)
     assert (refused.failure, refused.measurement) == ("no arguments", None)
     assert other.measurement is not None
@@ -180,7 +182,7 @@ def test_one_board_takes_a_program_again_and_leaves_it_after_two_losses() -> Non
     board = ScriptedBoard("a", programs=[GONE, BUSY, GONE])
     group = group_of([board])
     board.programs.appendleft(None)
-    group.jobs.put(made_programs(3), lambda: True)
+    group.jobs.put([[one] for one in made_programs(3)], lambda: True)
     outcomes = finish_all(group)
     assert [path.name for path in board.begun] == ["0.so", "1.so", "1.so", "1.so", "2.so"]
     assert [bool(one.failure) for one in outcomes] == [False, True, False]
@@ -190,7 +192,7 @@ def test_one_board_takes_a_program_again_and_leaves_it_after_two_losses() -> Non
 def test_a_fault_is_known_though_the_board_stays_away() -> None:
     board = ScriptedBoard("a", connects=[None, None] + [GONE] * 9, programs=[GONE, GONE])
     group = group_of([board], ReconnectPolicy(limit_s=0.0, first_pause_s=0.0))
-    group.jobs.put(made_programs(2), lambda: True)
+    group.jobs.put([[one] for one in made_programs(2)], lambda: True)
     worker = group.workers[0]
     while len(board.begun) < MAX_LOSSES:
         worker.step()
@@ -201,7 +203,7 @@ def test_a_fault_is_known_though_the_board_stays_away() -> None:
 
 def test_the_only_board_that_another_host_has_from_the_start_ends_it() -> None:
     group = group_of([ScriptedBoard("a", connects=[BUSY])])
-    group.jobs.put(made_programs(1), lambda: True)
+    group.jobs.put([[one] for one in made_programs(1)], lambda: True)
     with pytest.raises(DeviceBusy, match="ann@lab"):
         group.workers[0].step()
 
@@ -228,7 +230,7 @@ def test_an_answer_that_comes_too_late_does_not_count(boards: int) -> None:
     others = [ScriptedBoard("other")] * (boards - 1)
     policy = ReconnectPolicy(limit_s=1e9, first_pause_s=0.0, longest_pause_s=0.0, answer_limit_s=0.2)
     group = group_of([late, *others], policy)
-    group.jobs.put(made_programs(1), lambda: True)
+    group.jobs.put([[one] for one in made_programs(1)], lambda: True)
     worker = group.workers[0]
     while not late.ended:
         for one in group.workers[1:]:
@@ -239,6 +241,64 @@ def test_an_answer_that_comes_too_late_does_not_count(boards: int) -> None:
     assert group.jobs.pop_outcome() is None, "and nobody knows"
     [outcome] = finish_all(group, [len(group.workers) - 1])
     assert outcome.board == ("other" if others else "late")
+
+
+def test_a_job_that_fails_is_halved_until_the_program_at_fault_is_found() -> None:
+    board, tried = ScriptedBoard("board"), []
+
+    class Together(KernelsAlone):
+        def measure(
+            self, connection: BoardConnection, programs: Sequence[Program], factor: float
+        ) -> list[Outcome]:
+            tried.append(names := [Path(str(one.built)).stem for one in programs])
+            if "5" in names:
+                raise SessionLost("the executor crashed")
+            return [Outcome(one, measured(1.0), "", connection.name) for one in programs]
+
+    group = group_of([board])
+    group.method = Together()
+    group.jobs.put([made_programs(8)], lambda: True)
+    outcomes = finish_all(group)
+    assert libraries(outcomes) == sorted(f"{number}.so" for number in range(8))
+    assert [one.program.built for one in outcomes if one.failure] == [Path("5.so")]
+    assert tried == [list("01234567"), list("0123"), list("4567"), list("45"), ["4"], ["5"], list("67")]
+
+
+def test_programs_without_an_outcome_are_measured_again_together() -> None:
+    board, tried = ScriptedBoard("board"), []
+
+    class Slow(KernelsAlone):
+        def measure(
+            self, connection: BoardConnection, programs: Sequence[Program], factor: float
+        ) -> list[Outcome]:
+            tried.append([Path(str(one.built)).stem for one in programs])
+            wanted = programs[:1] if len(tried) == 1 else programs
+            return [Outcome(one, measured(1.0), "", connection.name) for one in wanted]
+
+    group = group_of([board])
+    group.method = Slow()
+    group.jobs.put([made_programs(4)], lambda: True)
+    assert len(finish_all(group)) == 4
+    assert tried == [list("0123"), list("123")]
+
+
+def test_a_board_that_leaves_twice_takes_no_program_along_that_is_not_at_fault() -> None:
+    boards = [ScriptedBoard("board")]
+
+    class Leaving(KernelsAlone):
+        def measure(
+            self, connection: BoardConnection, programs: Sequence[Program], factor: float
+        ) -> list[Outcome]:
+            if any(one.built == Path("1.so") for one in programs):
+                raise DeviceError("it went away")
+            return [Outcome(one, measured(1.0), "", connection.name) for one in programs]
+
+    group = group_of(boards)
+    group.method = Leaving()
+    group.jobs.put([made_programs(3)], lambda: True)
+    outcomes = finish_all(group)
+    assert libraries(outcomes) == ["0.so", "1.so", "2.so"]
+    assert [one.program.built for one in outcomes if one.failure] == [Path("1.so")]
 
 
 errors = st.sampled_from([None, None, None, GONE, BUSY, REFUSED])
@@ -253,14 +313,14 @@ def test_whatever_the_boards_do_each_program_has_one_outcome(
 ) -> None:
     boards = [ScriptedBoard(f"board{number}", *script) for number, script in enumerate(behaviours)]
     group = group_of(boards)
-    group.jobs.put(made_programs(count), lambda: True)
+    group.jobs.put([[one] for one in made_programs(count)], lambda: True)
     outcomes = finish_all(group, order)
     assert libraries(outcomes) == sorted(f"{number}.so" for number in range(count))
     begun = Counter(path.name for board in boards for path in board.begun)
     ended = Counter(path.name for board in boards for path in board.ended)
     for outcome in outcomes:
-        assert outcome.program.library is not None
-        name = outcome.program.library.name
+        assert isinstance(outcome.program.built, Path)
+        name = outcome.program.built.name
         assert bool(outcome.failure) != bool(outcome.measurement)
         assert ended[name] == (0 if outcome.failure else 1), "nothing is measured twice"
         # Begun again only after a loss: one that counts, and any number where another host had the device.
@@ -279,7 +339,19 @@ def test_a_job_is_in_one_place_whatever_is_done_to_it(data: st.DataObject) -> No
         )
         for number in range(8)
     ]
-    queue.put(programs, lambda: time_left)
+    share = data.draw(st.integers(1, 3))
+    built = [one for one in programs if one.built is not None]
+    jobs = [built[begin : begin + share] for begin in range(0, len(built), share)]
+    jobs += [[one] for one in programs if one.built is None]
+    queue.put(data.draw(st.permutations(jobs)), lambda: time_left)
+
+    def outcomes_of(job: Job, seconds: float, least: int) -> list[Outcome]:
+        """Outcomes of some of the job's programs: of all where there is one, else of `least` at least."""
+        known = [one for one in job.programs if data.draw(st.booleans())]
+        if len(known) < (least if len(job.programs) > 1 else 1):
+            known = list(job.programs)
+        return [Outcome(one, measured(seconds), "", job.board) for one in known]
+
     seen: list[Job] = []
     taken: dict[str, Job] = {}
     outcomes: list[Outcome] = []
@@ -295,11 +367,11 @@ def test_a_job_is_in_one_place_whatever_is_done_to_it(data: st.DataObject) -> No
                     seen.append(job)
             elif action == "finish" and board in taken:
                 job = taken.pop(board)
-                assert queue.finish(job, board, Outcome(job.program, measured(1.0), "", board))
+                assert queue.finish(job, board, outcomes_of(job, 1.0, 0))
             elif action == "stale" and seen:
                 job = data.draw(st.sampled_from(seen))
                 if taken.get(board) is not job:
-                    assert not queue.finish(job, board, Outcome(job.program, measured(2.0), "", board))
+                    assert not queue.finish(job, board, outcomes_of(job, 2.0, 1))
             elif action in ("fault", "busy") and board in taken:
                 queue.give_back(taken.pop(board), at_fault=action == "fault")
             elif action == "pop":
@@ -309,16 +381,15 @@ def test_a_job_is_in_one_place_whatever_is_done_to_it(data: st.DataObject) -> No
                 time_left = data.draw(st.booleans())
                 ever_late = ever_late or not time_left
         for board, job in taken.items():
-            assert queue.finish(job, board, Outcome(job.program, measured(1.0), "", board))
+            assert queue.finish(job, board, outcomes_of(job, 1.0, 0))
         while (job := queue.take("d", alone=True)) is not None:
-            assert queue.finish(job, "d", Outcome(job.program, measured(1.0), "", "d"))
+            seen.append(job)
+            assert queue.finish(job, "d", outcomes_of(job, 1.0, 0))
         while (outcome := queue.pop_outcome()) is not None:
             outcomes.append(outcome)
         assert queue.empty
     known = Counter(id(one.program) for one in outcomes)
     assert set(known.values()) <= {1}, "an answer counts once"
     assert all(job.state in (JobState.DONE, JobState.DROPPED) for job in seen)
-    finished = {id(job.program) for job in seen if job.state is JobState.DONE}
-    assert finished <= set(known)
     if not ever_late:
         assert len(known) == len(programs), "none is lost"

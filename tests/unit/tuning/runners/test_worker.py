@@ -199,7 +199,7 @@ def test_what_hangs_is_measured_by_another_and_what_it_says_later_does_not_count
     outcomes = run(pool(boards, tmp_path, notes, policy=policy), made_programs(tmp_path, 6))
     assert numbers(outcomes) == list(range(6))
     assert not any(one.failure for one in outcomes)
-    assert [one.board for one in outcomes if one.program.library == hung[0]] == ["b"]
+    assert [one.board for one in outcomes if one.program.built == hung[0]] == ["b"]
     assert [text for text in notes if text.startswith("a hangs: no answer for 0.2 s")]
 
 

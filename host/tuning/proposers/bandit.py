@@ -11,7 +11,7 @@ from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
 from host.schedules.proposer import Proposer
-from host.tuning.trials import Trial, judge_trials
+from host.tuning.proposers.trials import Trial, judge_trials
 
 Decisions = tuple[tuple[str, int | tuple[int, ...]], ...]
 
@@ -93,8 +93,8 @@ def sample_proposer(posteriors: Mapping[str, BetaPosterior], generator: random.R
 class BanditProposer:
     """Mixes the proposals of several proposers; itself a `Proposer`. It proposes no measured program.
 
-    Discounted Thompson sampling over the trials of the board (`host.tuning.trials.judge_trials`) gives every
-    slot to a proposer. There is no other state, so the same trials give the same proposals. A candidate keeps
+    Discounted Thompson sampling over the trials of the board, as `judge_trials` judges them, gives every slot
+    to a proposer. There is no other state, so the same trials give the same proposals. A candidate keeps
     the name of its proposer.
 
     Args:

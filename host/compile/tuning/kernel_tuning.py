@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.compile.proposers import GENSOR, TLM
 from host.compile.static_model import Plan, one_line
+from host.compile.tuning.proposers import GENSOR, TLM
 from host.errors import EdgeError, TlmError
-from host.model import DeviceProfile, LoweredModel, Task
+from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
 from host.options import CompileOptions
 from host.places import data_root
 from host.progress import StageClock
-from host.records import RecordOrigin, RecordStore
+from host.records import MODEL, RecordOrigin, RecordStore
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from host.tuning.result import TuneResult
     from host.tuning.runners.connection import BoardConnection
     from host.tuning.runners.device_runner import DeviceRunner
+    from host.tuning.runners.in_model import KernelsInModel
     from host.tuning.tasks import TuningTask
+
+# Batches of a tuning whose kernels are measured inside of the model, and how large one may be.
+_BATCHES, _SMALLEST_BATCH, _LARGEST_BATCH = 6, 8, 64
 
 
 def default_store() -> Path:
@@ -64,18 +68,21 @@ def prefer_winner(
 ) -> Plan:
     """Let the language model make the programs without a record, where it has been winning on this board.
 
-    What counts are the first programs of each proposer (`host.tuning.trials.best_first_proposer`): those that
-    nobody has measured yet.
+    What counts are the first programs of each proposer, those that nobody has measured yet: see
+    `host.tuning.proposers.trials.best_first_proposer`.
     """
     if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
         return plan
     from host.schedules.families import rule_versions
     from host.tuning.history import trial_of
-    from host.tuning.trials import best_first_proposer
+    from host.tuning.proposers.trials import best_first_proposer
 
     with RecordStore(records) as store:
-        known = store.select(profile_data(profile), rule_versions(), failed=True)
-        trials = [trial_of(record) for record in known]
+        known = tuple(store.select(profile_data(profile), rule_versions(), failed=True))
+    # Times of kernels alone do not compare with those inside of a model.
+    inside = any(record.origin.measured_in == MODEL for record in known)
+    wanted = MODEL if inside else None
+    trials = [trial_of(record) for record in known if record.failure or record.origin.measured_in == wanted]
     if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
         return plan
     model, _ = language_model(profile, clock.progress.note)
@@ -145,28 +152,30 @@ class KernelTuning:
     others: tuple[BoardConnection, ...] = ()
     proposer: Proposer | None = None
 
-    def improve(self, lowered: LoweredModel, constructed: Plan, plan: Plan) -> tuple[Plan, TuneResult]:
+    def improve(
+        self, model: ImportedModel, lowered: LoweredModel, constructed: Plan, plan: Plan
+    ) -> tuple[Plan, TuneResult]:
         """Spend the budget and take the best program of each task.
 
         Args:
-            lowered: the model.
+            model: the imported model.
+            lowered: the same, lowered.
             constructed: a program of Gensor's for each task, with its estimate.
             plan: the programs to improve on.
 
         Raises:
+            BuildError: the model that kernels are measured in does not compile.
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
         from host.tuning.loop import tune
         from host.tuning.runners.connection import DeviceConnection
 
-        tasks = _tuning_tasks(lowered.tasks, constructed)
         lead = DeviceConnection(self.profile.device, self.profile, self.connect, self.device, keep=True)
-        with (
-            self.clock.stage("tune"),
-            RecordStore(records_of(self.options)) as store,
-            self._runner((lead, *self.others), tasks, constructed) as runner,
-            ExitStack() as ending,
-        ):
+        with RecordStore(records_of(self.options)) as store, ExitStack() as ending:
+            in_model = self._in_model(model, lowered, plan, store)
+            tasks = _tuning_tasks(lowered.tasks, constructed, plan, in_model)
+            ending.enter_context(self.clock.stage("tune"))
+            runner = ending.enter_context(self._runner((lead, *self.others), tasks, constructed, in_model))
             proposers, trainer, bases = self._proposers()
             if trainer is not None:
                 ending.enter_context(trainer)
@@ -177,18 +186,37 @@ class KernelTuning:
                     proposers,
                     runner,
                     store,
-                    self._options(lowered.name, bases),
+                    self._options(lowered.name, bases, MODEL if in_model is not None else None),
                     trainer,
                     _Shown(self.clock),
                 )
             finally:
                 if lead.device is not None and lead.device is not self.device:
                     self.replaced(lead.device)
-        skipped = {**_reasons(lowered.tasks, constructed), **result.skipped}
+        skipped = {**_reasons(lowered.tasks, constructed, in_model), **result.skipped}
         return _improved(plan, result), replace(result, skipped=skipped)
 
+    def _in_model(
+        self, model: ImportedModel, lowered: LoweredModel, plan: Plan, store: RecordStore
+    ) -> KernelsInModel | None:
+        """Measures kernels inside of the model; None where each is measured by itself.
+
+        That is on a GPU, and on an emulated board, whose measurements count instructions of one kernel.
+        """
+        if self.profile.hardware.gpu is not None or self.device.emulated:
+            return None
+        from host.compile.tuning.reference_model import kernels_in_model
+
+        return kernels_in_model(
+            model, lowered, plan, self.profile, self.options, self.folder, store, self.clock
+        )
+
     def _runner(
-        self, connections: tuple[BoardConnection, ...], tasks: Sequence[TuningTask], constructed: Plan
+        self,
+        connections: tuple[BoardConnection, ...],
+        tasks: Sequence[TuningTask],
+        constructed: Plan,
+        in_model: KernelsInModel | None,
     ) -> DeviceRunner:
         """Measures programs; the constructed ones of the longest tasks compare the boards' speeds."""
         from host.tuning.runners.device_runner import DeviceRunner
@@ -203,14 +231,18 @@ class KernelTuning:
             self.clock.progress.note,
             references,
             ReconnectPolicy(limit_s=self.options.reconnect_s),
+            in_model,
         )
 
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
         from host.gensor import Gensor
         from host.tuning.learning.finetuning import FinetuneTrainer
+        from host.tuning.proposers.bayesian import BayesianProposer
 
-        own = [Gensor(), *([self.proposer] if self.proposer is not None else [])]
+        own: list[Proposer] = [Gensor(), BayesianProposer()]
+        if self.proposer is not None:
+            own.append(self.proposer)
         model, digest = language_model(self.profile, self.clock.progress.note)
         if model is None:
             return own, None, {}
@@ -221,7 +253,7 @@ class KernelTuning:
             trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
         return [*own, model], trainer, {TLM: digest}
 
-    def _options(self, model: str, bases: Mapping[str, str]) -> Any:
+    def _options(self, model: str, bases: Mapping[str, str], measured_in: str | None) -> Any:
         from host.tuning.budget import Budget
         from host.tuning.history import tuning_key
         from host.tuning.options import TuneOptions
@@ -234,14 +266,20 @@ class KernelTuning:
             model=model,
             device=self.profile.device,
             host=platform.node(),
+            measured_in=measured_in,
         )
         return TuneOptions(
-            tuning=tuning_key(self.content_hash, self.options.seed),
-            budget=Budget(self.options.trials, self.options.budget_s),
+            tuning=tuning_key(self.content_hash, self.options.seed, measured_in),
+            budget=Budget(
+                self.options.trials,
+                self.options.budget_s,
+                0 if measured_in is None else _batch(self.options.trials),
+            ),
             seed=self.options.seed,
             concurrent=concurrent,
             low_priority=low_priority,
             workers=1 if low_priority else host_cores(),
+            confirm=measured_in is not None,
             origin=origin,
             bases=bases,
         )
@@ -252,27 +290,44 @@ class KernelTuning:
         return not local or host_cores() > self.profile.threads, local
 
 
+def _batch(trials: int) -> int:
+    """Trials of a batch that is measured inside of the model, where many kernels are measured by one run."""
+    return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, trials // _BATCHES)) if trials else _LARGEST_BATCH // 2
+
+
 def host_cores() -> int:
     """Cores of this machine that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tuning_tasks(tasks: tuple[Task, ...], constructed: Plan) -> list[TuningTask]:
-    """Tasks that have a design space, with the constructor's estimates."""
+def _tuning_tasks(
+    tasks: tuple[Task, ...], constructed: Plan, plan: Plan, in_model: KernelsInModel | None
+) -> list[TuningTask]:
+    """Tasks that have a design space and can be measured, with the constructor's estimates."""
     from host.tuning.tasks import TuningTask
 
     estimates = {key: one.estimate_s for key, one in constructed.chosen.items() if one.estimate_s > 0}
     mean = math.fsum(estimates.values()) / len(estimates) if estimates else 1.0
     return [
-        TuningTask(replace(constructed.spaces[key], task=task), estimates.get(key, mean))
+        TuningTask(
+            replace(constructed.spaces[key], task=task),
+            estimates.get(key, mean),
+            plan.chosen.get(key) if in_model is not None else None,
+        )
         for task in tasks
         if (key := task.workload_hash) in constructed.spaces
+        and (in_model is None or in_model.measures(task.name))
     ]
 
 
-def _reasons(tasks: tuple[Task, ...], constructed: Plan) -> dict[str, str]:
-    """Why tasks have no design space, by kernel name."""
-    return {
+def _reasons(tasks: tuple[Task, ...], constructed: Plan, in_model: KernelsInModel | None) -> dict[str, str]:
+    """Why tasks are not tuned, by kernel name."""
+    views = {
+        task.name: "the model does not call it"
+        for task in tasks
+        if in_model is not None and not in_model.measures(task.name)
+    }
+    return views | {
         task.name: constructed.reasons.get(task.workload_hash, "no rule matches it")
         for task in tasks
         if task.workload_hash not in constructed.spaces

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GENSOR, TLM = "gensor", "tlm"
 # Names that records and reports have a meaning for.
-_RESERVED = (GENSOR, TLM, "tree", "random", "evolutionary", "default", "user")
+_RESERVED = (GENSOR, TLM, "bayesian", "tree", "random", "evolutionary", "default", "user")
 
 
 class CheckedProposer:

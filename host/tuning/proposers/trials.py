@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from host.model import Candidate
@@ -54,11 +54,11 @@ def judge_trials(trials: Sequence[Trial]) -> list[JudgedTrial]:
 
     The programs of one task in one batch compete with each other and with all earlier ones, so the order
     within a batch gives no advantage. The first programs of a task are not judged if one proposer made all of
-    them, because there is nothing to compare them with.
+    them, because there is nothing to compare them with. A program that is measured again is judged once.
     """
     best: dict[str, float] = {}
     judged = []
-    for _, group in itertools.groupby(_numbered(trials), key=lambda pair: pair[0]):
+    for _, group in itertools.groupby(_numbered(_first_trials(trials)), key=lambda pair: pair[0]):
         batch = [trial for _, trial in group]
         for trial in batch:
             rivals = [other for other in batch if other.task == trial.task]
@@ -73,6 +73,16 @@ def judge_trials(trials: Sequence[Trial]) -> list[JudgedTrial]:
         for trial in batch:
             best[trial.task] = min(best.get(trial.task, math.inf), trial.seconds)
     return judged
+
+
+def _first_trials(trials: Iterable[Trial]) -> Iterator[Trial]:
+    """The first trial of each program."""
+    known: set[object] = set()
+    for trial in trials:
+        program = (trial.task, trial.candidate.rule, trial.candidate.decisions)
+        if program not in known:
+            known.add(program)
+            yield trial
 
 
 def _numbered(trials: Iterable[Trial]) -> list[tuple[str, Trial]]:

@@ -1,0 +1,71 @@
+"""Libraries of one model that differ in the programs of some kernels, to be measured inside of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import tvm
+
+from host.build.cache import KernelCache
+from host.build.kernel import KernelObject, compile_kernel
+from host.build.linker import link_kernels
+from host.build.model import compile_all, lower_to_executable, packed_executable
+from host.build.target import architecture_of
+from host.model import LoweredModel
+
+
+class VariantLinker:
+    """A model for a CPU that is lowered and compiled once, and linked with other programs of its kernels.
+
+    Args:
+        lowered: the model.
+        kernels: scheduled function by name in `lowered.module`, for every library that has no other one; the
+            rest get the default schedule.
+        folder: for the object that all libraries share.
+        cache: where kernels are looked up and kept.
+
+    Attributes:
+        kernels: names of all kernels that the model calls.
+
+    Raises:
+        BuildError: the model does not compile.
+    """
+
+    def __init__(
+        self,
+        lowered: LoweredModel,
+        kernels: Mapping[str, tvm.tirx.PrimFunc],
+        folder: Path,
+        cache: KernelCache | None = None,
+    ) -> None:
+        self._target = lowered.target
+        self._cache = cache
+        executable, functions, _ = lower_to_executable(lowered.module, self._target)
+        self._objects, _ = compile_all(functions, kernels, self._target, None, cache, None)
+        self.kernels = frozenset(functions)
+        self._packed = packed_executable(executable, folder, self._target)
+
+    def compile(self, name: str, function: tvm.tirx.PrimFunc) -> KernelObject:
+        """The object of another program of a kernel; called from several threads.
+
+        Args:
+            name: of the kernel.
+            function: scheduled.
+
+        Raises:
+            BuildError: it does not compile.
+        """
+        return compile_kernel(function, name, self._target, self._cache)
+
+    def link(self, others: Mapping[str, KernelObject], output: Path) -> Path:
+        """The model with other programs of some kernels.
+
+        Args:
+            others: by name of the kernel.
+            output: path of the library.
+
+        Raises:
+            BuildError: linking fails, or the disk is full.
+        """
+        return link_kernels({**self._objects, **others}, output, architecture_of(self._target), [self._packed])

@@ -1,0 +1,180 @@
+"""Kernels measured inside of the model: many at once, with the caches as the model leaves them.
+
+A job is some variants of the model, each with another program for many of its kernels, beside the model with
+the reference programs. All of them run in turn, run by run, and every run times every kernel. What disturbs
+the machine disturbs all variants alike, and only ever makes a run longer: the fastest fifth of the runs
+counts. Times are relative to those of the reference program in the same job, so that the speed of the board
+at the time cancels.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.errors import ScheduleError
+from host.model import Candidate
+from host.tuning.runners.connection import BoardConnection, ReferenceModel
+from host.tuning.runners.method import divided_by
+from host.tuning.runners.runner import Outcome, Program
+from host.tuning.tasks import TuningTask
+
+if TYPE_CHECKING:
+    from host.build import KernelObject, VariantLinker
+    from host.measure.variants import VariantMeasurement, VariantTimes
+
+# Variants of a job beside the reference: more of them run less often within the time of a job.
+_MOST_VARIANTS = 6
+# Of the kernels of a variant that is too slow, those that take so many times as long as the reference program
+# are at fault.
+_AT_FAULT = 2.0
+# The share of the runs that counts.
+_COUNTED = 0.2
+
+
+class KernelsInModel:
+    """Builds programs and measures them inside of the model; a `host.tuning.runners.method.MeasuringMethod`.
+
+    Args:
+        linker: of the model with its reference programs.
+        model: the same model as a bundle, with inputs.
+        library: of the same model; stays where it is.
+        reference: reference program of each task, by workload hash.
+        reference_s: recorded seconds of one call of reference programs, by the kernel's name; the first job
+            gives those of the others.
+        folder: for libraries.
+    """
+
+    def __init__(
+        self,
+        linker: VariantLinker,
+        model: ReferenceModel,
+        library: Path,
+        reference: Mapping[str, Candidate],
+        reference_s: Mapping[str, float],
+        folder: Path,
+    ) -> None:
+        self._linker = linker
+        self._model = model
+        self._reference = dict(reference)
+        self._reference_s = dict(reference_s)
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._library = library
+
+    def measures(self, kernel: str) -> bool:
+        """Whether the model runs a kernel: views, for example, become no call."""
+        return kernel in self._linker.kernels
+
+    def build(self, task: TuningTask, candidate: Candidate) -> KernelObject:
+        """The object of one program; called from several threads.
+
+        Raises:
+            ScheduleError: it does not apply to the task.
+            BuildError: it does not compile.
+        """
+        from host.schedules import scheduled_function
+
+        try:
+            function = scheduled_function(task.space.apply(candidate))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ScheduleError(f"{task.name}: {error}") from error
+        return self._linker.compile(task.name, function)
+
+    def jobs(self, programs: Sequence[Program], boards: int) -> list[tuple[Program, ...]]:
+        """See `MeasuringMethod.jobs`."""
+        unbuilt = [(program,) for program in programs if program.built is None]
+        variants = _variants([program for program in programs if program.built is not None])
+        share = min(_MOST_VARIANTS, math.ceil(len(variants) / boards)) or 1
+        parts = [variants[begin : begin + share] for begin in range(0, len(variants), share)]
+        return [*unbuilt, *(tuple(program for variant in part for program in variant) for part in parts)]
+
+    def measure(
+        self, connection: BoardConnection, programs: Sequence[Program], factor: float
+    ) -> list[Outcome]:
+        """See `MeasuringMethod.measure`; the reference programs show how fast the board is, not `factor`."""
+        unchanged = [one for one in programs if self._is_reference(one)]
+        variants = _variants([one for one in programs if not self._is_reference(one)])
+        libraries = [self._linked(variant) for variant in variants]
+        try:
+            found = connection.measure_variants(self._model, [self._library, *libraries])
+        finally:
+            for library in libraries:
+                library.unlink(missing_ok=True)
+        now_s = {name: _seconds(times) for name, times in found.variants[0].times_s.items()}
+        outcomes: list[Outcome] = []
+        for variant, times in zip((unchanged, *variants), found.variants, strict=True):
+            at_fault = _at_fault(variant, times, now_s) if times.slow else variant
+            outcomes += [self._outcome(program, times, found, now_s, connection.name) for program in at_fault]
+        return outcomes
+
+    def _is_reference(self, program: Program) -> bool:
+        reference = self._reference.get(program.task.key)
+        return reference is not None and reference.decisions == program.candidate.decisions
+
+    def _linked(self, variant: Sequence[Program]) -> Path:
+        objects: dict[str, KernelObject] = {}
+        for program in variant:
+            assert program.built is not None and not isinstance(program.built, Path)
+            objects[program.task.name] = program.built
+        return self._linker.link(objects, self._folder / f"variant-{next(self._numbers)}.so")
+
+    def _outcome(
+        self,
+        program: Program,
+        times: VariantTimes,
+        found: VariantMeasurement,
+        now_s: Mapping[str, float],
+        board: str,
+    ) -> Outcome:
+        name = program.task.name
+        if name not in times.times_s or name not in now_s:
+            return Outcome(program, None, f"kernel {name} does not run in the model", board)
+        with self._lock:
+            factor = now_s[name] / self._reference_s.setdefault(name, now_s[name])
+        measurement = replace(found.state, times_s=counted(times.times_s[name]))
+        return Outcome(program, divided_by(measurement, factor), "", board, factor)
+
+
+def counted(times_s: Sequence[float]) -> tuple[float, ...]:
+    """The fastest fifth of the times, at least one: what else runs on the device only makes a run longer."""
+    return tuple(sorted(times_s)[: max(1, math.ceil(_COUNTED * len(times_s)))])
+
+
+def _seconds(times_s: Sequence[float]) -> float:
+    return statistics.median(counted(times_s))
+
+
+def _variants(programs: Sequence[Program]) -> list[list[Program]]:
+    """As few variants of the model as have one program for each task."""
+    variants: list[list[Program]] = []
+    tasks: list[set[str]] = []
+    for program in programs:
+        key = program.task.key
+        index = next((number for number, taken in enumerate(tasks) if key not in taken), len(tasks))
+        if index == len(tasks):
+            variants.append([])
+            tasks.append(set())
+        variants[index].append(program)
+        tasks[index].add(key)
+    return variants
+
+
+def _at_fault(
+    variant: Sequence[Program], times: VariantTimes, now_s: Mapping[str, float]
+) -> Sequence[Program]:
+    """The programs that make a variant too slow: at least one."""
+
+    def slowness(program: Program) -> float:
+        name = program.task.name
+        known = name in times.times_s and name in now_s
+        return _seconds(times.times_s[name]) / now_s[name] if known else math.inf
+
+    return [one for one in variant if slowness(one) >= _AT_FAULT] or [max(variant, key=slowness)]

@@ -1,0 +1,66 @@
+"""How the programs of a job are measured on a board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from host.model import Measurement
+from host.tuning.runners.connection import BoardConnection
+from host.tuning.runners.runner import Outcome, Program
+
+
+class MeasuringMethod(Protocol):
+    """Divides the programs of a batch into jobs, and measures a job; called from several threads."""
+
+    def jobs(self, programs: Sequence[Program], boards: int) -> list[tuple[Program, ...]]:
+        """The programs of each job, in the order in which the jobs begin.
+
+        Args:
+            programs: of a batch; one that was not built is a job of its own.
+            boards: number of boards that measure at the same time.
+        """
+
+    def measure(
+        self, connection: BoardConnection, programs: Sequence[Program], factor: float
+    ) -> list[Outcome]:
+        """Measure the programs of a job.
+
+        Args:
+            connection: to the board.
+            programs: of the job.
+            factor: seconds of the board over seconds of its group.
+
+        Returns:
+            Outcomes of at least one program; the remaining programs have to be measured again.
+
+        Raises:
+            ScheduleError, BuildError, MeasureError, SessionLost: a program of the job is at fault.
+            DeviceError: the board went away.
+        """
+
+
+class KernelsAlone:
+    """Every program is a job, and its kernel is measured by itself; a `MeasuringMethod`."""
+
+    def jobs(self, programs: Sequence[Program], boards: int) -> list[tuple[Program, ...]]:
+        """See `MeasuringMethod.jobs`."""
+        return [(program,) for program in programs]
+
+    def measure(
+        self, connection: BoardConnection, programs: Sequence[Program], factor: float
+    ) -> list[Outcome]:
+        """See `MeasuringMethod.measure`."""
+        [program] = programs
+        assert isinstance(program.built, Path)
+        measurement = connection.measure(program.task, program.built)
+        return [Outcome(program, divided_by(measurement, factor), "", connection.name, factor)]
+
+
+def divided_by(measurement: Measurement, factor: float) -> Measurement:
+    """A measurement with its times divided by a factor."""
+    if factor == 1.0:
+        return measurement
+    return replace(measurement, times_s=tuple(time_s / factor for time_s in measurement.times_s))

@@ -1,0 +1,62 @@
+"""The last trials of a tuning inside of the model: what would replace a reference is measured again."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from host.model import Measurement
+from host.records import MODEL
+from host.tuning.tasks import TuningTask
+from tests.unit.tuning.simulated import SimulatedRunner, Skilled, profile, tuning_tasks
+from tests.unit.tuning.test_loop import options, programs, records, run
+
+
+class NoisyRunner(SimulatedRunner):
+    """Measures each program with a luck of its own every time."""
+
+    def measure(self, task: TuningTask, library: Path) -> Measurement:
+        once = super().measure(task, library)
+        luck = random.Random(f"{task.key}/{len(self.done)}").uniform(1.0, 1.2)
+        return replace(once, times_s=tuple(luck * time for time in once.times_s))
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_what_replaces_a_reference_is_measured_again(tmp_path: Path, concurrent: bool) -> None:
+    first = {
+        task.key: Skilled("first", 1).propose(task.space, profile(), (), 1, 0)[0] for task in tuning_tasks()
+    }
+    tasks = [replace(task, reference=first[task.key]) for task in tuning_tasks()]
+    how = replace(options(trials=30, batch=9, concurrent=concurrent), confirm=True)
+    origin = replace(how.origin, measured_in=MODEL)
+    result = run(tmp_path, replace(how, origin=origin), runner=NoisyRunner(tmp_path), tasks=tasks)
+    kept = records(tmp_path)
+    assert result.trials == len(kept) == 30
+    for task in tasks:
+        own = [one.candidate.decisions for one in kept if one.candidate.workload_hash == task.key]
+        assert own[0] == first[task.key].decisions, "the reference comes first"
+    again = Counter((one.candidate.workload_hash, one.candidate.decisions) for one in kept)
+    assert set(again.values()) == {1, 2}
+    for tuned in result.tasks:
+        assert tuned.best is not None
+        confirmed = again[tuned.workload_hash, tuned.best.decisions] == 2
+        assert confirmed or tuned.best.decisions == first[tuned.workload_hash].decisions
+
+
+def test_without_references_nothing_is_measured_again(tmp_path: Path) -> None:
+    run(tmp_path, replace(options(trials=24), confirm=True), runner=NoisyRunner(tmp_path))
+    assert len(programs(records(tmp_path))) == 24
+
+
+def test_kernels_alone_and_inside_of_a_model_are_two_histories(tmp_path: Path) -> None:
+    run(tmp_path, options(trials=6))
+    how = options(trials=6)
+    inside = replace(how, tuning="net/0/model", origin=replace(how.origin, measured_in=MODEL))
+    result = run(tmp_path, inside)
+    assert (result.trials, result.measured_now) == (6, 6)
+    kept = records(tmp_path)
+    assert programs(kept[:6]) == programs(kept[6:]), "what was measured alone does not count"
