@@ -15,6 +15,7 @@ TABLES: dict[str, Table] = {
     "evaluation": Table(("evaluation",), models.evaluation),
     "evaluation_seconds": Table(("evaluation",), models.seconds_to_speed),
     "new_board": Table(("evaluation_avx2", "new_board"), models.new_board),
+    "trials": Table(("trials",), models.trials),
     "emulation": Table(("emulation",), operators.emulation),
     "instructions": Table(("instructions",), operators.instructions),
     "onnx_nodes": Table(("onnx_nodes",), models.node_tests),

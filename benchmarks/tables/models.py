@@ -13,6 +13,7 @@ _PROPOSERS = {
     "tlm": "TLM",
     "tlm-finetuned": "TLM, learning between measurements",
     "gensor": "Gensor",
+    "bayesian": "Bayesian optimisation",
     "tree": "its tree",
     "random": "random",
 }
@@ -102,3 +103,32 @@ def light_commands(result: Result) -> list[str]:
     """Processor seconds of the commands that need no compiler."""
     rows = [(f"`{one['command']}`", f"{one['cpu_s']:.2f}") for one in result.figures["commands"]]
     return markdown(("command", "processor seconds"), rows)
+
+
+def trials(result: Result) -> list[str]:
+    """Speed of tuned over untuned models, by who proposed the programs."""
+    arms = list(dict.fromkeys(arm for found in result.figures["models"].values() for arm in found))
+    rows = []
+    for name, found in result.figures["models"].items():
+        speeds = [_speed(found[arm]["speed"]) if arm in found else "-" for arm in arms]
+        product = found.get("product")
+        if product is None:
+            rows.append((name, *speeds, "", ""))
+            continue
+        kernels = product["kernels_ms"]
+        won = ", ".join(
+            f"{_PROPOSERS.get(who, who)} {count}" for who, count in sorted(product["won"].items())
+        )
+        expected = f"{kernels['before'] / kernels['after']:.2f}"
+        rows.append((name, *speeds, expected, f"{product['replaced']} of {product['tasks']}: {won}"))
+    mean = result.figures["geometric_mean"]
+    if mean:
+        rows.append(("geometric mean", *(_speed(mean[arm]) if arm in mean else "-" for arm in arms), "", ""))
+    head = ("model", *(f"{arm}, 95%" for arm in arms), "product, as its kernels promise")
+    return markdown((*head, "kernels with another program, and whose programs the model has"), rows)
+
+
+def _speed(figure: Mapping[str, Any]) -> str:
+    if figure["low"] is None:
+        return f"{figure['value']:.3f}"
+    return f"{figure['value']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"

@@ -20,9 +20,15 @@ _DRAWS = 8
 
 
 class RandomSampling:
-    """Uniformly random legal programs, in the order in which they were drawn."""
+    """Uniformly random legal programs, in the order in which they were drawn.
 
-    name = "random"
+    Args:
+        ranked: each program is the one of so many random ones with the least estimate.
+    """
+
+    def __init__(self, ranked: int = 1) -> None:
+        self.name = "random"
+        self._ranked = ranked
 
     def propose(
         self,
@@ -40,7 +46,8 @@ class RandomSampling:
         generator = random.Random(f"{space.task.workload_hash}/{seed}")
         found: dict[tuple[tuple[str, int], ...], Candidate] = {}
         for _ in range(_DRAWS * k):
-            values = space.sample(generator)
+            drawn = [space.sample(generator) for _ in range(self._ranked)]
+            values = min(drawn, key=space.estimate_s) if self._ranked > 1 else drawn[0]
             found.setdefault(tuple(values.items()), space.candidate(values, self.name))
             if len(found) == k:
                 break

@@ -138,6 +138,7 @@ class KernelTuning:
         replaced: told of the connection that takes the place of a lost one.
         others: further boards of the kind that measure beside the device.
         proposer: the user's own, which proposes beside the others.
+        instead: who proposes instead of all of these, and nothing is learned; () for nobody.
     """
 
     options: CompileOptions
@@ -151,6 +152,7 @@ class KernelTuning:
     replaced: Callable[[Device], None]
     others: tuple[BoardConnection, ...] = ()
     proposer: Proposer | None = None
+    instead: tuple[Proposer, ...] = ()
 
     def improve(
         self, model: ImportedModel, lowered: LoweredModel, constructed: Plan, plan: Plan
@@ -240,6 +242,8 @@ class KernelTuning:
         from host.tuning.learning.finetuning import FinetuneTrainer
         from host.tuning.proposers.bayesian import BayesianProposer
 
+        if self.instead:
+            return list(self.instead), None, {}
         own: list[Proposer] = [Gensor(), BayesianProposer()]
         if self.proposer is not None:
             own.append(self.proposer)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # The agent ends a program after so long; twice that, and it is the board that hangs.
 TIME_LIMIT_S = 60.0
 _REPEATS, _LONGEST_S = 9, 2.0
+# All variants of a job in one call, of which a slow model's take seconds each: as much as a board may take to
+# answer (`host.tuning.runners.reconnect`), nearly.
+_VARIANTS_LIMIT_S = 150.0
 # Runs of each variant of a model. The fastest fifth of them counts, so this many make a median of twelve.
 _RUNS, _LONGEST_RUNS_S = 60, 10.0
 
@@ -176,7 +179,7 @@ class DeviceConnection:
         assert self.device is not None
         with ExitStack() as opened:
             session = opened.enter_context(
-                self.device.open_session("tvm", self._profile.threads, TIME_LIMIT_S)
+                self.device.open_session("tvm", self._profile.threads, _VARIANTS_LIMIT_S)
             )
             session.load(model.bundle, trust="unsigned")
             session.set_inputs(model.inputs)

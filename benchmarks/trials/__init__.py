@@ -1,0 +1,1 @@
+"""What measuring kernels makes of whole models."""
