@@ -28,8 +28,8 @@ from host.tuning.tasks import TuningTask
 if TYPE_CHECKING:
     from host.build import KernelObject
 
-# The share of a budget of time after which programs are measured again.
-_CONFIRM_FROM = 0.85
+# The share of the time for measuring after which programs are measured again.
+_CONFIRM_FROM = 0.75
 
 Build: TypeAlias = "Callable[[TuningTask, Candidate], Path | KernelObject]"
 
@@ -96,23 +96,23 @@ class BatchBuilder:
         """Stop soon; the batch under preparation is no longer needed."""
         self._stopping.set()
 
-    def next_batch(self, number: int, history: TuningHistory, elapsed_s: float) -> Batch:
+    def next_batch(self, number: int, history: TuningHistory, spent: float) -> Batch:
         """The next batch.
 
         Args:
             number: of it.
             history: the records at the time of the call.
-            elapsed_s: seconds of the tuning at that time.
+            spent: share of the time for measuring that is spent; 0 without a limit.
         """
         under_way = self._under_way(history)
         budget = self._options.budget
         left = budget.trials - len(history.own) - len(under_way) if budget.trials else sys.maxsize
         if left <= 0:
             return Batch(number, (), "trials")
-        if budget.seconds and elapsed_s >= budget.seconds:
+        if spent >= 1.0:
             return Batch(number, (), "time")
         again = self._to_confirm(history)
-        if again and (left <= len(again) or (budget.seconds and elapsed_s >= _CONFIRM_FROM * budget.seconds)):
+        if again and (left <= len(again) or spent >= _CONFIRM_FROM):
             return self._confirmation(number, again[:left], "programs")
         size = min(budget.batch_size, left - len(again))
         states = self._states(history, under_way)

@@ -207,13 +207,13 @@ class _TuningRun:
 
     def _prepare(self, learn: bool) -> Future[Batch]:
         """Start to train on the records so far, and to propose and build the next batch afterwards."""
-        number, history, elapsed_s = self._next, self.history, self.elapsed_s
+        number, history, spent = self._next, self.history, self._spent()
         self._next += 1
 
         def work() -> Batch:
             if learn:
                 self._train(history)
-            return self._batches.next_batch(number, history, elapsed_s)
+            return self._batches.next_batch(number, history, spent)
 
         return self._executor.submit(work)
 
@@ -267,14 +267,23 @@ class _TuningRun:
         return Record(program.candidate, self._profile_data, measurement, origin=origin)
 
     def _out_of_time(self) -> bool:
-        """Whether the budget of time is spent, apart from the reserve for the last training."""
+        """Whether the time for measuring is spent."""
+        return self._spent() >= 1.0
+
+    def _spent(self) -> float:
+        """The share of the time for measuring that is spent: of the limit, less the last training.
+
+        0 without a limit.
+        """
         limit = self._options.budget.seconds
+        if not limit:
+            return 0.0
         reserve = 0.0
         if self._trainer is not None:
             reserve = _RESERVED * limit
             if self.trainings:
                 reserve = min(self._trainer.reserve_s(self.trainings[-1].seconds), reserve)
-        return bool(limit) and self.elapsed_s + reserve >= limit
+        return self.elapsed_s / (limit - reserve)
 
     def _time_left_s(self) -> float:
         """Seconds of the budget that are left; infinite without a limit."""

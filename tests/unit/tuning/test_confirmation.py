@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from host.model import Measurement
-from host.records import MODEL
+from host.records import MODEL, Record, RecordOrigin, RecordStore
+from host.records.store import profile_data
+from host.tuning.batches import BatchBuilder
+from host.tuning.budget import Budget
+from host.tuning.history import TuningHistory
+from host.tuning.options import TuneOptions
 from host.tuning.tasks import TuningTask
-from tests.unit.tuning.simulated import SimulatedRunner, Skilled, profile, tuning_tasks
+from tests.unit.tuning.simulated import SimulatedRunner, Skilled, measured, profile, truth, tuning_tasks
 from tests.unit.tuning.test_loop import options, programs, records, run
 
 
@@ -60,3 +65,28 @@ def test_kernels_alone_and_inside_of_a_model_are_two_histories(tmp_path: Path) -
     assert (result.trials, result.measured_now) == (6, 6)
     kept = records(tmp_path)
     assert programs(kept[:6]) == programs(kept[6:]), "what was measured alone does not count"
+
+
+def test_late_in_a_budget_of_time_programs_are_measured_again(tmp_path: Path) -> None:
+    [task, *_] = tuning_tasks()
+    skilled = Skilled("skilled", 4)
+    reference, better, *_ = sorted(
+        skilled.propose(task.space, profile(), (), 12, 0), key=lambda one: -truth(task.space, one)
+    )
+    task = replace(task, reference=reference)
+    how = TuneOptions("net/0", Budget(seconds=60.0, batch=4), confirm=True)
+    builder = BatchBuilder([task], profile(), [skilled], SimulatedRunner(tmp_path).build, how, print)
+    data = profile_data(profile())
+    with RecordStore(tmp_path / "r.sqlite") as store:
+        store.append(
+            Record(one, data, measured(truth(task.space, one)), origin=RecordOrigin(tuning="net/0", batch=0))
+            for one in (reference, better)
+        )
+        history = TuningHistory.read(store, profile(), "net/0")
+    early = [one.candidate for one in builder.next_batch(1, history, spent=0.2).programs]
+    assert len(early) == 4 and better not in early
+    late = builder.next_batch(2, history, spent=0.9)
+    assert [one.candidate for one in late.programs] == [better]
+    # It is on its way: what follows is something new.
+    assert better not in [one.candidate for one in builder.next_batch(3, history, spent=0.95).programs]
+    assert builder.next_batch(4, history, spent=1.0).ended == "time"
