@@ -15,8 +15,8 @@ def normalise(module: tvm.IRModule) -> tvm.IRModule:
     """The module with the same outputs for every valid input.
 
     Casts, reshapes and broadcasts that change nothing go. An index that is out of range stays within the
-    tensor that it points into instead of reading or writing foreign memory, but for elements and tuples of
-    indices into a tensor with an open dimension. A scatter into a part of its
+    tensor that it points into instead of reading or writing foreign memory. The exceptions are gathers and
+    scatters of elements and of tuples on a tensor with an open dimension. A scatter into a part of its
     tensor is made one of that part. A power with a small whole exponent becomes multiplications: exact for
     negative bases, where pow is slow.
     """

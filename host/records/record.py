@@ -250,26 +250,58 @@ class _RecordPart(_Part):
 def comparable_times(records: Iterable[Record]) -> list[tuple[float, Record]]:
     """Programs of one task whose times can be compared: seconds, and the first record of each.
 
-    Times inside of a model come first: a kernel by itself finds more of its operands in the caches. A program
-    that was measured several times has the mean of its times (of their logarithms). The fastest of many
-    programs that were measured once is partly the luckiest. So, once a program was measured again, only such
-    programs count, and the one that was measured first, which the others are compared with in every job.
+    A program that was measured several times has the mean of its times. The fastest of many programs that
+    were measured once inside of a model is partly the luckiest. So, once a program was measured again, only
+    such programs count, and the one that was measured first, which the others are compared with in every job.
 
     Args:
         records: oldest first. Those without a time that counts are left out.
     """
-    known = [record for record in records if record.median_s is not None]
-    inside = [record for record in known if record.origin.measured_in == MODEL]
-    by_program: dict[object, list[Record]] = {}
-    for record in inside or known:
-        by_program.setdefault((record.candidate.rule, record.candidate.decisions), []).append(record)
-    programs = list(by_program.values())
+    programs = _by_program(records)
+    inside = any(same[0].origin.measured_in == MODEL for same in programs)
     if inside and any(len(same) > 1 for same in programs):
         programs = [same for number, same in enumerate(programs) if number == 0 or len(same) > 1]
-    return [
-        (statistics.fmean(one.median_s for one in same if one.median_s is not None), same[0])
-        for same in programs
-    ]
+    return [(_mean_s(same), same[0]) for same in programs]
+
+
+def unconfirmed_program(records: Iterable[Record]) -> Record | None:
+    """The record of the fastest program of one task, if that was measured once and is not the one to take.
+
+    None where the program that was measured first, or one that was measured again, is within 2% of it.
+
+    Args:
+        records: of the task inside of a model, oldest first.
+    """
+    programs = _by_program(records)
+    settled = [_mean_s(same) for number, same in enumerate(programs) if number == 0 or len(same) > 1]
+    fastest = min(programs, key=_mean_s, default=[])
+    if len(fastest) != 1 or fastest is programs[0] or min(settled) <= CLOSE * _mean_s(fastest):
+        return None
+    return fastest[0]
+
+
+def of_one_kind(records: Iterable[Record]) -> list[Record]:
+    """Records whose times can be compared: inside of a model if there are any, else of kernels alone.
+
+    A kernel by itself finds more of its operands in the caches. Programs that failed are of both kinds.
+    """
+    every = list(records)
+    inside = any(one.origin.measured_in == MODEL and not one.failure for one in every)
+    kind = MODEL if inside else None
+    return [one for one in every if one.failure or one.origin.measured_in == kind]
+
+
+def _by_program(records: Iterable[Record]) -> list[list[Record]]:
+    """The records of each program that have a time which counts, in the order of the first of each."""
+    programs: dict[object, list[Record]] = {}
+    for record in of_one_kind(one for one in records if one.median_s is not None):
+        programs.setdefault((record.candidate.rule, record.candidate.decisions), []).append(record)
+    return list(programs.values())
+
+
+def _mean_s(records: Iterable[Record]) -> float:
+    """The mean of the medians."""
+    return statistics.fmean(one.median_s for one in records if one.median_s is not None)
 
 
 def fastest_program(records: Iterable[Record]) -> tuple[Record, float] | None:

@@ -10,8 +10,9 @@ from host.errors import UserError
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # The next batch has to be expected to save this share of the model's time, or a budget of time ends early.
 MIN_GAIN = 0.005
-# Without a number, a batch is an eighth of the trials, within these bounds.
-_SMALLEST_BATCH, _LARGEST_BATCH = 4, 32
+# Without a number, a batch is this part of the trials within bounds, and so large without trials; first where
+# programs are measured one after the other, then where one run measures many.
+_PART, _SMALLEST, _LARGEST, _WITHOUT = (8, 6), (4, 8), (32, 64), (16, 32)
 
 
 def parse_budget(text: str, option: str = "--budget") -> float:
@@ -37,11 +38,14 @@ class Budget:
             ends when the next batch is expected to save less than 0.5% of the model's time
             (`host.tuning.scheduler.expected_saving`).
         batch: trials of one batch; 0 takes an eighth of the trials, 4 to 32.
+        together: whether programs of many kernels are measured by one run; a batch without a number then has
+            a sixth of the trials, 8 to 64.
     """
 
     trials: int = 0
     seconds: float = 0.0
     batch: int = 0
+    together: bool = False
 
     def check(self) -> None:
         """Refuse invalid limits.
@@ -59,4 +63,7 @@ class Budget:
         """Trials of one batch."""
         if self.batch:
             return self.batch
-        return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, self.trials // 8)) if self.trials else 16
+        kind = int(self.together)
+        if not self.trials:
+            return _WITHOUT[kind]
+        return min(_LARGEST[kind], max(_SMALLEST[kind], self.trials // _PART[kind]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.records import Record, RecordStore
-from host.records.record import fastest_program, profile_data
+from host.records.record import fastest_program, profile_data, unconfirmed_program
 from host.schedules.families import rule_versions
 from host.tuning.proposers.trials import Trial
 from host.tuning.scheduler import TaskState
@@ -119,13 +119,12 @@ class TuningHistory:
         return fastest_program(record for record, _ in self.task_records(task))
 
     def unconfirmed(self, task: TuningTask) -> Candidate | None:
-        """The program to take if it was measured once and replaces the reference, else None."""
-        best = self.best(task)
-        if best is None or task.reference is None:
-            return None
-        candidate = best[0].candidate
-        same = [one for one, _ in self.task_records(task) if one.candidate.decisions == candidate.decisions]
-        return candidate if len(same) == 1 and candidate.decisions != task.reference.decisions else None
+        """The fastest program if it was measured once and would replace another one, else None.
+
+        None too where the task has no reference.
+        """
+        record = unconfirmed_program(one for one, _ in self.task_records(task))
+        return None if record is None or task.reference is None else record.candidate
 
 
 def model_seconds(tasks: Sequence[TuningTask], best_s: Mapping[str, float]) -> float:

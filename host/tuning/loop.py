@@ -271,9 +271,9 @@ class _TuningRun:
         return self._spent() >= 1.0
 
     def _spent(self) -> float:
-        """The share of the time for measuring that is spent: of the limit, less the last training.
+        """The share that is spent of the time for measuring; 0 without a limit.
 
-        0 without a limit.
+        The time for measuring is the limit without the time that is kept for the last training.
         """
         limit = self._options.budget.seconds
         if not limit:

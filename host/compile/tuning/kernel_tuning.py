@@ -19,6 +19,7 @@ from host.options import CompileOptions
 from host.places import data_root
 from host.progress import StageClock
 from host.records import MODEL, RecordOrigin, RecordStore
+from host.records.record import of_one_kind
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from host.tuning.runners.device_runner import DeviceRunner
     from host.tuning.runners.in_model import KernelsInModel
     from host.tuning.tasks import TuningTask
-
-# Batches of a tuning whose kernels are measured inside of the model, and how large one may be.
-_BATCHES, _SMALLEST_BATCH, _LARGEST_BATCH = 6, 8, 64
 
 
 def default_store() -> Path:
@@ -79,10 +77,7 @@ def prefer_winner(
 
     with RecordStore(records) as store:
         known = tuple(store.select(profile_data(profile), rule_versions(), failed=True))
-    # Times of kernels alone do not compare with those inside of a model.
-    inside = any(record.origin.measured_in == MODEL for record in known)
-    wanted = MODEL if inside else None
-    trials = [trial_of(record) for record in known if record.failure or record.origin.measured_in == wanted]
+    trials = [trial_of(record) for record in of_one_kind(known)]
     if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
         return plan
     model, _ = language_model(profile, clock.progress.note)
@@ -274,11 +269,7 @@ class KernelTuning:
         )
         return TuneOptions(
             tuning=tuning_key(self.content_hash, self.options.seed, measured_in),
-            budget=Budget(
-                self.options.trials,
-                self.options.budget_s,
-                0 if measured_in is None else _batch(self.options.trials),
-            ),
+            budget=Budget(self.options.trials, self.options.budget_s, together=measured_in is not None),
             seed=self.options.seed,
             concurrent=concurrent,
             low_priority=low_priority,
@@ -292,11 +283,6 @@ class KernelTuning:
         """Whether work may run beside measurements, and whether it has to give way to them."""
         local = self.device.shares_files
         return not local or host_cores() > self.profile.threads, local
-
-
-def _batch(trials: int) -> int:
-    """Trials of a batch that is measured inside of the model, where many kernels are measured by one run."""
-    return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, trials // _BATCHES)) if trials else _LARGEST_BATCH // 2
 
 
 def host_cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,14 +80,16 @@ def _recorded_s(
     known: dict[str, float] = {}
     for task in lowered.tasks:
         chosen = plan.chosen.get(task.workload_hash)
-        times = [
+        if chosen is None:
+            continue
+        program = (chosen.rule, chosen.space_version, chosen.decisions)
+        times_s = [
             record.median_s
             for record in store.history(task.workload_hash, data)
             if record.origin.measured_in == MODEL
-            and chosen is not None
-            and record.candidate.decisions == chosen.decisions
+            and (record.candidate.rule, record.candidate.space_version, record.candidate.decisions) == program
             and record.median_s is not None
         ]
-        if times:
-            known[task.name] = times[0]
+        if times_s:
+            known[task.name] = statistics.fmean(times_s)
     return known

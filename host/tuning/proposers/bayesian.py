@@ -12,6 +12,7 @@ from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
+from host.schedules.proposer import Proposer
 from host.tuning.proposers.residual import LearnedEstimate, Observation, expected_improvement
 
 # Programs that are judged for a task: constructed ones, neighbours of the best measured ones, random ones.
@@ -19,23 +20,11 @@ _CONSTRUCTED, _BEST, _RANDOM = 8, 3, 48
 
 
 @runtime_checkable
-class LearningProposer(Protocol):
+class LearningProposer(Proposer, Protocol):
     """A proposer that is told of every measured program before it proposes."""
-
-    name: str
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Replace what was learned: measured programs of all tasks."""
-
-    def propose(
-        self,
-        space: DesignSpace,
-        profile: DeviceProfile,
-        history: Sequence[tuple[Candidate, Measurement]],
-        k: int,
-        seed: int,
-    ) -> list[Candidate]:
-        """See `Proposer.propose`."""
 
 
 class BayesianProposer:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host.errors import ScheduleError
+from host.errors import EngineError, MeasureError, ScheduleError, SessionLost
 from host.model import Candidate
 from host.tuning.runners.connection import BoardConnection, ReferenceModel
 from host.tuning.runners.method import divided_by
@@ -105,6 +105,10 @@ class KernelsInModel:
         libraries = [self._linked(variant) for variant in variants]
         try:
             found = connection.measure_variants(self._model, [self._library, *libraries])
+        except (MeasureError, SessionLost):
+            if len(programs) == 1:
+                self._require_reference(connection)
+            raise
         finally:
             for library in libraries:
                 library.unlink(missing_ok=True)
@@ -114,6 +118,22 @@ class KernelsInModel:
             at_fault = _at_fault(variant, times, now_s) if times.slow else variant
             outcomes += [self._outcome(program, times, found, now_s, connection.name) for program in at_fault]
         return outcomes
+
+    def _require_reference(self, connection: BoardConnection) -> None:
+        """Refuse to go on where the model with its reference programs cannot be measured either.
+
+        A failed program is never tried again: none is blamed for what is wrong with the model.
+
+        Raises:
+            EngineError: it cannot be measured.
+        """
+        try:
+            connection.measure_variants(self._model, [self._library])
+        except (MeasureError, SessionLost) as error:
+            raise EngineError(
+                f"{connection.name} cannot measure kernels inside of the model ({error}); deploy without "
+                "--trials and --budget"
+            ) from error
 
     def _is_reference(self, program: Program) -> bool:
         reference = self._reference.get(program.task.key)

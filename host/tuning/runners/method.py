@@ -38,6 +38,7 @@ class MeasuringMethod(Protocol):
 
         Raises:
             ScheduleError, BuildError, MeasureError, SessionLost: a program of the job is at fault.
+            EngineError: no program can be measured in this way.
             DeviceError: the board went away.
         """
 

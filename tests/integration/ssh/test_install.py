@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -242,7 +241,7 @@ def test_removed_from_the_board(entry, board):
         removed = remove_from_board(link)
     assert str(board.root / "agent") in removed
     assert (board.root / "device" / "bundles").is_dir()
-    assert not _runs(int(json.loads(record)["pid"]))
+    assert _ends(int(json.loads(record)["pid"]))
     _install(entry)
     with ssh_connection_to(entry) as link:
         assert remove_from_board(link, purge=True) == [str(board.root)]
@@ -250,8 +249,17 @@ def test_removed_from_the_board(entry, board):
     assert Registry().get("bench") == entry
 
 
-def _runs(pid: int) -> bool:
-    """Whether a process lives; what waits for its adopted parent to notice its end does not."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+def _ends(pid: int) -> bool:
+    """Whether a process ends soon; what waits for its adopted parent to notice its end has ended.
+
+    An agent gives up its locks, which is what the command waits for, shortly before its process ends.
+    """
+    until = time.monotonic() + _WAIT_S
+    while time.monotonic() < until:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.01)
     return False

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from host.model import Candidate
 from host.records import MODEL, Record, RecordOrigin
-from host.records.record import comparable_times, fastest_program, line_of, record_of
+from host.records.record import (
+    comparable_times,
+    fastest_program,
+    line_of,
+    of_one_kind,
+    record_of,
+    unconfirmed_program,
+)
 from host.records.store import profile_data
 from tests.unit.tuning.simulated import measured, profile
 
@@ -48,3 +55,27 @@ def test_where_a_kernel_was_measured_is_part_of_its_record() -> None:
     assert "measured_in" not in line_of(alone)
     strange = RecordOrigin.read({"measured_in": "a dream"})
     assert strange.measured_in is None and strange.foreign == {"measured_in": "a dream"}
+
+
+def unconfirmed(*records: Record) -> object:
+    found = unconfirmed_program(records)
+    return None if found is None else found.candidate.value("rows")
+
+
+def test_what_is_faster_than_everything_confirmed_is_to_be_confirmed() -> None:
+    assert unconfirmed() is None
+    assert unconfirmed(record(0, 1.0), record(1, 1.1)) is None, "the first one is the fastest"
+    assert unconfirmed(record(0, 1.0), record(1, 0.99)) is None, "less than 2% is noise"
+    assert unconfirmed(record(0, 1.0), record(1, 0.8), record(2, 0.9)) == 1
+    assert unconfirmed(record(0, 1.0), record(1, 0.8), record(1, 0.8), record(2, 0.9)) is None
+    # A later program, measured once, can replace a confirmed one; until then that one is taken.
+    later = record(0, 1.0), record(1, 0.8), record(1, 0.8), record(2, 0.7)
+    assert unconfirmed(*later) == 2 and taken(*later) == (1, 0.8)
+    assert taken(*later, record(2, 0.7)) == (2, 0.7)
+
+
+def test_records_of_one_kind_are_those_inside_of_a_model_and_failures() -> None:
+    alone, inside = record(1, 1.0, None), record(2, 1.0)
+    failed = Record.failed(alone.candidate, DATA, "does not compile")
+    assert of_one_kind([alone, failed]) == [alone, failed]
+    assert of_one_kind([alone, failed, inside]) == [failed, inside]

@@ -23,6 +23,9 @@ def test_batches_are_an_eighth_within_bounds() -> None:
     assert [Budget(trials=trials).batch_size for trials in (1, 12, 80, 1000)] == [4, 4, 10, 32]
     assert Budget(trials=1000, batch=5).batch_size == 5
     assert Budget(seconds=60.0).batch_size == 16
+    assert [Budget(trials, together=True).batch_size for trials in (1, 12, 300, 1000)] == [8, 8, 50, 64]
+    assert Budget(seconds=60.0, together=True).batch_size == 32
+    assert Budget(trials=300, batch=5, together=True).batch_size == 5
 
 
 def test_a_negative_number_is_refused() -> None:

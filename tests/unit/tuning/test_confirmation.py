@@ -90,3 +90,24 @@ def test_late_in_a_budget_of_time_programs_are_measured_again(tmp_path: Path) ->
     # It is on its way: what follows is something new.
     assert better not in [one.candidate for one in builder.next_batch(3, history, spent=0.95).programs]
     assert builder.next_batch(4, history, spent=1.0).ended == "time"
+
+
+def test_a_larger_budget_replaces_a_confirmed_program_by_a_better_one(tmp_path: Path) -> None:
+    [task, *_] = tuning_tasks()
+    slowest, middle, best = sorted(
+        Skilled("skilled", 1).propose(task.space, profile(), (), 3, 0),
+        key=lambda one: -truth(task.space, one),
+    )
+    task = replace(task, reference=slowest)
+    # The reference, a program that was measured again, and one of a later run.
+    times = [(slowest, 3.0, 0), (middle, 2.0, 0), (middle, 2.0, 1), (best, 1.0, 2)]
+    data = profile_data(profile())
+    with RecordStore(tmp_path / "r.sqlite") as store:
+        for one, seconds, batch in times:
+            origin = RecordOrigin(tuning="net/0", batch=batch, measured_in=MODEL)
+            store.append([Record(one, data, measured(seconds), origin=origin)])
+        history = TuningHistory.read(store, profile(), "net/0", MODEL)
+    how = TuneOptions("net/0", Budget(trials=5), confirm=True)
+    builder = BatchBuilder([task], profile(), [], SimulatedRunner(tmp_path).build, how, print)
+    [again] = builder.next_batch(3, history, spent=0.0).programs
+    assert again.candidate == best

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from host.errors import SessionLost
+from host.errors import DeviceError, EngineError, MeasureError, SessionLost
 from host.measure.variants import VariantMeasurement, VariantTimes
-from host.model import Candidate, Energy, Measurement
+from host.model import Energy, Measurement
 from host.tuning.runners.connection import ReferenceModel
 from host.tuning.runners.in_model import KernelsInModel, counted
 from host.tuning.runners.runner import Outcome, Program
@@ -155,10 +155,10 @@ def test_libraries_go_when_the_board_is_lost(tmp_path: Path) -> None:
     board = Board(lambda name, number: 1.0)
 
     def lost(model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
-        raise SessionLost("the executor crashed")
+        raise DeviceError("the board is gone")
 
     board.measure_variants = lost  # type: ignore[method-assign]
-    with pytest.raises(SessionLost):
+    with pytest.raises(DeviceError):
         method(tmp_path).measure(board, [program("a", 1)], 1.0)  # type: ignore[arg-type]
     assert not list(tmp_path.glob("variant-*"))
 
@@ -187,9 +187,36 @@ def test_the_fastest_fifth_of_the_runs_counts() -> None:
     assert counted((7.0,)) == (7.0,)
 
 
-def test_a_candidate_of_another_number_is_no_reference(tmp_path: Path) -> None:
-    board = Board(lambda name, number: 1.0 + number)
-    same: Candidate = REFERENCE[TASKS["a"].key]
-    assert same.decisions == program("a", 0).candidate.decisions
-    method(tmp_path).measure(board, [program("a", 0)], 1.0)  # type: ignore[arg-type]
-    assert board.asked == [[{}]]
+@pytest.mark.parametrize("error", [MeasureError("no measure_variants"), SessionLost("the executor crashed")])
+def test_no_program_is_blamed_where_the_model_itself_cannot_be_measured(
+    tmp_path: Path, error: MeasureError | SessionLost
+) -> None:
+    board = Board(lambda name, number: 1.0)
+    tried: list[int] = []
+
+    def refused(model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
+        tried.append(len(libraries))
+        raise error
+
+    board.measure_variants = refused  # type: ignore[method-assign]
+    measuring = method(tmp_path)
+    with pytest.raises(type(error)):
+        measuring.measure(board, [program("a", 1), program("b", 1)], 1.0)  # type: ignore[arg-type]
+    assert tried == [2], "which of the two is at fault shows when each is alone"
+    with pytest.raises(EngineError, match="desk cannot measure kernels inside of the model"):
+        measuring.measure(board, [program("a", 1)], 1.0)  # type: ignore[arg-type]
+    assert tried == [2, 2, 1]
+
+
+def test_a_program_that_fails_beside_a_sound_model_is_to_blame(tmp_path: Path) -> None:
+    board = Board(lambda name, number: 1.0)
+    sound = board.measure_variants
+
+    def crashed(model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
+        if len(libraries) > 1:
+            raise SessionLost("the executor crashed")
+        return sound(model, libraries)
+
+    board.measure_variants = crashed  # type: ignore[method-assign]
+    with pytest.raises(SessionLost):
+        method(tmp_path).measure(board, [program("a", 1)], 1.0)  # type: ignore[arg-type]
