@@ -28,7 +28,7 @@ from host.compare.verification import relative_error
 from host.compile.ranged_model import inputs_at
 from host.deploy import CompileOptions, compile_bundle
 from host.transport import connect
-from sdk.cli.options import parse_lengths, parse_shapes
+from sdk.cli.forms import parse_lengths, parse_shapes
 
 if TYPE_CHECKING:
     from host.model import GoldenCase, Signature

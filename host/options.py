@@ -26,7 +26,7 @@ PROCESSORS = ("auto", "cpu", "gpu")
 Size = int | tuple[int, int]
 
 # The order of the groups in which a command lists its options.
-GROUPS = ("device", "program", "peers", "objective", "tuning", "model")
+GROUPS = ("device", "program", "peers", "objective", "tuning", "model", "gates")
 _EVERYWHERE = ("compile", "tune", "deploy")
 _ON_A_DEVICE = ("tune", "deploy")
 # Of `sdk records`, what decides which functions a model has.
@@ -35,7 +35,7 @@ _OF_FUNCTIONS = (*_EVERYWHERE, "records")
 
 @dataclass(frozen=True)
 class Setting:
-    """How a command line offers a field of the options.
+    """How command lines and a project file offer a field of the options.
 
     Attributes:
         text: the help; the documentation of the field too.
@@ -43,8 +43,10 @@ class Setting:
         commands: that offer it; () for what only Python callers set.
         flag: without the leading dashes; "" is the field's name.
         metavar: what stands for the value; "" is the type's name.
-        form: how the text becomes the value, by name of a form of `sdk.cli.settings`; "" takes it as it is.
+        form: how the text becomes the value, by name of a form of `sdk.cli.forms`; "" takes it as it is.
         environment: variable that gives the value where no flag does.
+        choices: the only values; () for any.
+        path: the value is a path, or NAME=PATH in a list: in a project file it begins at the file's folder.
     """
 
     text: str
@@ -54,6 +56,8 @@ class Setting:
     metavar: str = ""
     form: str = ""
     environment: str = ""
+    choices: tuple[str, ...] = ()
+    path: bool = False
 
 
 def _set(default: Any, text: str, group: str = "model", **how: Any) -> Any:
@@ -67,9 +71,15 @@ def _set(default: Any, text: str, group: str = "model", **how: Any) -> Any:
 class CompileOptions:
     """How a model is made into a bundle; `setting_of` has the text of each field."""
 
-    model: Path = field(default=Path(), metadata={"setting": Setting("The model file.", commands=())})
+    model: Path = field(
+        default=Path(), metadata={"setting": Setting("The model file.", commands=(), path=True)}
+    )
     backend: str = _set(
-        "auto", "auto, tvm, onnxruntime or litert.", "program", commands=("compile", "deploy")
+        "auto",
+        "auto, tvm, onnxruntime or litert.",
+        "program",
+        commands=("compile", "deploy"),
+        choices=("auto", *BACKENDS),
     )
     processor: str = _set(
         "auto",
@@ -77,12 +87,14 @@ class CompileOptions:
         "tuned or compiled for.",
         "program",
         commands=_OF_FUNCTIONS,
+        choices=PROCESSORS,
     )
     dtype: str = _set(
         "fp32",
         "fp32, or fp16: half the memory, checked with a tolerance of 1e-2.",
         "program",
         commands=_OF_FUNCTIONS,
+        choices=DTYPES,
     )
     memory_cap_bytes: int = _set(
         0,
@@ -151,13 +163,16 @@ class CompileOptions:
         commands=(*_ON_A_DEVICE, "records"),
         metavar="URL",
         environment="EDGETLM_RECORDS",
+        path=True,
     )
-    threads: int = _set(0, "Threads for the model; 0 takes all cores of the device.", commands=_OF_FUNCTIONS)
+    threads: int = _set(
+        0, "Threads for the model; 0 takes all cores of the device.", commands=(*_OF_FUNCTIONS, "profile")
+    )
     shapes: Mapping[str, tuple[Size, ...]] = _set(
         dict,
         "Shape of an input with open dimensions, or the size of a dimension by its name; "
         "LOW..HIGH serves a range (seq=1..512). May repeat.",
-        commands=_OF_FUNCTIONS,
+        commands=(*_OF_FUNCTIONS, "profile"),
         flag="shape",
         metavar="NAME=1,128",
         form="shapes",
@@ -165,11 +180,11 @@ class CompileOptions:
     lengths: tuple[int, ...] = _set(
         (),
         "Lengths of the range to measure at.",
-        commands=("deploy",),
+        commands=("deploy", "profile"),
         metavar="16,128",
         form="lengths",
     )
-    seed: int = _set(0, "Seed of every random choice.")
+    seed: int = _set(0, "Seed of every random choice.", commands=(*_EVERYWHERE, "profile"))
     name: str = _set("", "Name of the model on the device; the file's name if not given.")
     command: str = _set("", "The command line, kept in the bundle and the report.", commands=())
 
@@ -197,19 +212,17 @@ class CompileOptions:
         Raises:
             UserError: says what to type instead.
         """
-        if self.backend not in ("auto", *BACKENDS):
-            raise UserError(f"no backend {self.backend!r}: use auto, {', '.join(BACKENDS)}")
+        for option in fields(self):
+            choices, value = setting_of(option).choices, getattr(self, option.name)
+            if choices and value not in choices:
+                raise UserError(f"no {option.name} {value!r}: use {', '.join(choices)}")
         if self.name and not is_name(self.name):
             raise UserError(
                 f"--name {printable(self.name)}: use letters, digits, dot, dash and underscore, at most"
                 f" {LIMITS.bundle.name_characters} characters"
             )
-        if self.dtype not in DTYPES:
-            raise UserError(f"no dtype {self.dtype!r}: use {' or '.join(DTYPES)}")
         if self.dtype == "fp16" and self.ranged:
             raise UserError("--dtype fp16 does not go with a range of lengths: leave one of them out")
-        if self.processor not in PROCESSORS:
-            raise UserError(f"no processor {self.processor!r}: use {', '.join(PROCESSORS)}")
         if self.processor == "gpu" and self.ranged:
             raise UserError("--processor gpu does not go with a range of lengths: leave one of them out")
         if self.memory_cap_bytes and self.backend not in ("auto", "tvm"):
@@ -240,9 +253,9 @@ class DeployOptions(CompileOptions):
 
     device: str = _set(
         "local",
-        "The device's name; sdk devices lists them. Several, or a tag, are worked with at once.",
+        "The device's name; sdk devices lists them. deploy and tune take several, or a tag.",
         "device",
-        commands=_ON_A_DEVICE,
+        commands=(*_ON_A_DEVICE, "profile"),
         metavar="NAME[,NAME]|tag:TAG",
     )
     peers: tuple[str, ...] | None = _set(
@@ -263,12 +276,14 @@ class DeployOptions(CompileOptions):
         flag="peer-file",
         metavar="ENGINE=PATH",
         form="peer_files",
+        path=True,
     )
     objective: str = _set(
         "latency",
         "latency, energy (joules of a run) or edp (their product).",
         "objective",
         commands=_ON_A_DEVICE,
+        choices=OBJECTIVES,
     )
     power_cap_w: float | None = _set(
         None,
@@ -288,7 +303,39 @@ class DeployOptions(CompileOptions):
         form="names",
     )
     bundle: Path | None = _set(  # noqa: RUF009 - makes a field
-        None, "Directory or .zip of the bundle; edgetlm-out/NAME/bundle if not given.", commands=("deploy",)
+        None,
+        "Directory or .zip of the bundle; edgetlm-out/NAME/bundle if not given.",
+        commands=("deploy",),
+        path=True,
+    )
+    min_speedup: float | None = _set(
+        None,
+        "Least time of the fastest peer over ours, by its lower 95% bound: 1.1.",
+        "gates",
+        commands=("deploy",),
+        metavar="RATIO",
+    )
+    max_latency_ms: float | None = _set(
+        None, "Greatest median time of a run.", "gates", commands=("deploy",), metavar="MS"
+    )
+    max_energy_mj: float | None = _set(
+        None, "Greatest energy of a run.", "gates", commands=("deploy",), metavar="MJ"
+    )
+    max_error: float | None = _set(
+        None,
+        "Largest relative error of an output against the original runtime: 1e-4.",
+        "gates",
+        commands=("deploy",),
+        metavar="ERROR",
+    )
+    max_bundle_bytes: int = _set(
+        0,
+        "Most bytes of what the device runs, library and parameters: 10M.",
+        "gates",
+        commands=("deploy",),
+        flag="max-bundle",
+        metavar="BYTES",
+        form="bytes",
     )
     beside: tuple[str, ...] = _set(
         (), "Further devices of the kind that measure kernels; nothing is installed on them.", commands=()
@@ -303,8 +350,11 @@ class DeployOptions(CompileOptions):
             UserError: says what to type instead.
         """
         super().check()
-        if self.objective not in OBJECTIVES:
-            raise UserError(f"no objective {self.objective!r}: use {', '.join(OBJECTIVES)}")
+        for name in ("min_speedup", "max_latency_ms", "max_energy_mj", "max_error"):
+            limit = getattr(self, name)
+            if limit is not None and not 0.0 < limit < float("inf"):
+                flag = name.replace("_", "-")
+                raise UserError(f"--{flag} {limit:g}: give a number above 0, or leave it out for no limit")
         if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
             raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
 
@@ -335,6 +385,11 @@ def setting_of(option: Field[Any]) -> Setting:
     """How a field of the options is offered."""
     setting: Setting = option.metadata["setting"]
     return setting
+
+
+def key_of(option: Field[Any]) -> str:
+    """The name of a field in a project file; its flag is the same with two dashes before it."""
+    return setting_of(option).flag or option.name.replace("_", "-")
 
 
 def text_of(name: str) -> str:

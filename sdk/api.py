@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from host.options import CompileOptions, DeployOptions
 from sdk.arrays import read_arrays, write_arrays
 from sdk.device import Device
-from sdk.fleet import FleetDeployment, deploy_fleet, names_several
+from sdk.fleet import FleetDeployment, deploy_fleet
 from sdk.model import Deployment, Model
 from sdk.module_file import as_file
 from sdk.progress import shown
-from sdk.request import check_compilation, check_deployment, check_profile, check_tuning
+from sdk.request import check_compilation, check_deployment, check_profile, check_tuning, names_several
 from sdk.settings import CompileSettings, DeploySettings, with_settings
 
 if TYPE_CHECKING:

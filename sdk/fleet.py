@@ -40,11 +40,6 @@ class FleetDeployment:
         return tuple(one for one in self.devices if one.reason)
 
 
-def names_several(device: str) -> bool:
-    """Whether `--device` may mean more than one."""
-    return "," in device or device.startswith("tag:")
-
-
 def deploy_fleet(
     model: str | Path | torch.nn.Module,
     options: DeployOptions | None = None,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from device_agent.contract.text import printable
+from host.errors import UserError
 from host.options import CompileOptions, DeployOptions
+
+
+def names_several(device: str) -> bool:
+    """Whether `--device` may mean more than one."""
+    return "," in device or device.startswith("tag:")
 
 
 def check_deployment(model: Any, options: DeployOptions) -> None:
@@ -44,7 +51,9 @@ def check_compilation(model: Any, options: CompileOptions, target: str) -> None:
 
 
 def check_profile(model: Path, device: str) -> None:
-    """Refuse to measure what is not there: a model file or a bundle on a device; see `check_deployment`."""
+    """Refuse to measure what is not there: a model file or a bundle on one device; see `check_deployment`."""
+    if names_several(device):
+        raise UserError(f"--device {printable(device)}: sdk profile measures on one device: name one")
     _check(None if model.is_dir() or model.suffix == ".zip" else model, device)
 
 

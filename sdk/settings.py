@@ -46,6 +46,11 @@ class DeploySettings(CompileSettings, total=False):
     power_cap_w: float | None
     power_modes: Sequence[str]
     bundle: str | Path | None
+    min_speedup: float | None
+    max_latency_ms: float | None
+    max_energy_mj: float | None
+    max_error: float | None
+    max_bundle_bytes: int
     beside: Sequence[str]
     rounds: int
     install: bool

@@ -29,6 +29,7 @@ from host.compile.variants import FASTEST, GPU, Variant, compiled_for_gpu, engin
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
 from host.deploy.comparison_settings import comparison_settings
+from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
@@ -62,7 +63,8 @@ def deploy(
 ) -> DeployResult:
     """Compile a model file, verify and measure the bundle on a device, install and activate it.
 
-    If any step fails, nothing is installed and no bundle is left.
+    If any step fails, nothing is installed and no bundle is left. If a gate of the options is not met, the
+    bundle is kept and not installed, and the result says which gate.
 
     Args:
         options: of the deployment.
@@ -92,7 +94,7 @@ def deploy(
             result, directory = deployment.make()
             if before_install is not None:
                 before_install(result)
-            deployment.install(directory, result.name)
+            deployment.keep(directory, result)
         finally:
             # Not always the device of the start: one that was lost while kernels were measured came back.
             deployment.device.close()
@@ -233,7 +235,9 @@ class _Deployment:
             memory=memory,
             emulated=not self.timing.decides,
         )
-        return result, directory
+        gates = judged(options, result)
+        met = all(one.passed for one in gates)
+        return replace(result, gates=gates, installed=options.install and met), directory
 
     def _builder(self) -> BundleBuilder:
         """Makes bundles for the device, or for its GPU."""
@@ -349,11 +353,11 @@ class _Deployment:
         kernels = kernels_part(tasks) if choice.backend == "tvm" else ()
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 
-    def install(self, directory: Path, name: str) -> None:
-        """Install the bundle on the device, then move it to its place on the host."""
+    def keep(self, directory: Path, result: DeployResult) -> None:
+        """Install the bundle on the device if the result says so, then move it to its place on the host."""
         prepared = self.staging.prepare(directory)
-        if self.options.install:
+        if result.installed:
             with self.clock.stage("install"):
-                self.device.install(directory, name)
-                self.device.activate(name)
+                self.device.install(directory, result.name)
+                self.device.activate(result.name)
         self.staging.commit(prepared)

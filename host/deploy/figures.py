@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from host.compare.pareto import ParetoFront
     from host.compare.selection import VariantSelection
     from host.compare.statistics import Estimate
+    from host.deploy.gates import Gate
     from host.tuning.result import TuneResult
 
 
@@ -122,6 +123,18 @@ def task(outcome: TaskOutcome) -> dict[str, Any]:
         "programs": outcome.programs,
         "reason": outcome.reason,
         "workload_hash": outcome.workload_hash,
+    }
+
+
+def gate(one: Gate) -> dict[str, Any]:
+    """One gate and its verdict; an infinite value is None, which JSON can say."""
+    known = one.value is not None and math.isfinite(one.value)
+    return {
+        "name": one.name,
+        "limit": one.limit,
+        "value": one.value if known else None,
+        "passed": one.passed,
+        "text": one.text,
     }
 
 

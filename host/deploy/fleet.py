@@ -159,6 +159,10 @@ def _one_kind(
         except EdgeError as error:
             every = {one: Installed(one, board, reason=str(error)) for one in (name, *left)}
             return None, outcomes | every
+        if result.failed_gates:
+            why = f"not installed, a gate is not met: {result.failed_gates[0].name}"
+            every = {one: Installed(one, board, reason=why) for one in (name, *left)}
+            return result, outcomes | every
         contender = result.contenders.get(result.choice.backend)
         measured = contender.measurement if contender is not None else None
         outcomes[name] = Installed(

@@ -16,6 +16,7 @@ from targets import MachineDescription
 
 if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
+    from host.deploy.gates import Gate
     from host.manifest import MemoryPart
     from host.tuning.result import TuneResult
 
@@ -45,7 +46,8 @@ class DeployResult:
             if no kernels were measured. power: variants of the model, also in other power modes; None if
             there was only one. bundle_bytes: of the files that the device runs: library and parameters, or
             the model file. memory: what the compiled model takes on the device; None for another backend.
-            emulated: the device is an emulator, whose times say nothing about a board.
+            emulated: the device is an emulator, whose times say nothing about a board. gates: the limits
+            that were set, with their verdicts; nothing is installed if one is not met.
     """
 
     name: str
@@ -69,6 +71,7 @@ class DeployResult:
     bundle_bytes: int = 0
     memory: MemoryPart | None = None
     emulated: bool = False
+    gates: tuple[Gate, ...] = ()
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
@@ -92,6 +95,11 @@ class DeployResult:
         verification = self.contenders[self.choice.backend].verification
         assert verification is not None
         return verification
+
+    @property
+    def failed_gates(self) -> tuple[Gate, ...]:
+        """The gates that are not met."""
+        return tuple(one for one in self.gates if not one.passed)
 
     @property
     def peers(self) -> dict[str, EntrantResult]:

@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from sdk.cli.project import ProjectContext
+
 _WIDEST = 100
 _INDENT = "  "
 # Names that are longer have their help below them.
@@ -17,7 +19,13 @@ _NAME_COLUMN = 24
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def add_command(group: typer.Typer, function: Callable[..., Any], example: str, name: str = "") -> None:
+def add_command(
+    group: typer.Typer,
+    function: Callable[..., Any],
+    example: str,
+    name: str = "",
+    takes_project: bool = False,
+) -> None:
     """Give a group a command.
 
     Args:
@@ -25,8 +33,10 @@ def add_command(group: typer.Typer, function: Callable[..., Any], example: str, 
         function: of the command; its docstring is the help.
         example: a command line that can be typed, for the help.
         name: of the command; the function's name if not given.
+        takes_project: whether a project file gives what is not typed.
     """
-    register = group.command(name or None, cls=_Command, epilog=example, context_settings=_SETTINGS)
+    kind = _ProjectCommand if takes_project else _Command
+    register = group.command(name or None, cls=kind, epilog=example, context_settings=_SETTINGS)
     register(function)
 
 
@@ -69,6 +79,10 @@ class _Command(TyperCommand):
             page.title("Example" if "\n" not in self.epilog else "Examples")
             page.lines.extend(f"{_INDENT}{line}" for line in self.epilog.splitlines())
         return "\n".join(page.lines)
+
+
+class _ProjectCommand(_Command):
+    context_class = ProjectContext
 
 
 class _Group(TyperGroup):

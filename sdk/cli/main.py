@@ -1,7 +1,7 @@
 """The command `sdk`: parse, call the API, print. One file per group of commands.
 
-Exit codes: 0 done, 1 something failed, 2 the command was wrong, 3 `report compare` found a regression,
-130 interrupted.
+Exit codes: 0 done, 1 something failed, 2 the command was wrong, 3 a gate is not met or
+`report compare` found a regression, 130 interrupted.
 Errors are one line on stderr; `--verbose` adds the traceback.
 """
 

@@ -1,16 +1,13 @@
-"""Options that several commands share, and how their text is read."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from device_agent.contract.text import printable
-from host.errors import UserError
 from host.options import text_of
 from sdk.cli import completion
 
@@ -33,6 +30,9 @@ def _remember(context: typer.Context, value: bool) -> bool:
     return value
 
 
+# Exit code of a deployment that a gate stopped.
+GATE_NOT_MET = 3
+MODEL_HELP = "ONNX, .pt2 or TFLite file; edgetlm.toml may name it."
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)
 ]
@@ -43,8 +43,6 @@ DeviceName = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option(help=text_of("threads"))]
-Shapes = Annotated[list[str] | None, typer.Option("--shape", metavar="NAME=1,128", help=text_of("shapes"))]
-Lengths = Annotated[str, typer.Option("--lengths", metavar="16,128", help=text_of("lengths"))]
 Records = Annotated[
     str, typer.Option("--records", metavar="URL", envvar="EDGETLM_RECORDS", help=text_of("records"))
 ]
@@ -58,109 +56,3 @@ Trust = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help=text_of("seed"))]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
-
-
-def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | tuple[int, int], ...]]:
-    """`NAME=1,128` and `NAME=1..512` to sizes and ranges by name.
-
-    Raises:
-        UserError: a text is not of that form.
-    """
-    shapes: dict[str, tuple[int | tuple[int, int], ...]] = {}
-    for text in texts or []:
-        name, separator, dimensions = text.rpartition("=")
-        if not separator or not name:
-            raise _shape_error(text)
-        shape = tuple(_size(text, part) for part in dimensions.split(","))
-        if name in shapes:
-            raise UserError(f"--shape {text}: {name!r} was given a shape already")
-        shapes[name] = shape
-    return shapes
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """`15W, MAXN` to names, each once."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def parse_peer_files(texts: list[str] | None) -> dict[str, Path]:
-    """`ncnn=FOLDER` to paths by engine.
-
-    Raises:
-        UserError: not of that form, or no such file.
-    """
-    files: dict[str, Path] = {}
-    for text in texts or []:
-        engine, separator, path = text.partition("=")
-        if not separator or not engine or not path:
-            raise UserError(f"--peer-file {text}: write it as ENGINE=PATH")
-        if not Path(path).exists():
-            raise UserError(f"--peer-file {text}: there is no {path}")
-        files[engine] = Path(path)
-    return files
-
-
-def parse_seconds(text: str, option: str = "--budget") -> float:
-    """`3m` in seconds; 0 for "".
-
-    Args:
-        text: as typed.
-        option: that it was given with.
-
-    Raises:
-        UserError: not of that form.
-    """
-    if not text:
-        return 0.0
-    from host.tuning.budget import parse_budget
-
-    return parse_budget(text, option)
-
-
-def parse_bytes(text: str, option: str) -> int:
-    """`64M` in bytes; 0 for "". K, M and G are powers of 1024.
-
-    Raises:
-        UserError: not of that form, or nothing.
-    """
-    if not text:
-        return 0
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMG]?)", text.strip().upper())
-    size = int(float(found[1]) * 1024 ** " KMG".index(found[2] or " ")) if found else 0
-    if size <= 0:
-        raise UserError(f"{option} {printable(text, 40)}: give bytes above 0, as in {option} 64M or 1G")
-    return size
-
-
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """`16,128` to numbers, in order and each once.
-
-    Raises:
-        UserError: not of that form.
-    """
-    if not text:
-        return ()
-    try:
-        lengths = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        lengths = [0]
-    if lengths[0] <= 0:
-        raise UserError(f"--lengths {text}: write it as 16,128,512, positive numbers with commas")
-    return tuple(lengths)
-
-
-def _size(text: str, part: str) -> int | tuple[int, int]:
-    low, dots, high = part.partition("..")
-    try:
-        sizes = (int(low), int(high if dots else low))
-    except ValueError:
-        raise _shape_error(text) from None
-    if min(sizes) <= 0:
-        raise _shape_error(text)
-    if sizes[0] > sizes[1]:
-        raise UserError(f"--shape {text}: a range goes from the lesser to the greater size, as in 1..512")
-    return sizes if dots else sizes[0]
-
-
-def _shape_error(text: str) -> UserError:
-    return UserError(f"--shape {text}: write it as NAME=1,128 or NAME=1..512, positive numbers with commas")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdk.cli.console import print_line
+from sdk.cli.console import print_error, print_line
 from sdk.text import simulation
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from host.compare.selection import VariantSelection
     from host.compare.statistics import Estimate
     from host.deploy import DeployResult
+    from host.deploy.gates import Gate
     from host.model import Energy, Measurement
     from host.tuning.result import TuneResult
     from sdk.model import Deployment
@@ -68,6 +69,8 @@ def print_deployment(deployment: Deployment) -> None:
         print_tuning(result.tuning)
     if result.power is not None:
         print_power(result.power)
+    for one in result.gates:
+        print_line(f"gate      {gate_text(one)}{'' if one.passed else ': NOT MET'}")
     print_line(f"bundle    {result.bundle}{' (installed and active)' if result.installed else ''}")
     print_line(f"report    {deployment.report}")
     _print_summary(result)
@@ -97,10 +100,24 @@ def _print_summary(result: DeployResult) -> None:
         )
     print_line(f"Power     {energy_text(result.measurement.energy)}")
     state = "installed and active" if result.installed else "not installed"
-    print_line(f"State     {result.choice.backend}, verified, {state} on {result.device}")
+    why = ": a gate is not met" if result.failed_gates else ""
+    print_line(f"State     {result.choice.backend}, verified, {state} on {result.device}{why}")
     # A model that is not installed has no name on the device.
     runs = result.name if result.installed else result.bundle
     print_line(f"Next      sdk run {runs} --input INPUTS.npz --device {result.device}")
+
+
+def gate_text(one: Gate) -> str:
+    """A gate with its limit and what was found."""
+    return f"{one.name} {one.limit:.12g}: {one.text}"
+
+
+def print_failed_gates(results: Sequence[DeployResult]) -> bool:
+    """One line of an error for each gate that is not met; returns whether there is one."""
+    failed = [(result, one) for result in results for one in result.failed_gates]
+    for result, one in failed:
+        print_error(f"error: {result.name} on {result.device}: the gate {gate_text(one)}")
+    return bool(failed)
 
 
 def print_instructions(result: DeployResult) -> None:

@@ -59,6 +59,7 @@ def _deployed(result: DeployResult) -> dict[str, Any]:
         "default_share": result.default_share,
         "fallback": result.fallback,
         "installed": result.installed,
+        "gates": [figures.gate(one) for one in result.gates],
         "threads": result.threads,
         "machine": {
             "cpu": result.machine.cpu_name,

@@ -9,20 +9,21 @@ import typer
 
 from host.options import CompileOptions
 from sdk.cli import completion
-from sdk.cli.commands.deploy import command_line
 from sdk.cli.help import add_command
-from sdk.cli.options import Verbose
+from sdk.cli.options import MODEL_HELP, Verbose
 from sdk.cli.settings import takes_settings
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    add_command(app, compile_model, "sdk compile model.onnx -o out.zip --target raspberry_pi_5", "compile")
+    add_command(
+        app, compile_model, "sdk compile model.onnx -o out.zip --target raspberry_pi_5", "compile", True
+    )
 
 
 @takes_settings("compile", CompileOptions)
 def compile_model(
-    model: Annotated[Path, typer.Argument(help="ONNX, .pt2 or TFLite file.")],
+    model: Annotated[Path, typer.Argument(help=MODEL_HELP)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory or .zip of the bundle.")],
     target: Annotated[
         str,
@@ -36,7 +37,7 @@ def compile_model(
     from sdk import api
     from sdk.cli.console import ConsoleProgress, print_line
 
-    options = CompileOptions(**settings, command=command_line())
+    options = CompileOptions(**settings)
     with ConsoleProgress() as progress:
         manifest = api.compile(model, options, target=target, output=output, progress=progress)
     print_line(

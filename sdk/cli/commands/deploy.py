@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,27 +9,19 @@ import typer
 
 from host.options import DeployOptions
 from sdk.cli.help import add_command
-from sdk.cli.options import JsonFile, Verbose
+from sdk.cli.options import GATE_NOT_MET, MODEL_HELP, JsonFile, Verbose
 from sdk.cli.settings import takes_settings
-
-_PASSWORD = re.compile(r"(://[^:/@\s]*):\S*@")
-_SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|token|secret)[^=&]*=)[^&\s]*")
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    add_command(app, deploy, "sdk deploy model.onnx --device pi5 --shape batch=1")
-
-
-def command_line() -> str:
-    """The command as the user typed it, without the secrets of a URL: records and reports keep it."""
-    words = [_SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", word)) for word in sys.argv[1:]]
-    return shlex.join([Path(sys.argv[0]).name, *words])
+    examples = "sdk deploy model.onnx --device pi5 --shape batch=1\nsdk deploy"
+    add_command(app, deploy, examples, takes_project=True)
 
 
 @takes_settings("deploy", DeployOptions)
 def deploy(
-    model: Annotated[Path, typer.Argument(help="ONNX, .pt2 or TFLite file.")],
+    model: Annotated[Path, typer.Argument(help=MODEL_HELP)],
     *,
     json_file: JsonFile = None,
     report: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
@@ -43,6 +32,9 @@ def deploy(
 
     With several devices it is compiled once for each kind of board, verified and installed on each; one
     that fails changes nothing for the others, and the exit code is 1.
+
+    What is not typed is taken from edgetlm.toml of this folder or of one above: keys are the names of the
+    options, and model. A gate that is not met leaves the device as it was; the exit code is then 3.
     """
     from sdk import api
     from sdk.cli import printing
@@ -50,7 +42,7 @@ def deploy(
     from sdk.cli.console import ConsoleProgress
     from sdk.report import figures
 
-    options = DeployOptions(**settings, command=command_line())
+    options = DeployOptions(**settings)
     if api.names_several(options.device):
         deploy_to_several(model, options, report, json_file)
         return
@@ -59,3 +51,5 @@ def deploy(
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result.result))
     printing.print_deployment(result)
+    if printing.print_failed_gates([result.result]):
+        raise typer.Exit(GATE_NOT_MET)

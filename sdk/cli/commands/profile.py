@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from host.options import DeployOptions
 from sdk.cli.help import add_command
-from sdk.cli.options import (
-    DeviceName,
-    JsonFile,
-    Lengths,
-    Seed,
-    Shapes,
-    Threads,
-    Trust,
-    Verbose,
-    parse_lengths,
-    parse_shapes,
-)
+from sdk.cli.options import JsonFile, Trust, Verbose
+from sdk.cli.settings import takes_settings
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    add_command(app, profile, "sdk profile model.onnx --device pi5 --json figures.json")
+    add_command(app, profile, "sdk profile model.onnx --device pi5 --json figures.json", takes_project=True)
 
 
+@takes_settings("profile", DeployOptions)
 def profile(
-    model: Annotated[Path, typer.Argument(help="Model file or bundle.")],
-    device: DeviceName = "local",
-    threads: Threads = 0,
-    shape: Shapes = None,
-    lengths: Lengths = "",
-    seed: Seed = 0,
+    model: Annotated[Path, typer.Argument(help="Model file or bundle; edgetlm.toml may name it.")],
+    *,
     trust: Trust = "signed",
     json_file: JsonFile = None,
     verbose: Verbose = False,
+    **settings: Any,
 ) -> None:
     """Measure a model or bundle and its peers; nothing is installed."""
     from sdk import api
@@ -44,17 +33,10 @@ def profile(
     from sdk.cli.console import ConsoleProgress
     from sdk.report import figures
 
+    # Nothing is kept that could name it.
+    settings.pop("command")
     with ConsoleProgress() as progress:
-        result = api.profile(
-            model,
-            device=device,
-            threads=threads,
-            shapes=parse_shapes(shape),
-            lengths=parse_lengths(lengths),
-            seed=seed,
-            trust=trust,
-            progress=progress,
-        )
+        result = api.profile(model, trust=trust, progress=progress, **settings)
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result))
     printing.print_profile(result)

@@ -11,6 +11,7 @@ import typer
 from host.options import DeployOptions
 from sdk.cli import printing
 from sdk.cli.console import ConsoleProgress, print_line
+from sdk.cli.options import GATE_NOT_MET
 from sdk.fleet import FleetDeployment, deploy_fleet
 from sdk.text import data_without_host_paths
 
@@ -20,7 +21,11 @@ SCHEMA = "edgetlm.fleet/1"
 def deploy_to_several(
     model: Path, options: DeployOptions, report: Path | None, json_file: Path | None
 ) -> None:
-    """Deploy, write the figures and print the table; ends with exit code 1 where a device failed."""
+    """Deploy, write the figures and print the table.
+
+    Raises:
+        typer.Exit: with code 1 where a device failed, 3 where a gate is not met.
+    """
     with ConsoleProgress() as progress:
         result = deploy_fleet(model, options, report=report, progress=progress)
     if json_file is not None:
@@ -30,6 +35,8 @@ def deploy_to_several(
     print_line("")
     for line in table(result):
         print_line(line)
+    if printing.print_failed_gates([one.result for one in result.kinds]):
+        raise typer.Exit(GATE_NOT_MET)
     if result.failed:
         raise typer.Exit(1)
 

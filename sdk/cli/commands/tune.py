@@ -8,20 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from host.options import DeployOptions
-from sdk.cli.commands.deploy import command_line
 from sdk.cli.help import add_command
-from sdk.cli.options import JsonFile, Verbose
+from sdk.cli.options import MODEL_HELP, JsonFile, Verbose
 from sdk.cli.settings import takes_settings
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    add_command(app, tune, "sdk tune model.onnx --device pi5 --budget 10m")
+    add_command(app, tune, "sdk tune model.onnx --device pi5 --budget 10m", takes_project=True)
 
 
 @takes_settings("tune", DeployOptions)
 def tune(
-    model: Annotated[Path, typer.Argument(help="ONNX, .pt2 or TFLite file.")],
+    model: Annotated[Path, typer.Argument(help=MODEL_HELP)],
     *,
     json_file: JsonFile = None,
     report: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
@@ -38,7 +37,7 @@ def tune(
     from sdk.cli.console import ConsoleProgress
     from sdk.report import figures
 
-    options = DeployOptions(**settings, command=command_line())
+    options = DeployOptions(**settings)
     with ConsoleProgress() as progress:
         result = api.tune(model, options, report=report, progress=progress)
     if json_file is not None:

@@ -11,8 +11,8 @@ from host.compile.memory_cap import described, require_within
 from host.errors import BuildError, UserError
 from host.model import MemoryUse
 from host.options import CompileOptions
+from sdk.cli.forms import parse_bytes
 from sdk.cli.main import main
-from sdk.cli.options import parse_bytes
 from tests.integration.small_models import convnet
 
 USE = MemoryUse(weights_bytes=8 << 20, activations_bytes=2 << 20, workspace_bytes=1 << 20)

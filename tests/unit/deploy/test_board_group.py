@@ -8,7 +8,8 @@ from host.deploy import board_group
 from host.deploy.board_group import difference_of
 from host.deploy.fleet import Installed
 from sdk.cli.commands.several_devices import table
-from sdk.fleet import FleetDeployment, names_several
+from sdk.fleet import FleetDeployment
+from sdk.request import names_several
 from targets import Board, HardwareModel, MachineDescription, declared
 
 MACHINE = declared()["raspberry_pi_5"]

@@ -14,7 +14,7 @@ from host.errors import EdgeError
 from host.records import Record, RecordStore
 from host.records.database import store_name
 from host.records.record import line_of
-from sdk.cli.commands import deploy
+from sdk.cli.project import command_line
 from tests.unit.records.samples import profile, record
 
 # What a hostile file says of times, as SQLite takes them.
@@ -180,5 +180,5 @@ def test_no_password_of_a_url_is_shown(url: str, monkeypatch: pytest.MonkeyPatch
     assert "hunter2" not in str(caught.value) and is_printable(str(caught.value))
     assert "hunter2" not in store_name(url)
     monkeypatch.setattr("sys.argv", ["/bin/sdk", "tune", "m", "--records", url, f"--records={url}"])
-    command = deploy.command_line()
+    command = command_line()
     assert "hunter2" not in command and command.startswith("sdk tune m --records ")

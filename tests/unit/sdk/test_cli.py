@@ -14,8 +14,8 @@ import sdk.cli.main as command_line
 from host.errors import DeviceError, UserError
 from sdk.arrays import read_arrays
 from sdk.cli.console import ConsoleProgress
+from sdk.cli.forms import parse_lengths, parse_shapes
 from sdk.cli.main import main
-from sdk.cli.options import parse_lengths, parse_shapes
 
 # What must not be imported for an answer that needs no compiler.
 _HEAVY = (
@@ -114,6 +114,7 @@ def test_a_light_answer_imports_no_heavy_package(
         (["deploy", "absent.onnx", "--shape", "x=1,b"], "--shape x=1,b: write it as NAME=1,128"),
         (["compile", "absent.onnx", "-o", "out"], "absent.onnx: no such file"),
         (["profile", "absent.onnx"], "absent.onnx: no such file"),
+        (["profile", "absent.onnx", "--device", "a,b"], "--device a,b: sdk profile measures on one device"),
         (["run", "absent", "--input", "absent.npz"], "absent.npz: no such file"),
     ],
 )

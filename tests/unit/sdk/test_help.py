@@ -57,10 +57,10 @@ def test_every_command_has_an_example_of_its_own_with_options_that_it_has() -> N
     for command, context in _all():
         if hasattr(command, "commands"):
             continue
-        example = command.get_help(context).split("Example:\n")[1].strip()
-        assert example.split()[: len(context.command_path.split())] == context.command_path.split()
         known = {name for parameter in command.params for name in parameter.opts}
-        assert {word for word in example.split() if word.startswith("-")} <= known, example
+        for example in re.split(r"Examples?:\n", command.get_help(context))[1].strip().splitlines():
+            assert example.split()[: len(context.command_path.split())] == context.command_path.split()
+            assert {word for word in example.split() if word.startswith("-")} <= known, example
 
 
 def test_the_options_of_a_deployment_are_grouped() -> None:
@@ -68,7 +68,7 @@ def test_the_options_of_a_deployment_are_grouped() -> None:
     text = command.get_help(context)
     titles = re.findall(r"^(\w+):$", text, re.MULTILINE)
     groups = [one.metadata["setting"].group.capitalize() for one in settings_of(DeployOptions, "deploy")]
-    assert titles == ["Arguments", *dict.fromkeys(groups), "Options", "Example"]
+    assert titles == ["Arguments", *dict.fromkeys(groups), "Options", "Examples"]
     assert text.index("\nTuning:") < text.index("--budget") < text.index("\nModel:")
 
 
