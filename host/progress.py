@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -23,6 +23,9 @@ class Progress(Protocol):
     def status(self, text: str) -> None:
         """What the stage has come to so far; the next one takes its place."""
 
+    def latencies(self, seconds: Mapping[str, float]) -> None:
+        """Median seconds of a run so far, by name of what is measured; they change with every round."""
+
 
 class Silence:
     """Progress that nobody listens to."""
@@ -37,6 +40,9 @@ class Silence:
         """Say nothing."""
 
     def status(self, text: str) -> None:
+        """Say nothing."""
+
+    def latencies(self, seconds: Mapping[str, float]) -> None:
         """Say nothing."""
 
 

@@ -152,7 +152,7 @@ def compare_engines(settings: ComparisonSettings, entrants: Sequence[Entrant]) -
         ]
         with settings.clock.stage("measure"):
             run = InterleavedRun(sessions, conditions, effort)
-            run.run(settings.clock.progress)
+            run.run(settings.clock.progress, settings.timing.decides)
             each = [
                 {one.name: one for one in _completed(run.results(condition), opened)}
                 for condition in conditions

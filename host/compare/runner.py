@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 # Before anything that can be interrupted: its first import drops what the handler of a signal raises.
@@ -107,8 +108,12 @@ class InterleavedRun:
         self._rounds: dict[tuple[str, str], list[Measurement]] = {}
         self._windows: dict[tuple[str, str], list[Measurement]] = {}
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Progress, times_count: bool = True) -> None:
         """Measure everything; a session that fails is left out, and the others continue.
+
+        Args:
+            progress: receives the passes, and after each round the medians so far under its condition.
+            times_count: whether times say anything; those of an emulator are not told.
 
         Raises:
             DeviceError: the device was lost.
@@ -121,14 +126,14 @@ class InterleavedRun:
                     if self._effort.passes > 1:
                         progress.status(f"{condition.name or 'measuring'}, pass {number + 1}")
                     if condition.name not in self.refused:
-                        self._measure(condition)
+                        self._measure(condition, progress if times_count else Silence())
                     done += 1
                     progress.advance(done, total)
         finally:
             self._release()
 
-    def _measure(self, condition: Condition) -> None:
-        """One pass under one condition."""
+    def _measure(self, condition: Condition, progress: Progress) -> None:
+        """One pass under one condition; the medians so far are told after each round."""
         try:
             condition.enter()
         except MeasureError as error:
@@ -149,6 +154,7 @@ class InterleavedRun:
             )
             for key in self._random_order(condition):
                 self._measure_entrant(key, plan, self._rounds.setdefault((condition.name, key), []))
+            progress.latencies(self._medians(condition))
         for _ in range(windows):
             for key in self._random_order(condition):
                 # The windows are the trials: interleaved, so that drift cancels.
@@ -197,6 +203,19 @@ class InterleavedRun:
     def _random_order(self, condition: Condition) -> list[str]:
         running = [key for key in self._sessions if key not in self.failed and key not in condition.absent]
         return [str(key) for key in self._order.permutation(sorted(running))]
+
+    def _medians(self, condition: Condition) -> dict[str, float]:
+        """Median seconds of all samples so far of each session that runs, by its name or key."""
+        keys = [key for key in self._sessions if key not in self.failed and key not in condition.absent]
+        names = [key.partition("/")[0] for key in keys]
+        times = {
+            key: [time for part in self._rounds[condition.name, key] for time in part.times_s] for key in keys
+        }
+        return {
+            # The threads tell variants of the same name apart.
+            name if names.count(name) == 1 else key: median(times[key])
+            for name, key in zip(names, keys, strict=True)
+        }
 
     def _coolest_c(self, condition: str) -> float:
         """Temperature that windows wait for: the coolest start of a window so far; 0 if unknown."""

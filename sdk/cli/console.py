@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TextIO
 
@@ -118,10 +119,11 @@ class ConsoleProgress:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[status]}", markup=False),
+            TextColumn("{task.fields[latencies]}", markup=False),
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=None, visible=False, status="")
+        self._task = self._bar.add_task("", total=None, visible=False, status="", latencies="")
         self._stage = ""
         self._begin = 0.0
         self._said = 0.0
@@ -146,7 +148,7 @@ class ConsoleProgress:
         self._stage = name
         self._begin = self._said = time.perf_counter()
         # `reset` keeps the total of the stage before where it is given none.
-        self._bar.reset(self._task, description=name, visible=True, status="")
+        self._bar.reset(self._task, description=name, visible=True, status="", latencies="")
         self._bar.tasks[0].total = None
 
     def advance(self, done: int, total: int) -> None:
@@ -164,6 +166,11 @@ class ConsoleProgress:
         if not self._live and time.perf_counter() - self._said >= _LINE_EACH_S:
             self._said = time.perf_counter()
             self._console.print(f"{self._stage:<9} {text}", soft_wrap=True)
+
+    def latencies(self, seconds: Mapping[str, float]) -> None:
+        """Medians so far, on the live line alone: a log has those of the end."""
+        shown = ", ".join(f"{name} {value * 1e3:.3f}" for name, value in seconds.items())
+        self._bar.update(self._task, latencies=visible_line(f"{shown} ms") if shown else "")
 
     def _finish(self) -> None:
         if self._stage:

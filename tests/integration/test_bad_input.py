@@ -14,6 +14,7 @@ import pytest
 
 import sdk
 from host.errors import DeviceError, DeviceFull, MeasureError
+from host.progress import Silence
 from sdk.cli.main import main
 from tests.integration import small_models
 
@@ -118,7 +119,7 @@ def agent() -> psutil.Process:
     raise AssertionError("no device agent runs")
 
 
-class At:
+class At(Silence):
     """Progress that does something when a stage begins."""
 
     def __init__(self, stage: str, action: Callable[[], object]) -> None:
@@ -128,12 +129,6 @@ class At:
     def stage(self, name: str) -> None:
         if name == self._stage:
             self._action()
-
-    def advance(self, done: int, total: int) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
 
 
 @pytest.mark.parametrize("stage", ["lower", "verify", "measure", "install"])

@@ -260,3 +260,40 @@ def test_a_device_that_is_slowed_down_between_rounds_is_marked():
     result = compare(sessions, [], rounds=6)
     assert result["a"].measurement.throttle_reasons == ("the throttle count rose from 0 to 1",)
     assert not result["a"].trusted and result["b"].trusted
+
+
+class Listener(Silence):
+    """Keeps what is told of the times."""
+
+    def __init__(self):
+        self.told = []
+
+    def latencies(self, seconds):
+        self.told.append(dict(seconds))
+
+
+def test_medians_so_far_are_told_after_each_round_without_those_that_dropped_out():
+    def dies(index):
+        return SessionLost("crashed") if index == 3 else 5.0
+
+    sessions = race([], **{"tvm/1": lambda r: float(r), "onnxruntime/1": lambda r: 10.0, "litert/1": dies})
+    listener = Listener()
+    run = InterleavedRun(sessions, [Condition([np.zeros(1)])], Effort(rounds=3))
+    run.run(listener)
+    assert listener.told == [
+        {"tvm": 1.0, "onnxruntime": 10.0, "litert": 5.0},
+        {"tvm": 1.75, "onnxruntime": 10.0, "litert": 5.0},
+        {"tvm": 2.0, "onnxruntime": 10.0},
+    ]
+
+
+def test_threads_tell_variants_of_a_name_apart_and_times_of_an_emulator_are_not_told():
+    sessions = race([], **{"fastest/1": lambda r: 2.0, "fastest/2": lambda r: 1.0})
+    conditions = [Condition([np.zeros(1)], "15W"), Condition([np.zeros(1)], "7W", absent=("fastest/1",))]
+    listener = Listener()
+    InterleavedRun(sessions, conditions, Effort(passes=2, rounds=1, windows=0)).run(listener)
+    both, alone = {"fastest/1": 2.0, "fastest/2": 1.0}, {"fastest": 1.0}
+    assert listener.told == [both, alone, alone, both]
+    silent = Listener()
+    InterleavedRun(sessions, conditions, Effort(rounds=1, windows=0)).run(silent, times_count=False)
+    assert silent.told == []

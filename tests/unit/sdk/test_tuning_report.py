@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import functools
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from host.commands.tune import TunedModel
 from host.model import Candidate
@@ -109,3 +112,25 @@ def test_a_log_has_a_line_of_a_long_stage_now_and_then(
             progress.status(f"{second} trials")
     lines = [line for line in capsys.readouterr().out.splitlines() if "trials" in line]
     assert lines == ["tune      30 trials", "tune      60 trials", "tune      90 trials"]
+
+
+def test_latencies_stand_on_the_live_line_and_not_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sdk.cli.console._LINE_EACH_S", 0.0)
+    shown = []
+    for terminal in (False, True):
+        screen = io.StringIO()
+        monkeypatch.setattr(
+            "sdk.cli.console.Console",
+            functools.partial(Console, force_terminal=terminal, width=120),
+        )
+        with ConsoleProgress(screen) as progress:
+            progress.stage("measure")
+            progress.latencies({"tvm": 1.23456e-3, "onnx\nruntime": 2e-3})
+            progress._bar.refresh()
+            progress.stage("install")
+            progress._bar.refresh()
+        shown.append(screen.getvalue())
+    log, live = shown
+    assert "ms" not in log and "tvm" not in log
+    assert "tvm 1.235, onnx runtime 2.000 ms" in live
+    assert "tvm" not in live.rsplit("install", 1)[1], "the next stage begins without them"
