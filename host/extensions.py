@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from host.errors import UserError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Kind = Literal["proposers", "rules", "operators", "transports", "engines"]
 PREFIX = "edgetlm."
@@ -67,6 +69,9 @@ def extensions(kind: Kind, taken: tuple[str, ...] = ()) -> dict[str, Extension]:
     Raises:
         UserError: two packages, or a package and the product, use one name.
     """
+    # Only what names an extension looks for one.
+    from importlib.metadata import entry_points
+
     found: dict[str, Extension] = {}
     for entry in sorted(entry_points(group=PREFIX + kind), key=lambda one: (one.name, one.value)):
         extension = Extension(kind, entry.name, entry)

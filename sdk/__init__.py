@@ -12,7 +12,6 @@ authors of proposers and rules; `sdk.errors` has the exceptions that the calls r
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from host.options import CompileOptions, DeployOptions
@@ -63,7 +62,8 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        # Reading the metadata of packages takes a while.
+        from importlib.metadata import version
+
         return version("edgetlm")
     if name not in _LATE:
         raise AttributeError(f"module 'sdk' has no attribute {name!r}")

@@ -21,7 +21,7 @@ def shown(progress: Progress | None) -> Iterator[Progress]:
     if progress is not None:
         yield progress
     elif sys.stderr.isatty() or "ipykernel" in sys.modules:
-        from sdk.cli.console import ConsoleProgress
+        from sdk.cli.terminal import ConsoleProgress
 
         with ConsoleProgress(sys.stderr) as console:
             yield console

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 
 from targets.board import Board, MachineDescription
 from targets.files import BoardFile, BoardFileError, board_files, load_board
@@ -19,6 +20,7 @@ __all__ = [
     "board_for",
     "board_names",
     "declared",
+    "declared_boards",
     "families",
     "family_of",
 ]
@@ -44,12 +46,31 @@ def board_for(description: MachineDescription, restrict: str = "") -> Board | No
     chosen = board_files().get(description.board)
     if chosen is not None:
         return load_board(chosen).resolve(description)
+    return _fitting(description, restrict, None)
+
+
+def declared_boards() -> dict[str, Board]:
+    """The boards of the machines of `declared`, by the same names; a machine that none claims is left out.
+
+    Raises:
+        BoardFileError: a board file cannot be used.
+    """
+    boards = _declared_boards()
+    found = {name: _fitting(description, "", boards) for name, description in _described(boards).items()}
+    return {name: board for name, board in found.items() if board is not None}
+
+
+def _fitting(
+    description: MachineDescription, restrict: str, boards: Sequence[BoardFile] | None
+) -> Board | None:
+    """See `board_for`; the board files are read where they are not given."""
     for name in _modules():
         module = importlib.import_module(f"targets.{name}")
         if module.matches(description):
             board: Board = module.resolve(description, restrict)
             return board
-    best = max(_declared_boards(), key=lambda board: board.matches(description), default=None)
+    boards = _declared_boards() if boards is None else boards
+    best = max(boards, key=lambda board: board.matches(description), default=None)
     if best is None or not best.matches(description):
         return None
     if restrict:
@@ -63,7 +84,11 @@ def declared() -> dict[str, MachineDescription]:
     Raises:
         BoardFileError: a board file cannot be used.
     """
-    found = {board.name: board.describe() for board in _declared_boards()}
+    return _described(_declared_boards())
+
+
+def _described(boards: Sequence[BoardFile]) -> dict[str, MachineDescription]:
+    found = {board.name: board.describe() for board in boards}
     for name in _modules():
         found.update(importlib.import_module(f"targets.{name}").DECLARED)
     return dict(sorted(found.items()))

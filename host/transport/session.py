@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.measuring import MEASURING, Plan
@@ -22,6 +20,8 @@ from host.transport.replies import fields_of, measurement_of, shown, signature_o
 from host.transport.wire import Connection, DisconnectedError, pack, unpack
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from host.transport.device import Device
 
 _CHUNK_BYTES = 64 << 20

@@ -14,9 +14,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from device_agent.contract.fields import Fields
 from device_agent.contract.limits import LIMITS
@@ -35,6 +33,10 @@ from host.errors import (
     SessionLost,
 )
 from host.transport.replies import fields_of
+
+if TYPE_CHECKING:
+    # Loaded where tensors travel: most of what is asked of an agent has none.
+    import numpy as np
 
 SCHEMA = PROTOCOL.wire.schema
 _CONNECT_S = 10.0
@@ -254,6 +256,8 @@ def _client() -> str:
 
 def pack(arrays: Sequence[np.ndarray]) -> tuple[list[dict[str, Any]], list[memoryview]]:
     """Arrays as they travel: descriptions for the header, bytes for the blob."""
+    import numpy as np
+
     descriptions = [{"shape": list(array.shape), "dtype": str(array.dtype)} for array in arrays]
     flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
     return descriptions, [array.data for array in flat if array.size]
@@ -270,6 +274,8 @@ def unpack(descriptions: object, blob: bytearray, device: str = "the device") ->
     Raises:
         DeviceError: these are no descriptions of tensors, or the blob is not as long as they say.
     """
+    import numpy as np
+
     arrays = []
     position = 0
     for shape, name, size in tensor_sizes(fields_of(device, {"tensors": descriptions}), len(blob)):
@@ -296,6 +302,8 @@ def _blob_bytes(fields: Fields, done: bool) -> int:
 
 def numpy_type(name: str) -> np.dtype[Any]:
     """NumPy's type for a name of the wire; those that NumPy lacks are of ml_dtypes."""
+    import numpy as np
+
     try:
         return np.dtype(name)
     except TypeError:

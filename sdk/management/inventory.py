@@ -77,14 +77,10 @@ def calibrate(
 
 def targets() -> dict[str, tuple[str, ...]]:
     """Names that `sdk compile --target` takes, with what each is, in a few lines."""
-    from targets import board_for, declared
+    from targets import declared_boards
 
-    found: dict[str, tuple[str, ...]] = {"local": ("this machine",)}
-    for name, description in declared().items():
-        board = board_for(description)
-        if board is not None:
-            found[name] = _target_lines(board)
-    return found
+    boards = {name: _target_lines(board) for name, board in declared_boards().items()}
+    return {"local": ("this machine",), **boards}
 
 
 def _target_lines(board: Board) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     def of_group(group: str) -> list[EntryPoint]:
         return [entry for entry in found if entry.group == group]
 
-    monkeypatch.setattr(extensions, "entry_points", of_group)
+    monkeypatch.setattr("importlib.metadata.entry_points", of_group)
     return found
 
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import importlib
-from importlib import metadata
 from typing import Any, Dict, List, Protocol, Sequence
 
 from device_agent.errors import AgentError
@@ -64,6 +63,9 @@ def installed() -> Dict[str, str]:
     installed) and `create()`, which returns an `Engine`. The host reads the first three. The device calls
     `create`.
     """
+    # Reading packages takes a while, and most of what is asked of the agent needs none.
+    from importlib import metadata
+
     found = metadata.entry_points()
     # In Python 3.8 and 3.9, this is a dictionary of groups.
     group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())

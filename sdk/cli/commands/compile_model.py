@@ -35,7 +35,8 @@ def compile_model(
 ) -> None:
     """Compile a model to a bundle; nothing is verified or measured."""
     from sdk import api
-    from sdk.cli.console import ConsoleProgress, print_line
+    from sdk.cli.console import print_line
+    from sdk.cli.terminal import ConsoleProgress
 
     options = CompileOptions(**settings)
     with ConsoleProgress() as progress:

@@ -39,7 +39,7 @@ def deploy(
     from sdk import api
     from sdk.cli import printing
     from sdk.cli.commands.several_devices import deploy_to_several
-    from sdk.cli.console import ConsoleProgress
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.report import figures
 
     options = DeployOptions(**settings)

@@ -30,7 +30,7 @@ def profile(
     """Measure a model or bundle and its peers; nothing is installed."""
     from sdk import api
     from sdk.cli import printing
-    from sdk.cli.console import ConsoleProgress
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.report import figures
 
     # Nothing is kept that could name it.

@@ -10,8 +10,9 @@ import typer
 
 from host.options import DeployOptions
 from sdk.cli import printing
-from sdk.cli.console import ConsoleProgress, print_line
+from sdk.cli.console import print_line
 from sdk.cli.options import GATE_NOT_MET
+from sdk.cli.terminal import ConsoleProgress
 from sdk.fleet import FleetDeployment, deploy_fleet
 from sdk.text import data_without_host_paths
 

@@ -34,7 +34,7 @@ def tune(
     """
     from sdk import api
     from sdk.cli import printing
-    from sdk.cli.console import ConsoleProgress
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.report import figures
 
     options = DeployOptions(**settings)

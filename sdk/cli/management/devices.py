@@ -86,7 +86,8 @@ def add_device(
     verbose: Verbose = False,
 ) -> None:
     """Add a board that is reached over SSH: install the agent on it and recognise it."""
-    from sdk.cli.console import ConsoleProgress, print_line
+    from sdk.cli.console import print_line
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.management import administration
 
     request = administration.AddRequest(
@@ -117,7 +118,7 @@ def install_agent(
     verbose: Verbose = False,
 ) -> None:
     """Install the agent on a board, or bring it up to date; what is there already is not sent again."""
-    from sdk.cli.console import ConsoleProgress
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.management import administration
 
     with ConsoleProgress() as progress:
@@ -151,7 +152,7 @@ def remove_device(
 def calibrate_device(name: _Name, verbose: Verbose = False) -> None:
     """Measure rates and memory levels of a device, for the programs made for it from now on."""
     from sdk.cli import printing
-    from sdk.cli.console import ConsoleProgress
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.management import inventory
 
     with ConsoleProgress() as progress:

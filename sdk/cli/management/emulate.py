@@ -27,7 +27,8 @@ def emulate(
     verbose: Verbose = False,
 ) -> None:
     """Make a device out of an emulator: right or wrong as on a board, but time says nothing of one."""
-    from sdk.cli.console import ConsoleProgress, print_line
+    from sdk.cli.console import print_line
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.management import emulation
 
     request = emulation.EmulateRequest(architecture, name, board, vector_bits, tuple(tags or ()))

@@ -141,7 +141,7 @@ def import_records(
 
 
 def _tasks(options: CompileOptions, device: str) -> ModelTasks:
-    from sdk.cli.console import ConsoleProgress
+    from sdk.cli.terminal import ConsoleProgress
     from sdk.management.records import tasks_of
 
     with ConsoleProgress() as progress:
@@ -182,7 +182,8 @@ def _print_table(rows: Sequence[Sequence[object]], device: str) -> None:
     from rich import box
     from rich.table import Table
 
-    from sdk.cli.console import cell, print_line, table_console
+    from sdk.cli.console import print_line
+    from sdk.cli.terminal import cell, table_console
 
     if not rows:
         print_line(f"no records{f' of device {device}' if device else ''} yet")

@@ -60,7 +60,8 @@ def print_comparison(comparison: Comparison) -> None:
     """The table of `sdk report compare`."""
     from rich.table import Table
 
-    from sdk.cli.console import cell, print_line, table_console
+    from sdk.cli.console import print_line
+    from sdk.cli.terminal import cell, table_console
     from sdk.report.compare import UNJUDGED
 
     # In a log every line has to hold a row: there is no terminal to fit.

@@ -97,7 +97,7 @@ def test_a_board_that_stays_off_ends_it_with_what_to_do_and_the_records(
     with pytest.MonkeyPatch.context() as patch:
         power = PowerCut(bench, after=3, off_s=0.0)
         power.on_again = threading.Timer(0.0, lambda: None)
-        patch.setattr("sdk.cli.console.ConsoleProgress.advance", lambda self, *step: power.advance(*step))
+        patch.setattr("sdk.cli.terminal.ConsoleProgress.advance", lambda self, *step: power.advance(*step))
         assert main([*command, "--reconnect", "1s"]) == 1
     assert "all measurements are stored: run the same command again" in capsys.readouterr().err
     # The first batch was measured together; the second one is not.

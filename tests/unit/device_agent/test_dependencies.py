@@ -33,3 +33,12 @@ def test_the_daemon_loads_the_standard_library_only():
         [sys.executable, "-S", "-c", DAEMON_MODULES], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_daemon_starts_without_the_metadata_of_packages():
+    """A list of devices waits for the daemon."""
+    program = "import sys, device_agent.serve.daemon; print('importlib.metadata' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

@@ -6,32 +6,35 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import sdk.cli.main as command_line
+import targets
 from host.errors import DeviceError, UserError
 from sdk.arrays import read_arrays
-from sdk.cli.console import ConsoleProgress
 from sdk.cli.forms import parse_lengths, parse_shapes
 from sdk.cli.main import main
+from sdk.cli.terminal import ConsoleProgress
+from targets.files import board_files, load_board
 
 # What must not be imported for an answer that needs no compiler.
 _HEAVY = (
     *("tvm", "torch", "onnx", "onnxruntime", "ai_edge_litert", "transformers", "scipy", "pandas"),
     *("sqlalchemy", "jinja2", "plotly"),
 )
-# What must not be imported for an answer without a device either.
+# What must not be imported for an answer of this host alone either.
 _HEAVY_WITHOUT_DEVICE = (*_HEAVY, "numpy", "cryptography")
+# What must not be imported for plain lines, without progress or the tables of a terminal.
+_OF_TERMINALS = ("rich.console", "rich.progress")
 
 
 def _heavy_modules(line: str, names: tuple[str, ...], folder: Path) -> str:
     """Those of the packages that a command has imported when it ends, and its exit code."""
     program = f"""
 import sys
-from sdk.arrays import read_arrays
-from sdk.cli.console import ConsoleProgress
 from sdk.cli.main import main
 code = main({line.split()!r})
 print([name for name in {names!r} if name in sys.modules], code)
@@ -48,13 +51,16 @@ print([name for name in {names!r} if name in sys.modules], code)
     return done.stdout.splitlines()[-1]
 
 
-_ANSWERS_WITHOUT_DEVICE = (
+_PLAIN_ANSWERS = (
     ("--help", 0),
     ("deploy --help", 0),
     ("targets", 0),
     ("nonsense", 2),
     ("deploy", 2),
     ("deploy net.onnx --threads y", 2),
+    ("run absent --input absent.npz", 2),
+)
+_ANSWERS_WITHOUT_DEVICE = (
     ("deploy net.onnx --objective fun", 2),
     ("deploy net.onnx --device absent", 2),
     ("deploy net.onnx --device absent,local", 2),
@@ -65,12 +71,13 @@ _ANSWERS_WITHOUT_DEVICE = (
     ("compile absent.onnx -o out", 2),
     ("profile absent.onnx", 2),
     ("profile net.onnx --device absent", 2),
-    ("run absent --input absent.npz", 2),
 )
-_ANSWERS_WITHOUT_COMPILER = (
+_LISTS_OF_DEVICES = (
     ("devices list", 0),
     ("bundles", 0),
     ("keys list", 0),
+)
+_ANSWERS_WITHOUT_COMPILER = (
     ("report compare absent.json absent.json", 2),
     ("compile net.onnx -o out --target absent", 2),
 )
@@ -79,7 +86,9 @@ _ANSWERS_WITHOUT_COMPILER = (
 @pytest.mark.parametrize(
     ("line", "code", "heavy"),
     [
+        *((*answer, (*_HEAVY_WITHOUT_DEVICE, *_OF_TERMINALS)) for answer in _PLAIN_ANSWERS),
         *((*answer, _HEAVY_WITHOUT_DEVICE) for answer in _ANSWERS_WITHOUT_DEVICE),
+        *((*answer, (*_HEAVY, "numpy", *_OF_TERMINALS)) for answer in _LISTS_OF_DEVICES),
         *((*answer, _HEAVY) for answer in _ANSWERS_WITHOUT_COMPILER),
     ],
 )
@@ -194,6 +203,23 @@ def test_targets_and_their_vectors(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].startswith("local")
 
 
+def test_the_list_of_targets_reads_each_file_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    load = load_board
+
+    def counted(path: Path) -> Any:
+        read.append(path)
+        return load(path)
+
+    monkeypatch.setattr(targets, "load_board", counted)
+    assert main(["targets"]) == 0
+    assert sorted(read) == sorted(board_files().values())
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line[0] != " "}
+    assert listed == {"local", *(name for name, one in targets.declared().items() if targets.board_for(one))}
+
+
 def test_a_terminal_signal_ends_as_an_interruption(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
@@ -208,7 +234,7 @@ def slow(*args, **kwargs):
         Path(sys.argv[1]).unlink()
 sdk.api.deploy = slow
 from sdk.arrays import read_arrays
-from sdk.cli.console import ConsoleProgress
+from sdk.cli.terminal import ConsoleProgress
 from sdk.cli.main import main
 sys.exit(main(["deploy", "net.onnx"]))
 """

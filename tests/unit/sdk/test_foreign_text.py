@@ -19,11 +19,12 @@ from host.bundle import writing
 from host.devices import notes
 from host.errors import DeviceError
 from host.records import RecordOrigin, RecordStore
-from sdk.cli import console as console_module
 from sdk.cli import main as main_module
 from sdk.cli import printing
-from sdk.cli.console import ConsoleProgress, cell, print_error, print_line
+from sdk.cli import terminal as terminal_module
+from sdk.cli.console import print_error, print_line
 from sdk.cli.main import main
+from sdk.cli.terminal import ConsoleProgress, cell
 from sdk.text import visible_line, visible_lines
 from tests.unit.records.samples import record
 
@@ -59,8 +60,8 @@ def test_progress_shows_text_and_obeys_none(monkeypatch: pytest.MonkeyPatch) -> 
             options |= {"file": screen, "force_terminal": terminal, "color_system": None, "width": 300}
             return Console(**options)
 
-        monkeypatch.setattr(console_module, "Console", console)
-        monkeypatch.setattr(console_module, "_LINE_EACH_S", 0.0)
+        monkeypatch.setattr(terminal_module, "Console", console)
+        monkeypatch.setattr(terminal_module, "_LINE_EACH_S", 0.0)
         with ConsoleProgress() as progress:
             progress.stage(f"stage {EVIL}")
             progress.status(EVIL)

@@ -13,8 +13,8 @@ from host.commands.tune import TunedModel
 from host.model import Candidate
 from host.tuning.learning.trainer import TrainingResult
 from host.tuning.result import ProposerFigures, TunedTask, TuneResult
-from sdk.cli.console import ConsoleProgress
 from sdk.cli.printing import print_tuned
+from sdk.cli.terminal import ConsoleProgress
 from sdk.report.figures import deploy_json, tune_json
 from sdk.report.html import render
 from sdk.report.tuning import curve_chart, render_tuning, shares_chart
@@ -104,7 +104,7 @@ def test_a_log_has_a_line_of_a_long_stage_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("sdk.cli.console.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("sdk.cli.terminal.time.perf_counter", lambda: now[0])
     with ConsoleProgress() as progress:
         progress.stage("tune")
         for second in range(100):
@@ -115,12 +115,12 @@ def test_a_log_has_a_line_of_a_long_stage_now_and_then(
 
 
 def test_latencies_stand_on_the_live_line_and_not_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdk.cli.console._LINE_EACH_S", 0.0)
+    monkeypatch.setattr("sdk.cli.terminal._LINE_EACH_S", 0.0)
     shown = []
     for terminal in (False, True):
         screen = io.StringIO()
         monkeypatch.setattr(
-            "sdk.cli.console.Console",
+            "sdk.cli.terminal.Console",
             functools.partial(Console, force_terminal=terminal, width=120),
         )
         with ConsoleProgress(screen) as progress:
