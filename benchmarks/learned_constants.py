@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.compare.statistics import MIN_TRIALS, t975
 from host.compile.device_profile import profile_of
 from host.errors import UserError
+from host.statistics import MIN_TRIALS, t975
 from host.transport import connect
 from research.collection.collect import SWEEP, CollectedTask, Collector, tasks_in
 from research.collection.dataset import MeasuredProgram, is_compressed, read_programs

@@ -128,6 +128,51 @@ def trials(result: Result) -> list[str]:
     return markdown((*head, "kernels with another program, and whose programs the model has"), rows)
 
 
+def first_programs(result: Result) -> list[str]:
+    """Speed of models with the programs that other models' measurements chose, over the constructed ones."""
+    rows = [
+        (name, _speed(found["speed"]), f"{found['changed']} of {found['kernels']}", found["taught_by"])
+        for name, found in result.figures["models"].items()
+    ]
+    rows.append(("geometric mean", _speed(result.figures["geometric_mean"]), "", ""))
+    return markdown(("model", "speed, 95%", "kernels with another program", "programs that taught"), rows)
+
+
+_ARMS = {
+    "learned": "learned estimate",
+    "deployed": "learned estimate where the evidence convinces",
+    "ranked": "random programs, each the best of 16 by the estimate",
+    "fastest": "fastest measured program",
+}
+
+
+def learned_estimate(result: Result) -> list[str]:
+    """Speed of withheld networks by who chooses their programs."""
+    arms, taught = result.figures["arms"], result.figures["shuffled"]
+    rows = [
+        (title, *_means(arms[arm]), ", ".join(f"{one} {x:.2f}" for one, x in arms[arm]["models"].items()))
+        for arm, title in _ARMS.items()
+    ]
+    refused = f"refused {taught['refused']} of {taught['judged']} times"
+    rows.append((f"taught with shuffled times, {refused}", _speed(taught["deployed"]), "", ""))
+    return markdown(("choice", "over networks, 95%", "over kernels, 95%; least", "networks"), rows)
+
+
+def _means(figures: Mapping[str, Any]) -> tuple[str, str]:
+    kernels = figures["over_kernels"]
+    return _speed(figures["over_models"]), f"{_speed(kernels)}; {kernels['least']:.2f}"
+
+
+def learned_estimate_curve(result: Result) -> list[str]:
+    """The same by the number of programs that taught."""
+    curve = result.figures["curve"]
+    rows = [
+        (f"{_ARMS[arm]}", *(_speed(found[arm]) for found in curve.values()))
+        for arm in ("learned", "deployed")
+    ]
+    return markdown(("choice", *(f"{count} programs" for count in curve)), rows)
+
+
 def _speed(figure: Mapping[str, Any]) -> str:
     if figure["low"] is None:
         return f"{figure['value']:.3f}"

@@ -29,7 +29,6 @@ from typing import Any
 
 from benchmarks.e2e.__main__ import find_subject
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.compare.statistics import MIN_TRIALS, Estimate, mean_of, paired_ratio
 from host.compile import static_model
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.device_profile import profile_of
@@ -41,6 +40,7 @@ from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import DeployOptions
 from host.progress import Silence, StageClock
 from host.schedules.proposer import Proposer
+from host.statistics import MIN_TRIALS, Estimate, mean_of, paired_ratio
 from host.transport import Device, connect
 from host.tuning.result import TuneResult
 from host.versions import versions

@@ -16,11 +16,11 @@ from host.compare.entrants import Entrant, EntrantResult, ratio_between
 from host.compare.power_modes import ModeSwitch, PowerMode, Setting, current_modes, list_modes, settings_of
 from host.compare.runner import Condition, InterleavedRun, require_any, require_bounds
 from host.compare.selection import VariantSelection, select_variants
-from host.compare.statistics import geometric_mean
 from host.compare.timing_policy import TimingPolicy
 from host.compare.verification import verify
 from host.errors import DeviceError, EngineError, SessionLost, UserError
 from host.model import Energy, GoldenCase, Measurement, Signature
+from host.statistics import geometric_mean
 
 if TYPE_CHECKING:
     import numpy as np

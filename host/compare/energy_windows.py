@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from host.compare.statistics import MIN_TRIALS, Estimate, t975
 from host.model import Energy
+from host.statistics import MIN_TRIALS, Estimate, t975
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from host.compare.statistics import Estimate, mean_of, paired_ratio
 from host.compare.verification import Verification
 from host.model import Energy, Measurement, comparable
+from host.statistics import Estimate, mean_of, paired_ratio
 
 
 @dataclass(frozen=True, eq=False)

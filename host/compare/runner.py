@@ -19,10 +19,10 @@ from numpy.random import default_rng
 
 from host.compare.energy_windows import IdlePower, mean_energy
 from host.compare.entrants import EntrantResult
-from host.compare.statistics import MIN_TRIALS
 from host.errors import EngineError, MeasureError, SessionLost
 from host.model import Measurement
 from host.progress import Progress, Silence
+from host.statistics import MIN_TRIALS
 
 if TYPE_CHECKING:
     import numpy as np

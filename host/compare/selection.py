@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from host.compare.entrants import EntrantResult, ratio_between
 from host.compare.pareto import ParetoFront, pareto
-from host.compare.statistics import MIN_TRIALS, Estimate
 from host.errors import EngineError, MeasureError, VerifyError
 from host.options import BACKENDS, Backend
+from host.statistics import MIN_TRIALS, Estimate
 
 if TYPE_CHECKING:
     from host.compare.comparison import EngineComparison

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from host.compare.runner import Effort
-from host.compare.statistics import MIN_TRIALS
+from host.statistics import MIN_TRIALS
 
 if TYPE_CHECKING:
     from host.transport import Device

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING
 from host.compile import static_model
 from host.compile.ranged_model import RangedModel, compile_ranged
 from host.compile.static_model import Compiled, Plan
-from host.compile.tuning.kernel_tuning import (
-    KernelTuning,
-    prefer_winner,
-    recall,
-    records_of,
-    take_first_programs,
-)
+from host.compile.tuning.first_programs import learn_from_others, take_first_programs
+from host.compile.tuning.kernel_tuning import KernelTuning, recall, records_of
 from host.errors import ImportFailed, UserError
 from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import CompileOptions
@@ -114,11 +109,12 @@ class ModelCompiler:
         constructed = static_model.propose(lowered, self.profile, seed, self.clock)
         records = records_of(options)
         plan = recall(constructed, self.profile, records)
+        if proposer is not None and not options.tuned:
+            new = plan.chosen.keys() - plan.from_database
+            plan = take_first_programs(proposer, plan, new, self.profile, seed, self.clock)
+        else:
+            plan = learn_from_others(plan, self.profile, records, seed, self.clock)
         if not options.tuned:
-            if proposer is not None:
-                plan = take_first_programs(proposer, plan, self.profile, seed, self.clock)
-            else:
-                plan = prefer_winner(plan, self.profile, records, seed, self.clock)
             return PlannedModel(lowered, plan, constructed)
         plan, tuning = self._tuning(model, proposer).improve(model, lowered, constructed, plan)
         return PlannedModel(lowered, plan, constructed, tuning)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from host.compare.entrants import EntrantResult
     from host.compare.pareto import ParetoFront
     from host.compare.selection import VariantSelection
-    from host.compare.statistics import Estimate
     from host.deploy.gates import Gate
+    from host.statistics import Estimate
     from host.tuning.result import TuneResult
 
 

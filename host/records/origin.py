@@ -9,6 +9,8 @@ from typing import Any
 
 # `RecordOrigin.measured_in` of a kernel that was timed inside of a model.
 MODEL = "model"
+# No rule's estimate has more parts.
+_MOST_PARTS = 32
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class RecordOrigin:
         unit_factor: seconds of the device for one of its group's, which the times were divided by.
         measured_in: `MODEL` where the kernel was timed inside of a model, with the caches as the model leaves
             them; None where it was timed by itself.
+        estimate_parts_s: what the estimate of the program is made of, in seconds, and their "total": see
+            `DesignSpace.estimated`.
         foreign: everything else, by name.
     """
 
@@ -51,6 +55,7 @@ class RecordOrigin:
     base: str | None = None
     unit_factor: float | None = None
     measured_in: str | None = None
+    estimate_parts_s: Mapping[str, float] | None = None
     foreign: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -70,8 +75,9 @@ class RecordOrigin:
         known = {name: value for name in _CHECKS if (value := getattr(self, name)) is not None}
         if self.sentence is not None:
             known["sentence"] = list(self.sentence)
-        if self.versions is not None:
-            known["versions"] = dict(self.versions)
+        for name in ("versions", "estimate_parts_s"):
+            if name in known:
+                known[name] = dict(known[name])
         return {**self.foreign, **known}
 
 
@@ -102,4 +108,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "base": _is_text,
     "unit_factor": lambda value: _is_number(value) and value > 0,
     "measured_in": lambda value: value == MODEL,
+    "estimate_parts_s": lambda value: (
+        isinstance(value, dict) and len(value) <= _MOST_PARTS and all(map(_is_number, value.values()))
+    ),
 }

@@ -17,6 +17,9 @@ from host.schedules.constants import as_learned
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
+# Name of the whole among the parts of an estimate.
+TOTAL = "total"
+
 
 @dataclass(frozen=True, eq=False)
 class DesignSpace:
@@ -64,6 +67,10 @@ class DesignSpace:
     def estimate_parts_s(self, values: Decisions) -> Mapping[str, float]:
         """What the estimate is made of, see `Rule.estimate_parts_s`; empty where the rule does not tell."""
         return self.rule.estimate_parts_s(self.workload, as_learned(self.hardware), values)
+
+    def estimated(self, values: Decisions) -> dict[str, float]:
+        """The parts of the estimate with their "total", in seconds of one call."""
+        return {**self.estimate_parts_s(values), TOTAL: self.estimate_s(values)}
 
     def candidate(self, values: Decisions, proposer: str, estimate_s: float = math.nan) -> Candidate:
         """The candidate with these values."""

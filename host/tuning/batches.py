@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from host.errors import BuildError, ScheduleError, TlmError
+from host.learned_estimate.observation import Observation, observations_of, values_of
 from host.model import Candidate, DeviceProfile
 from host.schedules.proposer import Proposer
 from host.tuning.background import lower_priority
@@ -18,9 +19,8 @@ from host.tuning.budget import MIN_GAIN
 from host.tuning.history import TuningHistory
 from host.tuning.options import TuneOptions
 from host.tuning.proposers.bandit import BanditProposer
-from host.tuning.proposers.bayesian import LearningProposer, values_of
+from host.tuning.proposers.bayesian import LearningProposer
 from host.tuning.proposers.caching import CachingProposer
-from host.tuning.proposers.residual import Observation
 from host.tuning.runners.runner import Program
 from host.tuning.scheduler import TaskState, allocate_trials, expected_saving
 from host.tuning.tasks import TuningTask
@@ -203,9 +203,10 @@ class BatchBuilder:
         return chosen
 
     def _observations(self, history: TuningHistory) -> list[Observation]:
-        """The measured programs of the present tasks."""
-        return [
-            Observation(task.space, values_of(candidate), measurement.median_s)
+        """The measured programs of the board; those of the present tasks last, where they count most."""
+        others = [one for one in observations_of(history.records) if one.program.task not in self._tasks]
+        return others + [
+            Observation.of(task.space, values_of(candidate), measurement.median_s)
             for task in self._tasks.values()
             for candidate, measurement in history.measured_programs(task)
         ]

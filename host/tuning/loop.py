@@ -19,6 +19,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from host.errors import TlmError
+from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
 from host.records import Record, RecordStore
 from host.records.store import profile_data
@@ -259,6 +260,7 @@ class _TuningRun:
             sentence=program.sentence,
             base=program.base,
             device=outcome.board or self._options.origin.device,
+            estimate_parts_s=program.task.space.estimated(values_of(program.candidate)),
             unit_factor=None if outcome.factor == 1.0 else round(outcome.factor, 6),
         )
         if measurement is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +23,9 @@ class MeasuredProgram:
         origin: who proposed it: "gensor", "neighbour" of Gensor's first program, "uniform", or "estimate" for
             the best of some random ones.
         times_s: seconds of one call, the median of each round.
+        weight: calls of the kernel in one run of the model.
+        estimated_s: parts of the estimate and their "total", see `DesignSpace.estimated`; None if unknown.
+        first: whether the program is the one that is constructed without measuring.
     """
 
     model: str
@@ -33,6 +36,9 @@ class MeasuredProgram:
     decisions: dict[str, int]
     origin: str
     times_s: tuple[float, ...]
+    weight: int = 1
+    estimated_s: Mapping[str, float] | None = None
+    first: bool = False
 
     @property
     def seconds(self) -> float:

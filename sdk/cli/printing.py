@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from host.commands.tune import TunedModel
     from host.compare.entrants import EntrantResult
     from host.compare.selection import VariantSelection
-    from host.compare.statistics import Estimate
     from host.deploy import DeployResult
     from host.deploy.gates import Gate
     from host.model import Energy, Measurement
+    from host.statistics import Estimate
     from host.tuning.result import TuneResult
     from sdk.model import Deployment
     from targets import HardwareModel

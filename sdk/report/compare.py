@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from host.compare.statistics import Estimate, Spread, ratio_of, spread_from, spread_of
+from host.statistics import Estimate, Spread, ratio_of, spread_from, spread_of
 from sdk.report.sides import EnergySide, Side
 
 COMPARE_SCHEMA = "edgetlm.compare/1"

@@ -17,8 +17,8 @@ from sdk.report.power_charts import (
 if TYPE_CHECKING:
     from host.compare.entrants import EntrantResult
     from host.compare.selection import VariantSelection
-    from host.compare.statistics import Estimate
     from host.deploy import DeployResult
+    from host.statistics import Estimate
 
 
 def energy_charts(result: DeployResult) -> dict[str, Chart | None]:
@@ -37,7 +37,7 @@ def energy_charts(result: DeployResult) -> dict[str, Chart | None]:
 def joules_of(one: EntrantResult) -> Estimate | None:
     """Joules of a run of an engine, with bounds where there are enough windows; None where unavailable."""
     from host.compare.energy_windows import estimate_of_trials
-    from host.compare.statistics import MIN_TRIALS, mean_of
+    from host.statistics import MIN_TRIALS, mean_of
 
     joules = [window.energy.gross_j for window in one.windows]
     known = [value for value in joules if value]

@@ -11,9 +11,9 @@ from sdk.report.charts import COLOURS, INK, Chart, make_chart
 if TYPE_CHECKING:
     from host.compare.entrants import EntrantResult
     from host.compare.selection import VariantSelection
-    from host.compare.statistics import Estimate
     from host.deploy import DeployResult
     from host.model import Measurement
+    from host.statistics import Estimate
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "pentagon")
 _BAD = "#d55e00"

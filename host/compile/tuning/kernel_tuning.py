@@ -1,4 +1,4 @@
-"""`--trials N`, `--budget T` and what they leave for later: records that are recalled, proposers that won."""
+"""`--trials N`, `--budget T`, and the records of earlier ones that are recalled."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host.compile.static_model import Plan, one_line
-from host.compile.tuning.proposers import GENSOR, TLM
-from host.errors import EdgeError, TlmError
+from host.compile.static_model import Plan
+from host.compile.tuning.first_programs import language_model
+from host.compile.tuning.proposers import TLM
 from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
 from host.options import CompileOptions
 from host.places import data_root
 from host.progress import StageClock
 from host.records import MODEL, RecordOrigin, RecordStore
-from host.records.record import of_one_kind
 from host.records.store import profile_data
 
 if TYPE_CHECKING:
@@ -59,62 +58,6 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
                 chosen[key] = best.candidate
                 found.add(key)
     return replace(plan, chosen=chosen, from_database=frozenset(found))
-
-
-def prefer_winner(
-    plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, clock: StageClock
-) -> Plan:
-    """Let the language model make the programs without a record, where it has been winning on this board.
-
-    What counts are the first programs of each proposer, those that nobody has measured yet: see
-    `host.tuning.proposers.trials.best_first_proposer`.
-    """
-    if len(plan.from_database) == len(plan.chosen) or (isinstance(records, Path) and not records.is_file()):
-        return plan
-    from host.schedules.families import rule_versions
-    from host.tuning.history import trial_of
-    from host.tuning.proposers.trials import best_first_proposer
-
-    with RecordStore(records) as store:
-        known = tuple(store.select(profile_data(profile), rule_versions(), failed=True))
-    trials = [trial_of(record) for record in of_one_kind(known)]
-    if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
-        return plan
-    model, _ = language_model(profile, clock.progress.note)
-    return plan if model is None else take_first_programs(model, plan, profile, seed, clock)
-
-
-def take_first_programs(
-    proposer: Proposer, plan: Plan, profile: DeviceProfile, seed: int, clock: StageClock
-) -> Plan:
-    """The plan with a proposer's first program for each task that has no record; it keeps the others."""
-    chosen = dict(plan.chosen)
-    with clock.stage("propose"):
-        for key in sorted(plan.chosen.keys() - plan.from_database):
-            try:
-                proposed = proposer.propose(plan.spaces[key], profile, (), 1, seed)
-            except EdgeError as error:
-                clock.progress.note(
-                    f"{proposer.name} proposes nothing, gensor's program is used: {one_line(error)}"
-                )
-                continue
-            chosen[key] = proposed[0] if proposed else chosen[key]
-    return replace(plan, chosen=chosen)
-
-
-def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple[Proposer | None, str]:
-    """The language model for a device with the digest of its weights; None where there is none to use."""
-    from host.schedules.design import DesignSpace
-    from host.tlm.model.card import read_card
-    from host.tlm.model.checkpoints import model_for
-    from host.tlm.proposer import Tlm
-
-    try:
-        checkpoint = model_for(profile, note=note)
-        return Tlm(checkpoint, estimate=DesignSpace.estimate_s), read_card(checkpoint).weights
-    except TlmError as error:
-        note(f"the language model is not used: {one_line(error)}")
-        return None, ""
 
 
 @dataclass(frozen=True)
@@ -233,13 +176,13 @@ class KernelTuning:
 
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
-        from host.gensor import Gensor
         from host.tuning.learning.finetuning import FinetuneTrainer
         from host.tuning.proposers.bayesian import BayesianProposer
 
         if self.instead:
             return list(self.instead), None, {}
-        own: list[Proposer] = [Gensor(), BayesianProposer()]
+        # Gensor's programs are among those that Bayesian optimisation chooses from.
+        own: list[Proposer] = [BayesianProposer()]
         if self.proposer is not None:
             own.append(self.proposer)
         model, digest = language_model(self.profile, self.clock.progress.note)

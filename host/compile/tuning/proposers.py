@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from host.schedules.design import DesignSpace
     from host.schedules.proposer import Proposer
 
-GENSOR, TLM = "gensor", "tlm"
+GENSOR, TLM, BAYESIAN = "gensor", "tlm", "bayesian"
 # Names that records and reports have a meaning for.
-_RESERVED = (GENSOR, TLM, "bayesian", "tree", "random", "evolutionary", "default", "user")
+_RESERVED = (GENSOR, TLM, BAYESIAN, "tree", "random", "evolutionary", "default", "user")
 
 
 class CheckedProposer:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from host.errors import ScheduleError
-from host.gensor import Gensor
+from host.learned_estimate.estimate import LearnedEstimate
+from host.learned_estimate.improvement import expected_improvement
+from host.learned_estimate.observation import Observation, values_of
+from host.learned_estimate.search import search
 from host.model import Candidate, DeviceProfile, Measurement
-from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
 from host.schedules.proposer import Proposer
-from host.tuning.proposers.residual import LearnedEstimate, Observation, expected_improvement
 
-# Programs that are judged for a task: constructed ones, neighbours of the best measured ones, random ones.
-_CONSTRUCTED, _BEST, _RANDOM = 8, 3, 48
+# Of the programs that a search has looked at, those with the least means that are judged.
+_JUDGED = 96
+# The search begins with so many of the fastest programs too.
+_BEST = 3
 
 
 @runtime_checkable
@@ -28,17 +29,19 @@ class LearningProposer(Proposer, Protocol):
 
 
 class BayesianProposer:
-    """Expected improvement under the estimate that the board has corrected; a `LearningProposer`."""
+    """Expected improvement under the estimate that the board has corrected; a `LearningProposer`.
+
+    A single program for a task of which nothing is measured is the one with the least learned estimate.
+    """
 
     name = "bayesian"
 
-    def __init__(self) -> None:
-        self._estimate = LearnedEstimate(())
-        self._constructed: dict[str, list[Decisions]] = {}
+    def __init__(self, observations: Sequence[Observation] = ()) -> None:
+        self.estimate = LearnedEstimate(observations)
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """See `LearningProposer.learn`."""
-        self._estimate = LearnedEstimate(observations)
+        self.estimate = LearnedEstimate(observations)
 
     def propose(
         self,
@@ -50,48 +53,13 @@ class BayesianProposer:
     ) -> list[Candidate]:
         """Up to `k` candidates that are not in the history, best first."""
         known = {candidate.decisions for candidate, _ in history}
-        pool: dict[object, Decisions] = {}
-        for values in self._pool(space, profile, history, seed):
-            decisions = space.candidate(values, self.name).decisions
-            if decisions not in known:
-                pool.setdefault(decisions, values)
-        if not pool:
-            return []
-        programs = list(pool.values())
-        prediction = self._estimate.predict(space, programs)
+        fastest = sorted(history, key=lambda pair: pair[1].median_s)[:_BEST]
+        begin = [values_of(candidate) for candidate, _ in fastest]
+        found = search(self.estimate, space, profile, [one for one in begin if space.legal(one)], seed)
+        programs = [one for one in found if space.candidate(one, self.name).decisions not in known][:_JUDGED]
         measured = [measurement.median_s for _, measurement in history if measurement.trusted]
-        # Without a measurement, the least expected time is what there is to improve on.
-        best_s = min(measured) if measured else math.exp(float(prediction.mean.min()))
-        return [
-            space.candidate(programs[index], self.name, space.estimate_s(programs[index]))
-            for index in expected_improvement(prediction, best_s, k)
-        ]
-
-    def _pool(
-        self,
-        space: DesignSpace,
-        profile: DeviceProfile,
-        history: Sequence[tuple[Candidate, Measurement]],
-        seed: int,
-    ) -> Iterator[Decisions]:
-        """Programs to choose from; some come more than once."""
-        task = space.task.workload_hash
-        fastest = sorted(history, key=lambda pair: pair[1].median_s)
-        for candidate, _ in fastest[:_BEST]:
-            if space.legal(values_of(candidate)):
-                yield from space.neighbours(values_of(candidate))
-        if task not in self._constructed:
-            found = Gensor().propose(space, profile, (), _CONSTRUCTED, seed=0)
-            self._constructed[task] = [values_of(one) for one in found]
-        yield from self._constructed[task]
-        generator = random.Random(f"{task}/{seed}/{len(history)}")
-        for _ in range(_RANDOM):
-            try:
-                yield space.sample(generator)
-            except ScheduleError:
-                return
-
-
-def values_of(candidate: Candidate) -> dict[str, int]:
-    """The value of each decision of a program."""
-    return {name: value for name, value in candidate.decisions if isinstance(value, int)}
+        if programs and (measured or k > 1):
+            prediction = self.estimate.predict(space, programs)
+            best_s = min(measured) if measured else math.exp(float(prediction.mean.min()))
+            programs = [programs[one] for one in expected_improvement(prediction, best_s, k)]
+        return [space.candidate(one, self.name, space.estimate_s(one)) for one in programs[:k]]

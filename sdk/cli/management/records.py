@@ -10,6 +10,7 @@ import typer
 
 from host.options import CompileOptions
 from sdk.cli.help import add_command, new_group
+from sdk.cli.management.taught import taught
 from sdk.cli.options import DeviceName, Records, Verbose
 from sdk.cli.rows import Form, write_list
 from sdk.cli.settings import takes_settings
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     add_command(group, list_records, "sdk records list --device pi5", "list")
     add_command(group, export_records, "sdk records export records.jsonl", "export")
     add_command(group, import_records, "sdk records import records.jsonl", "import")
+    add_command(group, taught, "sdk records taught --device pi5")
     app.add_typer(group)
 
 

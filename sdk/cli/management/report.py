@@ -12,7 +12,7 @@ from sdk.cli.help import add_command, new_group
 from sdk.cli.options import JsonFile, Verbose
 
 if TYPE_CHECKING:
-    from host.compare.statistics import Estimate
+    from host.statistics import Estimate
     from sdk.report.compare import Change, Comparison
 
 # Something got worse beyond noise and tolerance.

@@ -11,8 +11,8 @@ import pytest
 
 from host.compare.entrants import ratio_between
 from host.compare.runner import Effort, compare_sessions
-from host.compare.statistics import MIN_TRIALS
 from host.measure.kernels import measure_kernel
+from host.statistics import MIN_TRIALS
 from host.transport.local import connect_local
 
 RANGE_UJ = 1_000_000_000

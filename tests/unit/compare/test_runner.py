@@ -10,10 +10,10 @@ import pytest
 from host.compare.energy_windows import mean_energy
 from host.compare.entrants import EntrantResult, ratio_between
 from host.compare.runner import Condition, Effort, InterleavedRun, compare_sessions
-from host.compare.statistics import MIN_TRIALS
 from host.errors import DeviceError, MeasureError, SessionLost
 from host.model import Energy, Measurement
 from host.progress import Silence
+from host.statistics import MIN_TRIALS
 
 NO_ENERGY = Energy("unavailable", None, None, "no sensor")
 

@@ -8,10 +8,10 @@ import pytest
 from host.compare.comparison import EngineComparison
 from host.compare.entrants import EntrantResult
 from host.compare.selection import Choice, select_backend
-from host.compare.statistics import t975
 from host.compare.verification import Verification
 from host.errors import EngineError, MeasureError, VerifyError
 from host.model import Energy, Measurement
+from host.statistics import t975
 from tests.unit.compare.samples import measurement
 
 PASSED = Verification(1e-6, 1e-3, True)

@@ -30,6 +30,7 @@ FULL: dict[str, Any] = {
     "base": "abc",
     "unit_factor": 1.04,
     "measured_in": "model",
+    "estimate_parts_s": {"total": 1e-3, "compute": 8e-4},
 }
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.compare.statistics import Estimate, mean_of, paired_ratio, ratio_of, spread_of, t975
+from host.statistics import Estimate, mean_of, paired_ratio, ratio_of, spread_of, t975
 
 
 def unpaired_ratio(numerator: list[float], denominator: list[float]) -> Estimate:

@@ -9,15 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from host.learned_estimate.estimate import LearnedEstimate, Prediction
+from host.learned_estimate.improvement import expected_improvement
+from host.learned_estimate.observation import Observation
 from host.schedules import DesignSpace
-from host.tuning.proposers.bayesian import BayesianProposer, values_of
-from host.tuning.proposers.residual import (
-    LearnedEstimate,
-    Observation,
-    Prediction,
-    expected_improvement,
-)
-from tests.unit.tuning.simulated import dense_space, measured, profile
+from tests.unit.tuning.simulated import dense_space
 
 SPACE = dense_space("known")
 
@@ -38,7 +34,7 @@ def board_s(space: DesignSpace, values: dict[str, int]) -> float:
 
 
 def observations(space: DesignSpace, programs: list[dict[str, int]]) -> list[Observation]:
-    return [Observation(space, values, board_s(space, values)) for values in programs]
+    return [Observation.of(space, values, board_s(space, values)) for values in programs]
 
 
 def error(estimate: LearnedEstimate, space: DesignSpace, programs: list[dict[str, int]]) -> float:
@@ -78,7 +74,7 @@ def test_programs_of_other_tasks_teach_less_but_something() -> None:
 def test_a_wild_time_does_not_spoil_the_rest() -> None:
     programs = drawn(SPACE, 60)
     taught = observations(SPACE, programs[:30])
-    taught[3] = Observation(SPACE, taught[3].values, 1000.0 * taught[3].seconds)
+    taught[3] = Observation.of(SPACE, taught[3].program.values, 1000.0 * taught[3].seconds)
     unknown = programs[30:]
     assert error(LearnedEstimate(taught), SPACE, unknown) < error(LearnedEstimate(()), SPACE, unknown)
 
@@ -108,36 +104,3 @@ def test_no_two_choices_ask_the_same() -> None:
     covariance = np.array([[1.0, 0.999, 0.0], [0.999, 1.0, 0.0], [0.0, 0.0, 1.0]]) * 0.01
     prediction = Prediction(np.log([1.0, 1.0, 1.01]), covariance)
     assert sorted(expected_improvement(prediction, 1.0, 2)) in ([0, 2], [1, 2])
-
-
-def best_of_nine(seed: int) -> tuple[float, float]:
-    """Seconds of the best of nine programs: as the proposer asks, and the first nine by the estimate."""
-    space = dense_space(f"task{seed}")
-    programs = drawn(space, 100, seed)
-    proposer = BayesianProposer()
-    first = min(programs, key=space.estimate_s)
-    history = [(space.candidate(first, "gensor"), measured(board_s(space, first)))]
-    for number in range(8):
-        proposer.learn([Observation(space, values_of(one), time.median_s) for one, time in history])
-        [found] = proposer.propose(space, profile(), history, 1, seed + number)
-        assert found.decisions not in {one.decisions for one, _ in history}
-        assert found.proposer == "bayesian" and space.legal(values_of(found))
-        history.append((found, measured(board_s(space, values_of(found)))))
-    by_estimate = min(board_s(space, one) for one in sorted(programs, key=space.estimate_s)[:9])
-    return min(time.median_s for _, time in history), by_estimate
-
-
-def test_the_proposer_finds_what_the_estimate_does_not_know() -> None:
-    pairs = [best_of_nine(seed) for seed in range(6)]
-    assert math.fsum(math.log(found / by_estimate) for found, by_estimate in pairs) < 0.0
-
-
-def test_the_same_history_gives_the_same_proposals() -> None:
-    programs = drawn(SPACE, 6)
-    history = [(SPACE.candidate(one, "gensor"), measured(board_s(SPACE, one))) for one in programs]
-    found = []
-    for _ in range(2):
-        proposer = BayesianProposer()
-        proposer.learn(observations(SPACE, programs))
-        found.append(proposer.propose(SPACE, profile(), history, 4, 1))
-    assert found[0] == found[1] and len(set(found[0])) == 4

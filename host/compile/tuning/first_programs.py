@@ -1,0 +1,162 @@
+"""Programs of kernels without a record: what earlier measurements of the board say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.compile.static_model import Plan, one_line
+from host.compile.tuning.proposers import BAYESIAN, GENSOR, TLM
+from host.errors import EdgeError, TlmError
+from host.model import DeviceProfile
+from host.progress import StageClock
+from host.records import Record, RecordStore
+from host.records.record import of_one_kind
+from host.records.store import profile_data
+
+if TYPE_CHECKING:
+    from host.learned_estimate.evidence import Evidence
+    from host.learned_estimate.observation import Observation
+    from host.schedules.proposer import Proposer
+
+
+def learn_from_others(
+    plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, clock: StageClock
+) -> Plan:
+    """Let what the board has measured of other kernels choose the programs of those without a record.
+
+    Kernels of a rule whose learned estimate makes first programs faster beyond doubt
+    (`host.learned_estimate.evidence`) get the program that it chooses. The others get the language model's
+    where that has been winning on this board, and keep Gensor's where it has not.
+    """
+    open_tasks = plan.chosen.keys() - plan.from_database
+    if not open_tasks or (isinstance(records, Path) and not records.is_file()):
+        return plan
+    from host.learned_estimate.observation import observations_of
+    from host.schedules.families import rule_versions
+
+    with RecordStore(records) as store:
+        known = tuple(store.select(profile_data(profile), rule_versions(), failed=True))
+    plan, rules = by_learned_estimate(plan, open_tasks, observations_of(known), profile, seed, clock)
+    left = {key for key in open_tasks if plan.spaces[key].rule.name not in rules}
+    return _by_winner(plan, left, known, profile, seed, clock)
+
+
+def by_learned_estimate(
+    plan: Plan,
+    tasks: Collection[str],
+    observations: Sequence[Observation],
+    profile: DeviceProfile,
+    seed: int,
+    clock: StageClock,
+) -> tuple[Plan, set[str]]:
+    """The plan with the learned estimate's programs for some tasks, and the rules that it chose for.
+
+    Args:
+        plan: with a program for each task.
+        tasks: workload hashes.
+        observations: measured programs of other tasks on the device.
+        profile: of the device.
+        seed: of random programs that are looked at.
+        clock: counts the stage, and is told what convinces.
+    """
+    from host.learned_estimate.estimate import LearnedEstimate
+    from host.learned_estimate.evidence import evidence_of
+    from host.learned_estimate.observation import values_of
+    from host.learned_estimate.search import first_program
+
+    wanted = {plan.spaces[key].rule.name for key in tasks}
+    estimate = LearnedEstimate([one for one in observations if one.rule in wanted])
+    convincing = [one for one in map(evidence_of, estimate.processes.values()) if one.convinces]
+    rules = {one.rule for one in convincing}
+    if not rules:
+        return plan, rules
+    chosen = dict(plan.chosen)
+    changed = dict.fromkeys(rules, 0)
+    with clock.stage("propose"):
+        for key in sorted(tasks):
+            space = plan.spaces[key]
+            if space.rule.name not in rules:
+                continue
+            given = values_of(chosen[key])
+            values, _ = first_program(estimate, space, profile, given, seed)
+            if values != given:
+                chosen[key] = space.candidate(values, BAYESIAN, space.estimate_s(values))
+                changed[space.rule.name] += 1
+    for one in convincing:
+        clock.progress.note(_said(one, changed[one.rule]))
+    return replace(plan, chosen=chosen), rules
+
+
+def _said(evidence: Evidence, changed: int) -> str:
+    speed = evidence.speed
+    return (
+        f"rule {evidence.rule}: {evidence.programs} measured programs of other kernels on this board choose "
+        f"the programs of {changed} kernels; on withheld ones they made the first program {speed.value:.2f} "
+        f"times as fast ({speed.low:.2f} to {speed.high:.2f})"
+    )
+
+
+def _by_winner(
+    plan: Plan,
+    open_tasks: Collection[str],
+    known: Sequence[Record],
+    profile: DeviceProfile,
+    seed: int,
+    clock: StageClock,
+) -> Plan:
+    """The plan with the language model's programs, where it has been winning on this board.
+
+    What counts are the first programs of each proposer, those that nobody has measured yet: see
+    `host.tuning.proposers.trials.best_first_proposer`.
+    """
+    from host.tuning.history import trial_of
+    from host.tuning.proposers.trials import best_first_proposer
+
+    if not open_tasks:
+        return plan
+    trials = [trial_of(record) for record in of_one_kind(known)]
+    if best_first_proposer(trials, (GENSOR, TLM)) != TLM:
+        return plan
+    model, _ = language_model(profile, clock.progress.note)
+    return plan if model is None else take_first_programs(model, plan, open_tasks, profile, seed, clock)
+
+
+def take_first_programs(
+    proposer: Proposer,
+    plan: Plan,
+    tasks: Collection[str],
+    profile: DeviceProfile,
+    seed: int,
+    clock: StageClock,
+) -> Plan:
+    """The plan with a proposer's first program for each of some tasks; it keeps the others."""
+    chosen = dict(plan.chosen)
+    with clock.stage("propose"):
+        for key in sorted(tasks):
+            try:
+                proposed = proposer.propose(plan.spaces[key], profile, (), 1, seed)
+            except EdgeError as error:
+                clock.progress.note(
+                    f"{proposer.name} proposes nothing, gensor's program is used: {one_line(error)}"
+                )
+                continue
+            chosen[key] = proposed[0] if proposed else chosen[key]
+    return replace(plan, chosen=chosen)
+
+
+def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple[Proposer | None, str]:
+    """The language model for a device with the digest of its weights; None where there is none to use."""
+    from host.schedules.design import DesignSpace
+    from host.tlm.model.card import read_card
+    from host.tlm.model.checkpoints import model_for
+    from host.tlm.proposer import Tlm
+
+    try:
+        checkpoint = model_for(profile, note=note)
+        return Tlm(checkpoint, estimate=DesignSpace.estimate_s), read_card(checkpoint).weights
+    except TlmError as error:
+        note(f"the language model is not used: {one_line(error)}")
+        return None, ""

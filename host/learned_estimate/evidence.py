@@ -1,0 +1,92 @@
+"""Whether what a board has measured makes first programs faster, judged on tasks that taught nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from host.learned_estimate.estimate import Prediction, cautious_choice
+from host.learned_estimate.observation import Observation
+from host.learned_estimate.process import RuleProcess
+from host.statistics import Estimate, mean_of
+
+# A task says something if so many of its programs were measured.
+_PROGRAMS = 4
+# So many tasks have to say something.
+_TASKS = 6
+# From so many models on, a task is judged by what other models taught, else by what other tasks did.
+_MODELS = 3
+# The bound of 95% on one side over that on both sides; Student's distribution narrows it a little more.
+_ONE_SIDE = 1.645 / 1.960
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the learned estimate of one rule does to the first programs of withheld tasks.
+
+    Attributes:
+        rule: of the programs.
+        speed: time of the program with the least estimate over that of the program which the learned
+            estimate chooses (`cautious_choice`), both among the measured ones; geometric mean over tasks.
+        programs: measured ones that teach.
+    """
+
+    rule: str
+    speed: Estimate
+    programs: int
+
+    @property
+    def convinces(self) -> bool:
+        """Whether first programs are faster: more than 1 with a bound of 95%, on enough tasks."""
+        if self.speed.n < _TASKS or self.speed.low is None:
+            return False
+        middle = math.log(self.speed.value)
+        return middle > _ONE_SIDE * (middle - math.log(self.speed.low))
+
+
+def evidence_of(process: RuleProcess) -> Evidence:
+    """What the observations of a process say of it."""
+    known = process.observations
+    speeds = []
+    withheld = _withheld_together(known)
+    learned = process.withheld([group for _, group in withheld])
+    for (own, group), (mean, covariance) in zip(withheld, learned, strict=True):
+        for positions in _by_task(known, own).values():
+            programs = {tuple(known[one].program.values.items()) for one in positions}
+            if len(programs) >= _PROGRAMS:
+                which = np.searchsorted(group, positions)
+                estimated = np.log([known[one].program.estimate_s for one in positions])
+                prediction = Prediction(estimated + mean[which], covariance[np.ix_(which, which)])
+                first = int(np.argmin(estimated))
+                chosen = cautious_choice(prediction, first)
+                speeds.append(known[positions[first]].seconds / known[positions[chosen]].seconds)
+    speed = mean_of(speeds) if speeds else Estimate(1.0, n=0)
+    return Evidence(process.rule, speed, len(known))
+
+
+def _by_task(observations: Sequence[Observation], positions: Iterable[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for position in positions:
+        found[observations[position].program.task].append(position)
+    return found
+
+
+def _withheld_together(observations: Sequence[Observation]) -> list[tuple[list[int], np.ndarray]]:
+    """Positions of each model's or task's observations, and of all that are withheld with them, in order.
+
+    What other models have measured of a model's tasks is withheld too.
+    """
+    of_models = len({one.model for one in observations}) >= _MODELS
+    groups: dict[str, list[int]] = defaultdict(list)
+    for position, one in enumerate(observations):
+        groups[one.model if of_models else one.program.task].append(position)
+    found = []
+    for own in groups.values():
+        tasks = {observations[one].program.task for one in own}
+        every = [position for position, one in enumerate(observations) if one.program.task in tasks]
+        found.append((own, np.array(every)))
+    return found

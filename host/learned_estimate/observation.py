@@ -1,0 +1,84 @@
+"""Measured programs as the learned estimate takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from device_agent.contract.limits import LIMITS
+from host.model import Candidate
+from host.records import Record
+from host.records.record import of_one_kind
+from host.schedules.api import Decisions
+from host.schedules.design import TOTAL, DesignSpace
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatedProgram:
+    """A program with what the estimate of its design space says.
+
+    Attributes:
+        task: workload hash.
+        values: of its decisions.
+        estimated_s: the parts of the estimate with their "total", see `DesignSpace.estimated`.
+    """
+
+    task: str
+    values: Decisions
+    estimated_s: Mapping[str, float]
+
+    @classmethod
+    def of(cls, space: DesignSpace, values: Decisions) -> EstimatedProgram:
+        """A program of a design space."""
+        return cls(space.task.workload_hash, values, space.estimated(values))
+
+    @property
+    def estimate_s(self) -> float:
+        """Estimated seconds of one call."""
+        return self.estimated_s[TOTAL]
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A measured program.
+
+    Attributes:
+        rule: of the program.
+        program: with its estimate.
+        seconds: of one call as measured.
+        model: that it was measured for; "" if unknown.
+    """
+
+    rule: str
+    program: EstimatedProgram
+    seconds: float
+    model: str = ""
+
+    @classmethod
+    def of(cls, space: DesignSpace, values: Decisions, seconds: float, model: str = "") -> Observation:
+        """A program of a design space."""
+        return cls(space.rule.name, EstimatedProgram.of(space, values), seconds, model)
+
+
+def observations_of(records: Iterable[Record]) -> list[Observation]:
+    """The records whose times can be compared and that say what their programs were estimated to take.
+
+    An estimate that no program takes is from elsewhere, and teaches nothing.
+    """
+    return [
+        Observation(
+            one.candidate.rule,
+            EstimatedProgram(one.candidate.workload_hash, values_of(one.candidate), parts_s),
+            one.median_s,
+            one.origin.model or "",
+        )
+        for one in of_one_kind(records)
+        if one.median_s is not None
+        and (parts_s := one.origin.estimate_parts_s) is not None
+        and LIMITS.records.shortest_s <= parts_s.get(TOTAL, 0.0) <= LIMITS.records.longest_s
+    ]
+
+
+def values_of(candidate: Candidate) -> dict[str, int]:
+    """The value of each decision of a program."""
+    return {name: value for name, value in candidate.decisions if isinstance(value, int)}

@@ -1,0 +1,245 @@
+"""The residual of the estimate as a Gaussian process over the programs of one rule.
+
+    T_hat(program) = T(program) exp(r(task, program)),   r ~ GP(0, k)
+
+T is the estimate of the design space. The residual r follows Rasmussen and Williams, "Gaussian Processes for
+Machine Learning", 2006, algorithm 2.1. With x = log2(1 + value) of each decision, and p = log2 of the share
+of each part of the estimate (arithmetic, transfers from each level of memory),
+
+    k(a, b) = together^2 exp(-|x_a - x_b|^2 / 2 l^2 - |p_a - p_b|^2 / 2 m^2)
+            + task^2 [same task] exp(-|x_a - x_b|^2 / 2 l^2)
+            + single^2 mean_i exp(-(x_a,i - x_b,i)^2 / 2)
+            + offset^2 [same task]
+
+The first term says that programs which are alike in all decisions and are bound by the same parts leave out
+the same on all tasks; the second that a task has more of its own; the third that a decision has an effect
+whatever the others are; the last that the estimate of a whole task may be off, which teaches nothing about
+other tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from host.learned_estimate.observation import EstimatedProgram, Observation
+from host.schedules.design import TOTAL
+from host.schedules.families import installed_rules
+
+# Observations of one rule that count, and the latest of them, which are of the present model while it is
+# tuned: factorising more of them takes longer than it helps.
+_MOST, _LATEST = 2000, 500
+# A residual that is farther than this from the median of its task says that the program is slow, and not how
+# slow: so many times the spread of the task (the median distance from the median), and this at least.
+_FARTHEST, _LEAST_FARTHEST = 5.0, 0.3
+# Observations of a rule from which its scales are chosen by likelihood; fewer leave the prior ones.
+_ENOUGH = 16
+# Of them, evenly spread, that are judged by.
+_JUDGED = 400
+# A part of the estimate below this share, in doublings, does not matter.
+_LEAST_SHARE = -6.0
+# m: by which shares of parts differ, in doublings, until programs are no longer alike.
+_PARTS_LENGTH = 2.0
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The scales of the process, in logarithms of seconds, and of decisions.
+
+    Attributes:
+        length: l, by which all decisions differ, in doublings, until programs are no longer alike.
+        together: standard deviation of what decisions do together on all tasks of a rule.
+        single: of what each decision does by itself.
+        task: of what decisions do together on one task.
+        offset: of a whole task.
+        noise: of a measurement.
+    """
+
+    length: float = 1.4
+    together: float = 0.2
+    single: float = 0.2
+    task: float = 0.12
+    offset: float = 0.4
+    noise: float = 0.03
+
+
+_CHOICES = tuple(
+    Scales(length, together, single, task, noise=noise)
+    for length in (1.0, 1.4)
+    for together, task in ((0.12, 0.12), (0.25, 0.12), (0.12, 0.25))
+    for single in (0.12, 0.3)
+    for noise in (0.02, 0.05)
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Programs of one rule as the process sees them.
+
+    Attributes:
+        decisions: x, shape (programs, decisions of the rule).
+        parts: p, shape (programs, parts of the estimate).
+        task: workload hash of each program.
+    """
+
+    decisions: np.ndarray
+    parts: np.ndarray
+    task: np.ndarray
+
+    @classmethod
+    def of(cls, rule: str, programs: Sequence[EstimatedProgram], parts: Sequence[str]) -> Points:
+        """The points of programs; `parts` names those of the estimate that count."""
+        names = [kind.name for one in installed_rules() if one.name == rule for kind in one.decisions]
+        # A decision that is not open has one value for all programs of the task.
+        decisions = [[math.log2(1.0 + max(0, one.values.get(name, 0))) for name in names] for one in programs]
+        shares = [[_share(one, name) for name in parts] for one in programs]
+        return cls(
+            np.array(decisions, np.float32).reshape(len(programs), len(names)),
+            np.array(shares, np.float32).reshape(len(programs), len(parts)),
+            np.array([one.task for one in programs]),
+        )
+
+    def at(self, which: np.ndarray) -> Points:
+        """Some of them."""
+        return Points(self.decisions[which], self.parts[which], self.task[which])
+
+
+def _share(program: EstimatedProgram, part: str) -> float:
+    """Of a part in the whole estimate, as a power of two."""
+    share = program.estimated_s.get(part, 0.0) / program.estimate_s
+    # Parts overlap, but none of them is far above the whole.
+    return max(_LEAST_SHARE, math.log2(min(share, 2.0))) if share > 0.0 else _LEAST_SHARE
+
+
+@dataclass(frozen=True, eq=False)
+class Likeness:
+    """How much the programs of one set have in common with those of another.
+
+    Attributes:
+        decisions: |x_a - x_b|^2, shape (programs, other programs).
+        parts: |p_a - p_b|^2, of the same shape.
+        single: the mean over decisions of exp(-(x_a,i - x_b,i)^2 / 2), of the same shape.
+        same: whether they are of one task.
+    """
+
+    decisions: np.ndarray
+    parts: np.ndarray
+    single: np.ndarray
+    same: np.ndarray
+
+    @classmethod
+    def between(cls, a: Points, b: Points) -> Likeness:
+        """Of the programs of `a` with those of `b`."""
+        # In single precision: the noise of a measurement is far above its rounding.
+        shape = (len(a.task), len(b.task))
+        decisions, parts, single = (np.zeros(shape, np.float32) for _ in range(3))
+        columns = a.decisions.shape[1]
+        for column in range(columns):
+            apart = (a.decisions[:, None, column] - b.decisions[None, :, column]) ** 2
+            decisions += apart
+            single += np.exp(-0.5 * apart) / columns
+        for column in range(a.parts.shape[1]):
+            parts += (a.parts[:, None, column] - b.parts[None, :, column]) ** 2
+        return cls(decisions, parts, single, a.task[:, None] == b.task[None, :])
+
+    def covariance(self, scales: Scales) -> np.ndarray:
+        """k, of the same shape."""
+        alike = np.exp(-self.decisions / (2.0 * scales.length**2))
+        bound = np.exp(-self.parts / (2.0 * _PARTS_LENGTH**2))
+        found = (scales.together**2 * bound + scales.task**2 * self.same) * alike
+        found += scales.single**2 * self.single + scales.offset**2 * self.same
+        return found.astype(np.float64)
+
+
+class RuleProcess:
+    """The process of one rule after its observations.
+
+    Args:
+        observations: of the rule, one at least, the latest last.
+    """
+
+    def __init__(self, observations: Sequence[Observation]) -> None:
+        self.observations = _counting(observations)
+        self.rule = self.observations[0].rule
+        programs = [one.program for one in self.observations]
+        self._parts = sorted({name for one in programs for name in one.estimated_s} - {TOTAL})
+        self._points = self.points(programs)
+        self._residuals = _residuals(self.observations, self._points.task)
+        self.scales = Scales()
+        if len(self.observations) >= _ENOUGH:
+            which = np.unique(np.linspace(0, len(self.observations) - 1, _JUDGED).astype(int))
+            points, residuals = self._points.at(which), self._residuals[which]
+            judged = Likeness.between(points, points)
+            self.scales = max(_CHOICES, key=lambda scales: _solved(judged, residuals, scales)[2])
+        likeness = Likeness.between(self._points, self._points)
+        lower, self._weights, _ = _solved(likeness, self._residuals, self.scales)
+        # Inverted once, since many programs are asked for one after the other.
+        self._inverse = np.linalg.inv(lower)
+
+    def points(self, programs: Sequence[EstimatedProgram]) -> Points:
+        """Other programs of the rule as this process sees them."""
+        return Points.of(self.rule, programs, self._parts)
+
+    def mean(self, points: Points) -> np.ndarray:
+        """Mean residual of other programs, shape (programs,)."""
+        found: np.ndarray = Likeness.between(points, self._points).covariance(self.scales) @ self._weights
+        return found
+
+    def covariance(self, points: Points) -> np.ndarray:
+        """Covariance of the residuals of other programs, shape (programs, programs)."""
+        between = Likeness.between(points, self._points).covariance(self.scales)
+        explained = self._inverse @ between.T
+        found: np.ndarray = Likeness.between(points, points).covariance(self.scales) - explained.T @ explained
+        return found
+
+    def withheld(self, groups: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Mean and covariance of the residuals of groups, as all the other observations teach them.
+
+        With K the covariance of the observations and y their residuals, the covariance of a group g is
+        C = (inverse(K)_gg)^-1, and its mean is y_g - C (inverse(K) y)_g (Rasmussen and Williams, equations
+        5.12 for a group).
+
+        Args:
+            groups: positions of observations.
+        """
+        inverse = self._inverse.T @ self._inverse
+        found = []
+        for group in groups:
+            covariance = np.linalg.inv(inverse[np.ix_(group, group)])
+            found.append((self._residuals[group] - covariance @ self._weights[group], covariance))
+        return found
+
+
+def _counting(observations: Sequence[Observation]) -> tuple[Observation, ...]:
+    """Of too many observations, the latest, and the others evenly from all before."""
+    if len(observations) <= _MOST:
+        return tuple(observations)
+    before, latest = observations[:-_LATEST], observations[-_LATEST:]
+    which = np.linspace(0, len(before) - 1, _MOST - _LATEST).astype(int)
+    return (*(before[one] for one in which), *latest)
+
+
+def _solved(
+    likeness: Likeness, residuals: np.ndarray, scales: Scales
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Cholesky factor, weights, and logarithm of the likelihood up to a constant."""
+    covariance = likeness.covariance(scales)
+    covariance[np.diag_indices_from(covariance)] += scales.noise**2
+    lower = np.linalg.cholesky(covariance)
+    weights = np.linalg.solve(lower.T, np.linalg.solve(lower, residuals))
+    likelihood = -0.5 * float(residuals @ weights) - float(np.log(np.diag(lower)).sum())
+    return lower, weights, likelihood
+
+
+def _residuals(observations: Sequence[Observation], tasks: np.ndarray) -> np.ndarray:
+    """Logarithms of measured over estimated times; the farthest of a task brought nearer."""
+    found = np.log([one.seconds / one.program.estimate_s for one in observations])
+    for task in np.unique(tasks):
+        own = tasks == task
+        middle = np.median(found[own])
+        farthest = max(_LEAST_FARTHEST, _FARTHEST * float(np.median(np.abs(found[own] - middle))))
+        found[own] = np.clip(found[own], middle - farthest, middle + farthest)
+    return found

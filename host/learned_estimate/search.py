@@ -1,0 +1,116 @@
+"""Programs that the learned estimate takes for fast, found without measuring."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from host.errors import ScheduleError
+from host.gensor import Gensor
+from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.observation import values_of
+from host.model import DeviceProfile
+from host.schedules.api import Decisions
+from host.schedules.design import DesignSpace
+
+# Programs to begin with: constructed ones, and random ones, each the best of so many by the estimate.
+_CONSTRUCTED, _RANDOM, _RANKED = 24, 16, 4
+# Programs from which the search goes on to better neighbours, and how far at most.
+_DESCENTS, _STEPS = 3, 40
+# Of the programs that a search has looked at, those with the least means that are judged.
+_JUDGED = 96
+
+
+def search(
+    estimate: LearnedEstimate,
+    space: DesignSpace,
+    profile: DeviceProfile,
+    known: Sequence[Decisions],
+    seed: int,
+) -> list[dict[str, int]]:
+    """Different programs of a task, the one with the least learned estimate first.
+
+    The best ones of a pool go on to their best neighbours, as long as that makes them better. The pool holds
+    constructed programs, random ones and the known ones; all that was looked at is returned.
+
+    Args:
+        estimate: of the board.
+        space: of the task.
+        profile: of the device.
+        known: programs to begin with besides those of the pool.
+        seed: of the random ones.
+    """
+    seen = _Seen(estimate, space)
+    seen.add([*known, *_pool(space, profile, seed)])
+    for start in seen.in_order()[:_DESCENTS]:
+        here = start
+        for _ in range(_STEPS):
+            around = list(space.neighbours(here))
+            seen.add(around)
+            lowest = min([here, *around], key=seen.mean)
+            if lowest == here:
+                break
+            here = lowest
+    return seen.in_order()
+
+
+def first_program(
+    estimate: LearnedEstimate, space: DesignSpace, profile: DeviceProfile, given: Decisions, seed: int
+) -> tuple[dict[str, int], float]:
+    """The program to take without measuring, and how many times as fast as the given one it should be.
+
+    Args:
+        estimate: of the board.
+        space: of the task.
+        profile: of the device.
+        given: the program that the estimate of the design space chose.
+        seed: of random programs that are looked at.
+    """
+    programs = [dict(given), *search(estimate, space, profile, [given], seed)[:_JUDGED]]
+    prediction = estimate.predict(space, programs)
+    chosen = cautious_choice(prediction, 0)
+    return programs[chosen], float(np.exp(prediction.mean[0] - prediction.mean[chosen]))
+
+
+class _Seen:
+    """Programs that were looked at, each once, with the logarithm of the learned estimate."""
+
+    def __init__(self, estimate: LearnedEstimate, space: DesignSpace) -> None:
+        self._estimate = estimate
+        self._space = space
+        self._names = [decision.name for decision in space.decisions]
+        self._means: dict[tuple[int, ...], float] = {}
+
+    def add(self, programs: Sequence[Decisions]) -> None:
+        """Look at programs."""
+        new = {self._key(one): one for one in programs if self._key(one) not in self._means}
+        if new:
+            means = self._estimate.means(self._space, list(new.values()))
+            self._means.update(zip(new, means.tolist(), strict=True))
+
+    def mean(self, program: Decisions) -> float:
+        """Of a program that was looked at."""
+        return self._means[self._key(program)]
+
+    def in_order(self) -> list[dict[str, int]]:
+        """All of them, the least mean first."""
+        keys = sorted(self._means, key=lambda key: (self._means[key], key))
+        return [dict(zip(self._names, key, strict=True)) for key in keys]
+
+    def _key(self, program: Decisions) -> tuple[int, ...]:
+        return tuple(program[name] for name in self._names)
+
+
+def _pool(space: DesignSpace, profile: DeviceProfile, seed: int) -> list[dict[str, int]]:
+    """Programs to begin with."""
+    found = [values_of(one) for one in Gensor().propose(space, profile, (), _CONSTRUCTED, seed=0)]
+    generator = random.Random(f"{space.task.workload_hash}/{seed}")
+    for _ in range(_RANDOM):
+        try:
+            drawn = [space.sample(generator) for _ in range(_RANKED)]
+        except ScheduleError:
+            break
+        found.append(min(drawn, key=space.estimate_s))
+    return found

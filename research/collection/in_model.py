@@ -1,0 +1,185 @@
+"""Measured programs of kernels inside of models: `python -m research.collection.in_model --help`.
+
+Records of programs that are drawn in several ways; who drew a program is its proposer's name:
+
+    gensor      constructed, and neighbours of the constructed program
+    ranked16    the best of 16 random programs by the estimate
+    ranked4     the best of 4
+    random      uniformly random
+
+Records can be continued: what they have of a model counts. FILE grows by the programs of the models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from host.compile import static_model
+from host.compile.device_profile import profile_of
+from host.compile.model_compiler import ModelCompiler
+from host.compile.model_file import read_model
+from host.compile.static_model import Plan
+from host.compile.tuning.kernel_tuning import KernelTuning
+from host.errors import ScheduleError
+from host.gensor import Gensor
+from host.learned_estimate.observation import values_of
+from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Measurement
+from host.options import DeployOptions
+from host.progress import Silence, StageClock
+from host.records import MODEL, RecordStore
+from host.records.store import profile_data
+from host.schedules.design import DesignSpace
+from host.transport import Device, connect
+from host.tuning.result import TuneResult
+from host.versions import versions
+from research.collection.dataset import MeasuredProgram, append_programs
+
+# How many of each eight programs are drawn in which way; 0 draws for those of Gensor's.
+_WAYS = (("ranked16", 16), ("gensor", 0), ("ranked16", 16), ("ranked4", 4)) * 2 + (("random", 1),)
+
+
+class ProgramMix:
+    """Programs that are drawn in several ways in turn."""
+
+    name = "mix"
+
+    def propose(
+        self,
+        space: DesignSpace,
+        profile: DeviceProfile,
+        history: Sequence[tuple[Candidate, Measurement]],
+        k: int,
+        seed: int,
+    ) -> list[Candidate]:
+        """Up to `k` candidates that are not in the history."""
+        known = {candidate.decisions for candidate, _ in history}
+        generator = random.Random(f"{space.task.workload_hash}/{seed}/{len(known)}")
+        constructed = Gensor().propose(space, profile, history, k, seed=seed)
+        found: dict[object, Candidate] = {}
+        for number in range(8 * k):
+            way, draws = _WAYS[(len(known) + number) % len(_WAYS)]
+            if draws:
+                try:
+                    drawn = [space.sample(generator) for _ in range(draws)]
+                except ScheduleError:
+                    break
+                values = min(drawn, key=space.estimate_s)
+                candidate = space.candidate(values, way, space.estimate_s(values))
+            elif constructed:
+                candidate = constructed.pop(0)
+            else:
+                continue
+            if candidate.decisions not in known:
+                found.setdefault(candidate.decisions, candidate)
+            if len(found) == k:
+                break
+        return list(found.values())
+
+
+@dataclass(frozen=True, eq=False)
+class CollectedModel:
+    """A model with its design spaces.
+
+    Attributes:
+        options: with the records.
+        profile: of the device.
+        model: imported.
+        lowered: the same, lowered.
+        plan: constructed without measuring.
+    """
+
+    options: DeployOptions
+    profile: DeviceProfile
+    model: ImportedModel
+    lowered: LoweredModel
+    plan: Plan
+
+    @classmethod
+    def read(cls, options: DeployOptions, profile: DeviceProfile, folder: Path) -> CollectedModel:
+        """Import and lower a model, and construct its programs."""
+        clock = StageClock(Silence())
+        model = read_model(options, clock)
+        lowered = ModelCompiler(options, profile, folder, clock).lower(model)
+        return cls(options, profile, model, lowered, static_model.propose(lowered, profile, 0, clock))
+
+    def measure(self, device: Device, folder: Path, programs: int) -> TuneResult:
+        """Measure about so many programs of each kernel, less what is on record."""
+        tuning = KernelTuning(
+            options=replace(self.options, trials=programs * len(self.plan.spaces)),
+            profile=self.profile,
+            device=device,
+            connect=lambda: connect("local"),
+            folder=folder,
+            clock=StageClock(Silence()),
+            content_hash=self.model.content_hash,
+            versions=versions(),
+            replaced=lambda device: None,
+            instead=(ProgramMix(),),
+        )
+        return tuning.improve(self.model, self.lowered, self.plan, self.plan)[1]
+
+    def programs(self, store: RecordStore) -> list[MeasuredProgram]:
+        """What is on record of the model's kernels."""
+        tasks = {task.workload_hash: task for task in self.lowered.tasks}
+        found = []
+        for record in store.select(profile_data(self.profile)):
+            candidate, seconds = record.candidate, record.median_s
+            space = self.plan.spaces.get(candidate.workload_hash)
+            origin = record.origin
+            if space is None or seconds is None or space.rule.name != candidate.rule:
+                continue
+            values = values_of(candidate)
+            if origin.measured_in == MODEL and origin.model == self.lowered.name and space.legal(values):
+                task = tasks[candidate.workload_hash]
+                first = self.plan.chosen[candidate.workload_hash].decisions == candidate.decisions
+                found.append(
+                    MeasuredProgram(
+                        self.lowered.name,
+                        candidate.workload_hash,
+                        task.name,
+                        candidate.rule,
+                        candidate.space_version,
+                        values,
+                        candidate.proposer,
+                        (seconds,),
+                        task.weight,
+                        {name: float(f"{part:.5g}") for name, part in space.estimated(values).items()},
+                        first,
+                    )
+                )
+        return found
+
+
+def main() -> None:
+    """Collect from one model after the other."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("records", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--programs", type=int, default=16, help="of a kernel, about; 0 measures nothing")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with connect("local") as device:
+        profile = profile_of(device, options.threads)
+        for path in options.models:
+            asked = DeployOptions(
+                path, records=str(options.records), seed=options.seed, threads=options.threads, train=False
+            )
+            with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+                model = CollectedModel.read(asked, profile, Path(name))
+                if options.programs:
+                    model.measure(device, Path(name), options.programs)
+            with RecordStore(options.records) as store:
+                of_model = model.programs(store)
+            print(f"{path.name}: {len(of_model)} programs of {len(model.plan.spaces)} kernels", flush=True)
+            append_programs(options.file, of_model)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""`sdk records taught`: what measurements do for kernels that were never measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sdk.cli.options import Records, Verbose
+from sdk.cli.rows import Form, write_list
+
+if TYPE_CHECKING:
+    from sdk.management.taught import TaughtRule
+
+# Columns are not cut where no terminal sets a width.
+_WIDTH = 110
+_COLUMNS = ("board", "threads", "rule", "programs", "models", "speed", "low", "high", "tasks", "used")
+
+
+def taught(
+    device: Annotated[
+        str, typer.Option("--device", help="Only of this device; of every one if not given.")
+    ] = "",
+    records: Records = "",
+    form: Form = "table",
+    verbose: Verbose = False,
+) -> None:
+    """Show what the records have taught: how much faster first programs of withheld kernels become."""
+    from sdk.management.records import device_data, open_store
+    from sdk.management.taught import what_was_taught
+
+    with open_store(records, must_exist=True) as store:
+        rules = what_was_taught(store, device_data(device) if device else None)
+    rows = [_row(one) for one in rules]
+    write_list(form, lambda: _print_table(rows), _COLUMNS, rows)
+
+
+def _row(rule: TaughtRule) -> tuple[object, ...]:
+    evidence = rule.evidence
+    speed = evidence.speed
+    known = speed.value if speed.n else None
+    return (
+        rule.board,
+        rule.threads,
+        evidence.rule,
+        evidence.programs,
+        rule.models,
+        known,
+        speed.low,
+        speed.high,
+        speed.n,
+        evidence.convinces,
+    )
+
+
+def _print_table(rows: Sequence[Sequence[object]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from sdk.cli.console import print_line
+    from sdk.cli.terminal import cell, table_console
+
+    if not rows:
+        print_line("the records teach nothing yet: sdk deploy MODEL --trials 300 measures programs")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("board", "threads", "rule", "programs", "models", "first programs, 95%", "tasks", "used"):
+        table.add_column(title, justify="left" if title in ("board", "rule") else "right", no_wrap=True)
+    for board, threads, rule, programs, models, value, low, high, tasks, used in rows:
+        bounds = "" if low is None else f" ({low:.3f} to {high:.3f})"
+        speed = "" if value is None else f"{value:.3f}{bounds}"
+        texts = (board, threads, rule, programs, models, speed, tasks, "yes" if used else "no")
+        table.add_row(*map(cell, texts))
+    table_console(_WIDTH).print(table)

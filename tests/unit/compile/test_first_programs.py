@@ -1,0 +1,155 @@
+"""What earlier measurements of a board say of kernels without a record."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host.compile.static_model import Plan
+from host.compile.tuning.first_programs import language_model, learn_from_others
+from host.compile.tuning.kernel_tuning import recall
+from host.errors import TlmError
+from host.gensor import Gensor
+from host.learned_estimate.observation import values_of
+from host.model import Candidate
+from host.progress import Silence, StageClock
+from host.records import MODEL, Record, RecordOrigin, RecordStore
+from host.records.store import profile_data
+from host.schedules import DesignSpace
+from tests.unit.compare.samples import measurement
+from tests.unit.compile.test_kernel_tuning import TASK, planned, profile
+from tests.unit.learned_estimate.test_estimate import drawn
+from tests.unit.tuning.simulated import dense_space, measured
+
+
+def trials_of(store: RecordStore, proposer: str, milliseconds: float) -> None:
+    """First programs of four other tasks of this board."""
+    made = [
+        Record(
+            Candidate(f"other{number}", "tiled", (("rows", 1),), proposer, 1.0, 4),
+            profile_data(profile()),
+            time,
+        )
+        for number, time in enumerate([measurement(milliseconds)] * 4)
+    ]
+    store.append(made)
+
+
+class Model:
+    """A language model that has another program than Gensor's, or a damaged checkpoint."""
+
+    name = "tlm"
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.asked: list[str] = []
+
+    def propose(self, space: Any, profile: Any, history: Any, k: int, seed: int) -> list[Candidate]:
+        self.asked.append(space.task.workload_hash)
+        if self.error:
+            raise TlmError(self.error)
+        return [replace(one, proposer="tlm") for one in Gensor().propose(space, profile, (), 8, 1)[-1:]]
+
+
+class Noting(Silence):
+    """Keeps notes."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_the_winner_of_first_programs_makes_those_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = tuple(replace(TASK, name=name, workload_hash=f"hash-{name}") for name in ("one", "two"))
+    plan = planned(tasks)
+    path = tmp_path / "r.sqlite"
+    notes: list[str] = []
+    model = Model()
+    monkeypatch.setattr("host.compile.tuning.first_programs.language_model", lambda *_: (model, "digest"))
+
+    def preferred(known: Plan) -> Plan:
+        return learn_from_others(known, profile(), path, 0, StageClock(Noting(notes)))
+
+    assert preferred(plan) is plan
+    assert not path.exists()
+    with RecordStore(path) as store:
+        trials_of(store, "gensor", 2.0)
+    assert preferred(plan) is plan, "nobody has beaten gensor yet"
+    with RecordStore(path) as store:
+        trials_of(store, "tlm", 1.0)
+        store.append([Record(plan.chosen["hash-one"], profile_data(profile()), measurement(1.0))])
+    recalled = recall(plan, profile(), path)
+    chosen = preferred(recalled).chosen
+    assert model.asked == ["hash-two"], "what is on record stays"
+    assert (chosen["hash-one"].proposer, chosen["hash-two"].proposer) == ("gensor", "tlm")
+    assert notes == []
+    model.error = "model.json is damaged; copy the model again"
+    assert preferred(recalled).chosen == recalled.chosen
+    assert len(notes) == 1 and "model.json is damaged" in notes[0]
+
+
+def test_without_weights_gensor_alone_proposes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("host.tlm.model.checkpoints.SHIPPED", tmp_path / "nothing")
+    notes: list[str] = []
+    assert language_model(profile(), notes.append) == (None, "")
+    assert len(notes) == 1 and notes[0].startswith("the language model is not used: ")
+
+
+def narrow_s(space: DesignSpace, values: Any) -> float:
+    """A board on which tall tiles cost much more than the estimate says."""
+    return space.estimate_s(values) * (1.0 + 0.8 * math.log2(values["rows"]))
+
+
+def taught(path: Path, seconds: Any, count: int = 12) -> None:
+    """Records of eight tasks of four models, with so many programs each."""
+    with RecordStore(path) as store:
+        for number in range(8):
+            space = dense_space(f"taught{number}")
+            for values in drawn(space, count, seed=number):
+                origin = RecordOrigin(
+                    model=f"model{number % 4}", measured_in=MODEL, estimate_parts_s=space.estimated(values)
+                )
+                time = measured(seconds(space, values))
+                store.append(
+                    [Record(space.candidate(values, "random"), profile_data(profile()), time, origin=origin)]
+                )
+
+
+def test_what_other_kernels_taught_chooses_the_first_program(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    taught(path, narrow_s)
+    notes: list[str] = []
+    plan = planned()
+    found = learn_from_others(plan, profile(), path, 0, StageClock(Noting(notes)))
+    space = plan.spaces["hash-dense"]
+    before, after = (values_of(one.chosen["hash-dense"]) for one in (plan, found))
+    assert narrow_s(space, after) < 0.9 * narrow_s(space, before)
+    assert found.chosen["hash-dense"].proposer == "bayesian"
+    [note] = notes
+    assert "96 measured programs of other kernels" in note and "the programs of 1 kernels" in note
+    # A program on record is not touched.
+    recalled = replace(plan, from_database=frozenset(plan.chosen))
+    assert learn_from_others(recalled, profile(), path, 0, StageClock(Noting(notes))) is recalled
+
+
+def test_times_that_say_nothing_choose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    generator = random.Random(0)
+
+    def luck(space: DesignSpace, values: Any) -> float:
+        return space.estimate_s(values) * generator.lognormvariate(0.0, 0.3)
+
+    taught(path, luck)
+    plan = planned()
+    notes: list[str] = []
+    assert learn_from_others(plan, profile(), path, 0, StageClock(Noting(notes))) is plan
+    assert notes == []
