@@ -42,9 +42,9 @@ from host.progress import Silence, StageClock
 from host.schedules.proposer import Proposer
 from host.statistics import MIN_TRIALS, Estimate, mean_of, paired_ratio
 from host.transport import Device, connect
+from host.tuning.proposers.random_sampling import RandomSampling
 from host.tuning.result import TuneResult
 from host.versions import versions
-from research.evaluation.proposals import RandomSampling
 
 SCHEMA = "edgetlm.trials/1"
 _MODELS = ("mobilenetv2", "efficientnet-b0", "swin-tiny", "vit-tiny", "bert-tiny", "resnet50", "aspp")

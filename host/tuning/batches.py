@@ -88,8 +88,10 @@ class BatchBuilder:
         self._stopping = threading.Event()
 
     def replace_proposer(self, proposer: Proposer, digest: str) -> None:
-        """Replace the proposer of the same name."""
-        self._proposers[proposer.name] = CachingProposer(proposer)
+        """Replace the proposer of the same name, or the source of that name of those that learn."""
+        learners = [one for one in self._proposers.values() if isinstance(one, LearningProposer)]
+        if not any(one.replace_source(proposer) for one in learners):
+            self._proposers[proposer.name] = CachingProposer(proposer)
         self._bases[proposer.name] = digest
 
     def stop(self) -> None:

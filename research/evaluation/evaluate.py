@@ -15,11 +15,12 @@ from host.gensor import Gensor
 from host.schedules.design import DesignSpace
 from host.schedules.proposer import Proposer
 from host.tlm.proposer import Tlm
+from host.tuning.proposers.random_sampling import RandomSampling
 from research.evaluation.baseline import Baseline, BaselineTask, baseline_names, read_baseline
 from research.evaluation.bench import Bench, MeasurePlan, open_bench
 from research.evaluation.comparison import FinalistComparison, baseline_program, compare_finalists
 from research.evaluation.learning import Learner, LearnOptions
-from research.evaluation.proposals import RandomSampling, Selection, Subject
+from research.evaluation.proposals import Selection, Subject
 from research.evaluation.summary import LEARNING, TLM, TaskResult, finalist, network_figures
 from research.evaluation.validity import Validity, Writer
 

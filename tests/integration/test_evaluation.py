@@ -26,6 +26,7 @@ from host.tlm.training.example import Example
 from host.tlm.training.finetune import FinetuneOptions, FinetuneResult, examples_of
 from host.tlm.training.replay import REPLAY, write_replay
 from host.transport import Device, connect
+from host.tuning.proposers.random_sampling import RandomSampling
 from research.baselines.__main__ import SearchSetup, packed
 from research.baselines.logged_search import LoggedRunner, search_task
 from research.baselines.tasks import Network
@@ -34,7 +35,7 @@ from research.evaluation.baseline import read_baseline, write_baseline
 from research.evaluation.bench import Bench, MeasurePlan, open_bench, restricted
 from research.evaluation.comparison import baseline_program, compare_finalists, program_of_record
 from research.evaluation.learning import Learner, LearnOptions
-from research.evaluation.proposals import RandomSampling, Subject
+from research.evaluation.proposals import Subject
 from research.evaluation.validity import Validity, Writer
 from sdk.cli.main import main
 from targets import board_for, declared

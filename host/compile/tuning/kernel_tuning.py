@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from host.tuning.tasks import TuningTask
 
 
+# Programs of each source that Bayesian optimisation judges: constructed ones, random ones (each the best of
+# so many by the estimate), and those that the language model writes. Writing takes a second or two, which a
+# task of few trials is not worth.
+_CONSTRUCTED, _RANDOM, _RANKED = 12, 24, 8
+_WRITTEN, _WRITTEN_AFTER = 16, 4
+
+
 def default_store() -> Path:
     """The user's records: `$XDG_DATA_HOME/edgetlm/records.sqlite`, else below `~/.local/share`."""
     return data_root() / "records.sqlite"
@@ -176,16 +183,19 @@ class KernelTuning:
 
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
+        from host.gensor import Gensor
         from host.tuning.learning.finetuning import FinetuneTrainer
-        from host.tuning.proposers.bayesian import BayesianProposer
+        from host.tuning.proposers.bayesian import BayesianProposer, Source
+        from host.tuning.proposers.random_sampling import RandomSampling
 
         if self.instead:
             return list(self.instead), None, {}
-        # Gensor's programs are among those that Bayesian optimisation chooses from.
-        own: list[Proposer] = [BayesianProposer()]
-        if self.proposer is not None:
-            own.append(self.proposer)
-        model, digest = language_model(self.profile, self.clock.progress.note)
+        note = self.clock.progress.note
+        sources = [Source(Gensor(), _CONSTRUCTED), Source(RandomSampling(_RANKED), _RANDOM)]
+        model, digest = language_model(self.profile, note)
+        if model is not None:
+            sources.append(Source(model, _WRITTEN, _WRITTEN_AFTER))
+        own = [BayesianProposer(sources, note), *([] if self.proposer is None else [self.proposer])]
         if model is None:
             return own, None, {}
         trainer = None
@@ -193,7 +203,7 @@ class KernelTuning:
             concurrent, low_priority = self._beside()
             threads = 1 if concurrent and low_priority else host_cores()
             trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
-        return [*own, model], trainer, {TLM: digest}
+        return own, trainer, {TLM: digest}
 
     def _options(self, model: str, bases: Mapping[str, str], measured_in: str | None) -> Any:
         from host.tuning.budget import Budget

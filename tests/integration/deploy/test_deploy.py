@@ -338,5 +338,5 @@ def test_trials_measure_kernels_and_later_deployments_use_them(tmp_path: Path) -
     assert (
         {task.source for task in later.tasks if task.from_database}
         <= proposers
-        <= {"gensor", "bayesian", "tlm"}
+        <= {"gensor", "random", "bayesian", "tlm"}
     )

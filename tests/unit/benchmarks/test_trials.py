@@ -13,7 +13,7 @@ from benchmarks.result_file import read_result, write_result
 from benchmarks.tables import models as tables
 from benchmarks.trials.__main__ import ARMS, geometric_means
 from benchmarks.trials.paired_runs import block_medians
-from research.evaluation.proposals import RandomSampling
+from host.tuning.proposers.random_sampling import RandomSampling
 from tests.unit.benchmarks.test_result_file import CONTENT
 from tests.unit.tuning.simulated import dense_space, profile
 

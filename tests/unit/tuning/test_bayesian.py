@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import math
 
+from host.errors import TlmError
+from host.gensor import Gensor
 from host.learned_estimate.observation import Observation, values_of
-from host.tuning.proposers.bayesian import BayesianProposer
+from host.model import Candidate
+from host.tuning.proposers.bayesian import BayesianProposer, LearningProposer, Source
+from host.tuning.proposers.random_sampling import RandomSampling
 from tests.unit.learned_estimate.test_estimate import SPACE, board_s, drawn, observations
-from tests.unit.tuning.simulated import dense_space, measured, profile
+from tests.unit.tuning.simulated import Skilled, dense_space, measured, profile
+
+SOURCES = (Source(Gensor(), 8), Source(RandomSampling(8), 24))
 
 
 def best_of_nine(seed: int) -> tuple[float, float]:
     """Seconds of the best of nine programs: as the proposer asks, and the first nine by the estimate."""
     space = dense_space(f"task{seed}")
     programs = drawn(space, 100, seed)
-    proposer = BayesianProposer()
+    proposer = BayesianProposer(SOURCES)
     first = min(programs, key=space.estimate_s)
     history = [(space.candidate(first, "gensor"), measured(board_s(space, first)))]
     for number in range(8):
         proposer.learn([Observation.of(space, values_of(one), time.median_s) for one, time in history])
         [found] = proposer.propose(space, profile(), history, 1, seed + number)
         assert found.decisions not in {one.decisions for one, _ in history}
-        assert found.proposer == "bayesian" and space.legal(values_of(found))
+        assert found.proposer in ("gensor", "random", "bayesian") and space.legal(values_of(found))
         history.append((found, measured(board_s(space, values_of(found)))))
     by_estimate = min(board_s(space, one) for one in sorted(programs, key=space.estimate_s)[:9])
     return min(time.median_s for _, time in history), by_estimate
@@ -37,7 +43,39 @@ def test_the_same_history_gives_the_same_proposals() -> None:
     history = [(SPACE.candidate(one, "gensor"), measured(board_s(SPACE, one))) for one in programs]
     found = []
     for _ in range(2):
-        proposer = BayesianProposer()
+        proposer = BayesianProposer(SOURCES)
         proposer.learn(observations(SPACE, programs))
         found.append(proposer.propose(SPACE, profile(), history, 4, 1))
     assert found[0] == found[1] and len(set(found[0])) == 4
+
+
+class Failing:
+    """A source that cannot propose."""
+
+    name = "tlm"
+
+    def propose(self, *_: object) -> list[Candidate]:
+        raise TlmError("its weights are damaged")
+
+
+def names_of(proposer: BayesianProposer, count: int) -> set[str]:
+    """Who made the proposals after some measurements."""
+    known = [(SPACE.candidate(one, "gensor"), measured(board_s(SPACE, one))) for one in drawn(SPACE, count)]
+    return {one.proposer for one in proposer.propose(SPACE, profile(), known, 60, 0)}
+
+
+def test_programs_keep_the_name_of_their_source_and_a_source_may_come_later() -> None:
+    sources = (Source(Gensor(), 8), Source(RandomSampling(8), 24, after=4))
+    assert names_of(BayesianProposer(sources), 3) == {"gensor", "bayesian"}
+    assert names_of(BayesianProposer(sources), 4) == {"gensor", "random", "bayesian"}
+
+
+def test_a_source_that_fails_is_noted_and_can_be_replaced() -> None:
+    notes: list[str] = []
+    proposer = BayesianProposer((Source(Gensor(), 8), Source(Failing(), 8)), notes.append)
+    assert isinstance(proposer, LearningProposer)
+    assert names_of(proposer, 2) == {"gensor", "bayesian"}
+    assert notes == ["tlm proposes nothing: its weights are damaged"]
+    better = Skilled("tlm", 4)
+    assert proposer.replace_source(better) and not proposer.replace_source(Skilled("stranger", 4))
+    assert "tlm" in names_of(proposer, 2) and len(notes) == 1
