@@ -24,6 +24,9 @@ MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
 # Of the archives that mmdebstrap takes where it is told no mirror, the release itself: its updates are in
 # flux, and what is made from them would not be the same on the next host.
 _RELEASE_ALONE = """--setup-hook=sed -i '/-updates\\|-security/d' "$1"/etc/apt/sources.list"""
+# What apt says of a mirror whose files are of different days.
+_IN_FLUX = "Mirror sync in progress"
+MIRROR_IN_FLUX = "Debian's mirror is being updated"
 _MAKING_S = 900.0
 _DEBIAN = {"aarch64": "arm64", "riscv64": "riscv64"}
 # For people and translations; what is run here needs none of it.
@@ -101,7 +104,7 @@ def _packages(recipe: Recipe, scratch: Path) -> Iterator[tarfile.TarFile]:
     # Nothing of the packages is run, so neither an emulator nor a privilege is needed; mmdebstrap wants to
     # be told when it is root.
     mode = "root" if os.geteuid() == 0 else "unshare"
-    command = [str(tool("mmdebstrap")), "--quiet", f"--mode={mode}", "--variant=extract", "--format=tar"]
+    command = [str(tool("mmdebstrap")), f"--mode={mode}", "--variant=extract", "--format=tar"]
     command += [f"--architectures={_DEBIAN[recipe.architecture]}", f"--include={','.join(recipe.packages)}"]
     command += [] if mirror else [_RELEASE_ALONE]
     try:
@@ -114,9 +117,14 @@ def _packages(recipe: Recipe, scratch: Path) -> Iterator[tarfile.TarFile]:
         )
     except subprocess.TimeoutExpired as error:
         raise DeviceError(f"Debian's packages from {where} took too long: try again") from error
+    if done.returncode and _IN_FLUX in done.stderr:
+        raise DeviceError(
+            f"{MIRROR_IN_FLUX}: its index of {recipe.suite} is not what it announces; try again later"
+        )
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))]
-        reason = said[-1] if said else f"mmdebstrap ended with {done.returncode}"
+        # The first error says what went wrong, the last one that something did.
+        said = [line for line in done.stderr.splitlines() if line.startswith("E:")]
+        reason = said[0] if said else f"mmdebstrap ended with {done.returncode}"
         raise DeviceError(
             f"Debian's packages for {recipe.architecture} cannot be had from {where} ({reason}); connect to"
             f" it or set {MIRROR_VARIABLE}, once: what was made is kept"
