@@ -19,6 +19,7 @@ TABLES: dict[str, Table] = {
     "first_programs": Table(("first_programs",), models.first_programs),
     "learned_estimate": Table(("learned_estimate",), models.learned_estimate),
     "learned_estimate_curve": Table(("learned_estimate",), models.learned_estimate_curve),
+    "measured_search": Table(("measured_search",), models.measured_search),
     "emulation": Table(("emulation",), operators.emulation),
     "instructions": Table(("instructions",), operators.instructions),
     "onnx_nodes": Table(("onnx_nodes",), models.node_tests),

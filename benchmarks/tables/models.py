@@ -158,6 +158,27 @@ def learned_estimate(result: Result) -> list[str]:
     return markdown(("choice", "over networks, 95%", "over kernels, 95%; least", "networks"), rows)
 
 
+_SEARCHES = {
+    "ranked": "random programs, each the best of 16 by the estimate",
+    "mixed": "all programs in random order",
+    "improvement": "expected improvement, taught by the model's own times",
+    "taught": "the same, taught by the other models too",
+}
+
+
+def measured_search(result: Result) -> list[str]:
+    """Speed of models by the number of measurements of each kernel, and beside ranked chance."""
+    rounds = [number for number in (1, 2, 4, 8) if number <= result.figures["rounds"]]
+    rows = []
+    for arm, title in _SEARCHES.items():
+        speeds = result.figures["speed"][arm]
+        rows.append((title, *(f"{speeds[number]['value']:.3f}" for number in rounds)))
+        if arm != "ranked":
+            beside = result.figures["over_ranked"][arm]
+            rows.append(("- over the first row, 95%", *(_speed(beside[number - 1]) for number in rounds)))
+    return markdown(("choice", *(f"{number} measured" for number in rounds)), rows)
+
+
 def _means(figures: Mapping[str, Any]) -> tuple[str, str]:
     kernels = figures["over_kernels"]
     return _speed(figures["over_models"]), f"{_speed(kernels)}; {kernels['least']:.2f}"

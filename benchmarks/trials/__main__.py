@@ -6,7 +6,7 @@ Each model is compiled without measuring, and tuned by each arm from there: with
 number of measurements, and the same way of measuring. Then both bundles run in turn in one process: `speed`
 is the time of the untuned model over that of the tuned one. The arms:
 
-    product    what `sdk deploy --trials N` does: Gensor, Bayesian optimisation, the language model
+    product    what `sdk deploy --trials N` does: Bayesian optimisation over the programs of all sources
     ranked     random programs, each the best of 16 by the estimate
     random     uniformly random programs
 
