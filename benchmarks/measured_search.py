@@ -8,7 +8,7 @@ program that is constructed without measuring. The model's speed is that with th
 kernel so far, over that with the first ones. Kernels with fewer than ten measured programs are left out.
 The arms:
 
-    ranked         chance with the same ranker: programs that are each the best of 16 random ones, in any order
+    ranked         chance with the same ranker: programs that are each the best of 16 random ones, any order
     mixed          all programs in random order: ranked, constructed and random ones
     improvement    the largest expected improvement by the learned estimate, taught by the model's own times
     taught         the same, taught by the other models too, less those of this model's kernels
