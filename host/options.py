@@ -15,6 +15,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.setting import EVERYWHERE, GROUPS, Setting, declared, setting_of
 
 Backend = Literal["tvm", "onnxruntime", "litert"]
 BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
@@ -25,46 +26,9 @@ PROCESSORS = ("auto", "cpu", "gpu")
 # A dimension of a shape: its size, or the least and greatest size that are to be served.
 Size = int | tuple[int, int]
 
-# The order of the groups in which a command lists its options.
-GROUPS = ("device", "program", "peers", "objective", "tuning", "model", "gates")
-_EVERYWHERE = ("compile", "tune", "deploy")
 _ON_A_DEVICE = ("tune", "deploy")
 # Of `sdk records`, what decides which functions a model has.
-_OF_FUNCTIONS = (*_EVERYWHERE, "records")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How command lines and a project file offer a field of the options.
-
-    Attributes:
-        text: the help; the documentation of the field too.
-        group: one of `GROUPS`.
-        commands: that offer it; () for what only Python callers set.
-        flag: without the leading dashes; "" is the field's name.
-        metavar: what stands for the value; "" is the type's name.
-        form: how the text becomes the value, by name of a form of `sdk.cli.forms`; "" takes it as it is.
-        environment: variable that gives the value where no flag does.
-        choices: the only values; () for any.
-        path: the value is a path, or NAME=PATH in a list: in a project file it begins at the file's folder.
-    """
-
-    text: str
-    group: str = "model"
-    commands: tuple[str, ...] = _EVERYWHERE
-    flag: str = ""
-    metavar: str = ""
-    form: str = ""
-    environment: str = ""
-    choices: tuple[str, ...] = ()
-    path: bool = False
-
-
-def _set(default: Any, text: str, group: str = "model", **how: Any) -> Any:
-    setting = {"setting": Setting(text, group, **how)}
-    if callable(default):
-        return field(default_factory=default, metadata=setting)
-    return field(default=default, metadata=setting)
+_OF_FUNCTIONS = (*EVERYWHERE, "records")
 
 
 @dataclass(frozen=True)
@@ -74,14 +38,14 @@ class CompileOptions:
     model: Path = field(
         default=Path(), metadata={"setting": Setting("The model file.", commands=(), path=True)}
     )
-    backend: str = _set(
+    backend: str = declared(
         "auto",
         "auto, tvm, onnxruntime or litert.",
         "program",
         commands=("compile", "deploy"),
         choices=("auto", *BACKENDS),
     )
-    processor: str = _set(
+    processor: str = declared(
         "auto",
         "cpu, gpu (the board's CUDA GPU) or auto: the faster one where both can run it; the CPU where one is "
         "tuned or compiled for.",
@@ -89,14 +53,14 @@ class CompileOptions:
         commands=_OF_FUNCTIONS,
         choices=PROCESSORS,
     )
-    dtype: str = _set(
+    dtype: str = declared(
         "fp32",
         "fp32, or fp16: half the memory, checked with a tolerance of 1e-2.",
         "program",
         commands=_OF_FUNCTIONS,
         choices=DTYPES,
     )
-    memory_cap_bytes: int = _set(
+    memory_cap_bytes: int = declared(
         0,
         "Most memory of the compiled model on its device, weights included: 64M, 1G.",
         "program",
@@ -105,20 +69,20 @@ class CompileOptions:
         metavar="BYTES",
         form="bytes",
     )
-    cuda: str = _set(
+    cuda: str = declared(
         "",
         "CUDA version of the board; the usual JetPack's if not given.",
         "program",
         commands=("compile",),
         metavar="11",
     )
-    trials: int = _set(
+    trials: int = declared(
         0,
         "Kernels to measure in all; 0 measures only the finished model, unless there is a budget.",
         "tuning",
         commands=_ON_A_DEVICE,
     )
-    budget_s: float = _set(
+    budget_s: float = declared(
         0.0,
         "Time for measuring kernels: 90s, 3m, 1h.",
         "tuning",
@@ -127,10 +91,10 @@ class CompileOptions:
         metavar="3m",
         form="duration",
     )
-    train: bool = _set(
+    train: bool = declared(
         True, "Whether the language model learns from the measurements.", "tuning", commands=_ON_A_DEVICE
     )
-    proposer: object = _set(
+    proposer: object = declared(
         "",
         "Proposer of an installed package: it makes the first programs, or proposes beside the others where "
         "kernels are measured.",
@@ -138,7 +102,7 @@ class CompileOptions:
         metavar="NAME",
         form="text",
     )
-    wait_s: float = _set(
+    wait_s: float = declared(
         0.0,
         "Time to wait for a device that another host has.",
         "tuning",
@@ -147,7 +111,7 @@ class CompileOptions:
         metavar="10m",
         form="duration",
     )
-    reconnect_s: float = _set(
+    reconnect_s: float = declared(
         300.0,
         "Time to wait for a device that goes away while kernels are measured.",
         "tuning",
@@ -156,7 +120,7 @@ class CompileOptions:
         metavar="5m",
         form="duration",
     )
-    records: str = _set(
+    records: str = declared(
         "",
         "Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
         "tuning",
@@ -165,10 +129,10 @@ class CompileOptions:
         environment="EDGETLM_RECORDS",
         path=True,
     )
-    threads: int = _set(
+    threads: int = declared(
         0, "Threads for the model; 0 takes all cores of the device.", commands=(*_OF_FUNCTIONS, "profile")
     )
-    shapes: Mapping[str, tuple[Size, ...]] = _set(
+    shapes: Mapping[str, tuple[Size, ...]] = declared(
         dict,
         "Shape of an input with open dimensions, or the size of a dimension by its name; "
         "LOW..HIGH serves a range (seq=1..512). May repeat.",
@@ -177,16 +141,16 @@ class CompileOptions:
         metavar="NAME=1,128",
         form="shapes",
     )
-    lengths: tuple[int, ...] = _set(
+    lengths: tuple[int, ...] = declared(
         (),
         "Lengths of the range to measure at.",
         commands=("deploy", "profile"),
         metavar="16,128",
         form="lengths",
     )
-    seed: int = _set(0, "Seed of every random choice.", commands=(*_EVERYWHERE, "profile"))
-    name: str = _set("", "Name of the model on the device; the file's name if not given.")
-    command: str = _set("", "The command line, kept in the bundle and the report.", commands=())
+    seed: int = declared(0, "Seed of every random choice.", commands=(*EVERYWHERE, "profile"))
+    name: str = declared("", "Name of the model on the device; the file's name if not given.")
+    command: str = declared("", "The command line, kept in the bundle and the report.", commands=())
 
     @property
     def ranged(self) -> bool:
@@ -251,14 +215,14 @@ class CompileOptions:
 class DeployOptions(CompileOptions):
     """How a model is brought to a device, and what its kernels are tuned for; see `CompileOptions`."""
 
-    device: str = _set(
+    device: str = declared(
         "local",
         "The device's name; sdk devices lists them. deploy and tune take several, or a tag.",
         "device",
         commands=(*_ON_A_DEVICE, "profile"),
         metavar="NAME[,NAME]|tag:TAG",
     )
-    peers: tuple[str, ...] | None = _set(
+    peers: tuple[str, ...] | None = declared(
         None,
         "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn); the "
         "format's own if not given. May repeat.",
@@ -268,7 +232,7 @@ class DeployOptions(CompileOptions):
         metavar="ENGINE",
         form="repeated",
     )
-    peer_files: Mapping[str, Path] = _set(
+    peer_files: Mapping[str, Path] = declared(
         dict,
         "The same model for an engine that cannot read this one.",
         "peers",
@@ -278,14 +242,14 @@ class DeployOptions(CompileOptions):
         form="peer_files",
         path=True,
     )
-    objective: str = _set(
+    objective: str = declared(
         "latency",
         "latency, energy (joules of a run) or edp (their product).",
         "objective",
         commands=_ON_A_DEVICE,
         choices=OBJECTIVES,
     )
-    power_cap_w: float | None = _set(
+    power_cap_w: float | None = declared(
         None,
         "Greatest mean gross watts at the sensor's boundary.",
         "objective",
@@ -293,7 +257,7 @@ class DeployOptions(CompileOptions):
         flag="power-cap",
         metavar="WATTS",
     )
-    power_modes: tuple[str, ...] = _set(
+    power_modes: tuple[str, ...] = declared(
         (),
         "Power modes to measure in as well; the device is left as it was.",
         "objective",
@@ -302,33 +266,33 @@ class DeployOptions(CompileOptions):
         metavar="all|NAME,...",
         form="names",
     )
-    bundle: Path | None = _set(  # noqa: RUF009 - makes a field
+    bundle: Path | None = declared(  # noqa: RUF009 - makes a field
         None,
         "Directory or .zip of the bundle; edgetlm-out/NAME/bundle if not given.",
         commands=("deploy",),
         path=True,
     )
-    min_speedup: float | None = _set(
+    min_speedup: float | None = declared(
         None,
         "Least time of the fastest peer over ours, by its lower 95% bound: 1.1.",
         "gates",
         commands=("deploy",),
         metavar="RATIO",
     )
-    max_latency_ms: float | None = _set(
+    max_latency_ms: float | None = declared(
         None, "Greatest median time of a run.", "gates", commands=("deploy",), metavar="MS"
     )
-    max_energy_mj: float | None = _set(
+    max_energy_mj: float | None = declared(
         None, "Greatest energy of a run.", "gates", commands=("deploy",), metavar="MJ"
     )
-    max_error: float | None = _set(
+    max_error: float | None = declared(
         None,
         "Largest relative error of an output against the original runtime: 1e-4.",
         "gates",
         commands=("deploy",),
         metavar="ERROR",
     )
-    max_bundle_bytes: int = _set(
+    max_bundle_bytes: int = declared(
         0,
         "Most bytes of what the device runs, library and parameters: 10M.",
         "gates",
@@ -337,11 +301,11 @@ class DeployOptions(CompileOptions):
         metavar="BYTES",
         form="bytes",
     )
-    beside: tuple[str, ...] = _set(
+    beside: tuple[str, ...] = declared(
         (), "Further devices of the kind that measure kernels; nothing is installed on them.", commands=()
     )
-    rounds: int = _set(12, "Rounds of the paired comparison.", commands=())
-    install: bool = _set(True, "Whether the bundle is installed and activated.", commands=())
+    rounds: int = declared(12, "Rounds of the paired comparison.", commands=())
+    install: bool = declared(True, "Whether the bundle is installed and activated.", commands=())
 
     def check(self) -> None:
         """Refuse what cannot be, before any work.
@@ -379,17 +343,6 @@ class DeployOptions(CompileOptions):
     def compares_variants(self) -> bool:
         """Whether variants of the model are measured beside each other before one is taken."""
         return self.needs_energy or bool(self.power_modes) or self.tuned
-
-
-def setting_of(option: Field[Any]) -> Setting:
-    """How a field of the options is offered."""
-    setting: Setting = option.metadata["setting"]
-    return setting
-
-
-def key_of(option: Field[Any]) -> str:
-    """The name of a field in a project file; its flag is the same with two dashes before it."""
-    return setting_of(option).flag or option.name.replace("_", "-")
 
 
 def text_of(name: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from host.emulation.rootfs import MIRROR_IN_FLUX
 from tests.longest_first import longest_first
 from tests.shared_cache import ZIG
 
@@ -14,16 +13,6 @@ from tests.shared_cache import ZIG
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files are handed out first."""
     items[:] = longest_first(items)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test whose packages Debian's mirror contradicts itself about is skipped; everything else fails."""
-    report = yield
-    if report.failed and MIRROR_IN_FLUX in report.longreprtext:
-        report.outcome = "skipped"
-        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {MIRROR_IN_FLUX}")
-    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -33,9 +33,15 @@ def executor_for(architecture: str) -> Path:
 def root_of(architecture: str) -> Path:
     """The root file system of an emulated architecture."""
     from host.emulation.user import root
+    from host.errors import DeviceError
+    from tests.mirror import skip_while_in_flux
 
     with _user_cache(SHARED):
-        return root(architecture)
+        try:
+            return root(architecture)
+        except DeviceError as error:
+            skip_while_in_flux(str(error))
+            raise
 
 
 @functools.cache

