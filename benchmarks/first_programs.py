@@ -14,36 +14,35 @@ import argparse
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e.__main__ import find_subject
 from benchmarks.learned_estimate import bounded, observations_of
 from benchmarks.result_file import add_json_option, heading, write_result
-from benchmarks.trials.__main__ import TunedSubject, speed
+from benchmarks.trials.paired_runs import run_in_turn
 from host.compile.device_profile import profile_of
 from host.compile.tuning.first_programs import by_learned_estimate
 from host.learned_estimate.observation import Observation
 from host.options import DeployOptions
 from host.progress import Silence, StageClock
+from host.statistics import paired_ratio
 from host.transport import connect
+from research.collection.constructed_model import ConstructedModel
 from research.collection.dataset import read_programs
 
 SCHEMA = "edgetlm.first_programs/1"
 _MODELS = ("mobilenetv2", "efficientnet-b0", "swin-tiny", "vit-tiny", "bert-tiny", "resnet50", "aspp")
 
 
-def figures_of(subject: TunedSubject, known: Sequence[Observation]) -> dict[str, Any]:
+def figures_of(model: ConstructedModel, known: Sequence[Observation], folder: Path) -> dict[str, Any]:
     """What the measurements of other models do for one."""
-    constructed = subject.constructed
+    constructed = model.plan
     others = [
-        one
-        for one in known
-        if one.model != subject.lowered.name and one.program.task not in constructed.spaces
+        one for one in known if one.model != model.lowered.name and one.program.task not in constructed.spaces
     ]
     chosen, rules = by_learned_estimate(
-        constructed, tuple(constructed.chosen), others, subject.profile, 0, StageClock(Silence())
+        constructed, tuple(constructed.chosen), others, model.profile, 0, StageClock(Silence())
     )
     before, after = constructed.chosen, chosen.chosen
     figures = {
@@ -54,11 +53,8 @@ def figures_of(subject: TunedSubject, known: Sequence[Observation]) -> dict[str,
     }
     if not rules:
         return {**figures, "speed": {"value": 1.0, "low": None, "high": None}}
-    found = speed(
-        subject.bundle("constructed", constructed),
-        subject.bundle("learned", replace(constructed, chosen=after)),
-        subject.profile.threads,
-    )
+    bundles = [model.bundle(constructed, folder / "constructed"), model.bundle(chosen, folder / "learned")]
+    found = paired_ratio(*run_in_turn(bundles, model.profile.threads))
     return {**figures, "speed": {"value": found.value, "low": found.low, "high": found.high}}
 
 
@@ -80,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder = Path(name) / f"{subject.name}-bundles"
             folder.mkdir()
             asked = DeployOptions(subject.path, threads=options.threads, train=False)
-            models[subject.name] = figures_of(TunedSubject.read(asked, profile, device, folder), known)
+            model = ConstructedModel.read(asked, profile, folder, seed=0)
+            models[subject.name] = figures_of(model, known, folder)
             print(subject.name, json.dumps(models[subject.name]), flush=True)
             speeds = [one["speed"]["value"] for one in models.values()]
             figures = {"threads": options.threads, "models": models, "geometric_mean": bounded(speeds)}

@@ -32,8 +32,8 @@ import numpy as np
 
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.errors import UserError
-from host.learned_estimate.estimate import Prediction, cautious_choice
-from host.learned_estimate.evidence import evidence_of
+from host.learned_estimate.estimate import cautious_choice
+from host.learned_estimate.evidence import Evidence, evidence_of
 from host.learned_estimate.observation import EstimatedProgram, Observation
 from host.learned_estimate.process import RuleProcess
 from host.statistics import MIN_TRIALS, mean_of
@@ -150,10 +150,7 @@ class Taught:
         process = self._processes.get(kernel.rule)
         if process is None or (convinced and not self.evidence[kernel.rule].convinces):
             return kernel.first
-        points = process.points(kernel.programs)
-        prior = np.log([one.estimate_s for one in kernel.programs])
-        prediction = Prediction(prior + process.mean(points), process.covariance(points))
-        return cautious_choice(prediction, kernel.first)
+        return cautious_choice(process.predict(kernel.programs), kernel.first)
 
 
 def teachers(observations: Sequence[Observation], kernels: Sequence[Kernel], model: str) -> list[Observation]:
@@ -282,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_result(options.json, about | found)
 
 
-def bounded_estimate(evidence: Any) -> dict[str, Any]:
+def bounded_estimate(evidence: Evidence) -> dict[str, Any]:
     """The speed of an evidence as plain data."""
     speed = evidence.speed
     return {"value": speed.value, "low": speed.low, "high": speed.high, "tasks": speed.n}

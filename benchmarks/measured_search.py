@@ -35,7 +35,6 @@ from benchmarks.learned_estimate import (
     teachers,
 )
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.learned_estimate.estimate import Prediction
 from host.learned_estimate.improvement import expected_improvement
 from host.learned_estimate.observation import Observation
 from host.learned_estimate.process import RuleProcess
@@ -81,10 +80,7 @@ class PaperTuning:
             tried = self.tried[kernel.task]
             left = [i for i in range(len(kernel.programs)) if i not in tried]
             if left:
-                process = processes[kernel.rule]
-                points = process.points([kernel.programs[i] for i in left])
-                prior = np.log([kernel.programs[i].estimate_s for i in left])
-                prediction = Prediction(prior + process.mean(points), process.covariance(points))
+                prediction = processes[kernel.rule].predict([kernel.programs[i] for i in left])
                 best_s = min(float(kernel.seconds[i]) for i in tried)
                 tried.append(left[expected_improvement(prediction, best_s, 1)[0]])
 

@@ -17,34 +17,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e.__main__ import find_subject
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.compile import static_model
-from host.compile.bundle_builder import BundleBuilder
+from benchmarks.trials.paired_runs import run_in_turn
 from host.compile.device_profile import profile_of
-from host.compile.model_compiler import ModelCompiler
-from host.compile.model_file import read_model
-from host.compile.static_model import Plan
-from host.compile.tuning.kernel_tuning import KernelTuning
-from host.model import DeviceProfile, ImportedModel, LoweredModel
 from host.options import DeployOptions
-from host.progress import Silence, StageClock
 from host.schedules.proposer import Proposer
 from host.statistics import MIN_TRIALS, Estimate, mean_of, paired_ratio
 from host.transport import Device, connect
 from host.tuning.proposers.random_sampling import RandomSampling
 from host.tuning.result import TuneResult
-from host.versions import versions
+from research.collection.constructed_model import ConstructedModel
 
 SCHEMA = "edgetlm.trials/1"
 _MODELS = ("mobilenetv2", "efficientnet-b0", "swin-tiny", "vit-tiny", "bert-tiny", "resnet50", "aspp")
@@ -55,76 +46,6 @@ ARMS: dict[str, tuple[Proposer, ...]] = {
     "ranked": (RandomSampling(_RANKED),),
     "random": (RandomSampling(),),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class TunedSubject:
-    """One model on one device.
-
-    Attributes:
-        options: with the number of trials.
-        profile: of the device.
-        device: connected.
-        model: imported.
-        lowered: the same, lowered.
-        constructed: programs that were made without measuring.
-        folder: for bundles.
-    """
-
-    options: DeployOptions
-    profile: DeviceProfile
-    device: Device
-    model: ImportedModel
-    lowered: LoweredModel
-    constructed: Plan
-    folder: Path
-
-    @classmethod
-    def read(
-        cls, options: DeployOptions, profile: DeviceProfile, device: Device, folder: Path
-    ) -> TunedSubject:
-        """Import and lower a model, and construct its programs."""
-        clock = StageClock(Silence())
-        model = read_model(options, clock)
-        lowered = ModelCompiler(options, profile, folder, clock).lower(model)
-        constructed = static_model.propose(lowered, profile, options.seed, clock)
-        return cls(options, profile, device, model, lowered, constructed, folder)
-
-    def bundle(self, name: str, plan: Plan) -> Path:
-        """The bundle of the model with the programs of a plan."""
-        folder = self.folder / name
-        folder.mkdir()
-        clock = StageClock(Silence())
-        made = static_model.build(self.lowered, self.profile, plan, folder / "lib.so", clock)
-        builder = BundleBuilder(ModelCompiler(self.options, self.profile, folder, clock))
-        builder.write(self.model, made)
-        return builder.directory("tvm")
-
-    def tuned(self, arm: str) -> tuple[Plan, TuneResult]:
-        """The plan that an arm comes to, with records of its own."""
-        folder = self.folder / f"{arm}-tuning"
-        folder.mkdir()
-        tuning = KernelTuning(
-            options=self.options,
-            profile=self.profile,
-            device=self.device,
-            connect=lambda: connect("local"),
-            folder=folder,
-            clock=StageClock(Silence()),
-            content_hash=self.model.content_hash,
-            versions=versions(),
-            replaced=lambda device: None,
-            instead=ARMS[arm],
-        )
-        return tuning.improve(self.model, self.lowered, self.constructed, self.constructed)
-
-
-def speed(untuned: Path, tuned: Path, threads: int) -> Estimate:
-    """Time of one bundle over that of another, both run in turn in a process of their own."""
-    words = [sys.executable, "-m", "benchmarks.trials.paired_runs", str(untuned), str(tuned)]
-    done = subprocess.run([*words, "--threads", str(threads)], check=True, stdout=subprocess.PIPE, text=True)
-    before, after = zip(*json.loads(done.stdout), strict=True)
-    return paired_ratio(before, after)
 
 
 def figures_of(found: Estimate, result: TuneResult, seconds: float) -> dict[str, Any]:
@@ -176,10 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             asked = DeployOptions(
                 subject.path, trials=options.trials, seed=options.seed, threads=options.threads, train=False
             )
-            tuned = TunedSubject.read(asked, profile, device, folder)
-            untuned = tuned.bundle("untuned", tuned.constructed)
+            model = ConstructedModel.read(asked, profile, folder, options.seed)
+            untuned = model.bundle(model.plan, folder / "untuned")
             for arm in options.arms:
-                models.setdefault(subject.name, {})[arm] = _measured(tuned, untuned, arm)
+                models.setdefault(subject.name, {})[arm] = _measured(model, untuned, arm, device, folder)
                 print(subject.name, arm, json.dumps(models[subject.name][arm]), flush=True)
                 figures = {
                     "trials": options.trials,
@@ -191,14 +112,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 write_result(options.json, about | figures)
 
 
-def _measured(subject: TunedSubject, untuned: Path, arm: str) -> dict[str, Any]:
+def _measured(
+    model: ConstructedModel, untuned: Path, arm: str, device: Device, folder: Path
+) -> dict[str, Any]:
     begin = time.monotonic()
-    records = str(subject.folder / f"{arm}.sqlite")
-    own = replace(subject, options=replace(subject.options, records=records))
-    plan, result = own.tuned(arm)
+    own = replace(model, options=replace(model.options, records=str(folder / f"{arm}.sqlite")))
+    plan, result = own.tuned(device, folder / f"{arm}-tuning", ARMS[arm])
     seconds = time.monotonic() - begin
-    tuned = own.bundle(arm, plan)
-    return figures_of(speed(untuned, tuned, subject.profile.threads), result, seconds)
+    before, after = run_in_turn([untuned, own.bundle(plan, folder / arm)], model.profile.threads)
+    return figures_of(paired_ratio(before, after), result, seconds)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Two bundles of one model in one process, run in turn: `python -m benchmarks.trials.paired_runs A B ...`.
+"""Bundles of one model in one process, run in turn: `python -m benchmarks.trials.paired_runs A B ...`.
 
 Prints JSON: for each block of runs, the median seconds of each bundle. What slows the machine down for more
-than a few runs slows both bundles down, so that the ratios of the blocks are known to about 1%.
+than a few runs slows all bundles down, so that the ratios of the blocks are known to about 1%.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import argparse
 import json
 import random
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,10 +48,20 @@ def block_medians(
     return found
 
 
+def run_in_turn(bundles: Sequence[Path], threads: int) -> list[tuple[float, ...]]:
+    """Median seconds of each bundle in each block of runs, shape (bundles, blocks).
+
+    The bundles run in a process of their own.
+    """
+    words = [sys.executable, "-m", "benchmarks.trials.paired_runs", *map(str, bundles)]
+    done = subprocess.run([*words, "--threads", str(threads)], check=True, stdout=subprocess.PIPE, text=True)
+    return list(zip(*json.loads(done.stdout), strict=True))
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.trials.paired_runs", description=__doc__)
-    parser.add_argument("bundles", type=Path, nargs=2)
+    parser.add_argument("bundles", type=Path, nargs="+")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=40.0)

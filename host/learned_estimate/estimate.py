@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from host.learned_estimate.observation import EstimatedProgram, Observation
-from host.learned_estimate.process import Likeness, Points, RuleProcess, Scales
+from host.learned_estimate.process import Likeness, Points, Prediction, RuleProcess, Scales
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Seconds of programs of one task, as the logarithm of T_hat.
-
-    Attributes:
-        mean: of each program, shape (programs,).
-        covariance: shape (programs, programs).
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
 
 
 class LearnedEstimate:
@@ -50,13 +36,12 @@ class LearnedEstimate:
     def predict(self, space: DesignSpace, programs: Sequence[Decisions]) -> Prediction:
         """What programs of one task take."""
         estimated = [EstimatedProgram.of(space, values) for values in programs]
-        prior = np.log([one.estimate_s for one in estimated])
         process = self.processes.get(space.rule.name)
-        if process is None:
-            points = Points.of(space.rule.name, estimated, ())
-            return Prediction(prior, Likeness.between(points, points).covariance(Scales()))
-        points = process.points(estimated)
-        return Prediction(prior + process.mean(points), process.covariance(points))
+        if process is not None:
+            return process.predict(estimated)
+        points = Points.of(space.rule.name, estimated, ())
+        prior = np.log([one.estimate_s for one in estimated])
+        return Prediction(prior, Likeness.between(points, points).covariance(Scales()))
 
 
 # A program is preferred by its expected gain less so many standard deviations of that gain.

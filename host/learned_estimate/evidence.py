@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from host.learned_estimate.estimate import Prediction, cautious_choice
+from host.learned_estimate.estimate import cautious_choice
 from host.learned_estimate.observation import Observation
-from host.learned_estimate.process import RuleProcess
+from host.learned_estimate.process import Prediction, RuleProcess
 from host.statistics import Estimate, mean_of
 
 # A task says something if so many of its programs were measured.
@@ -20,7 +20,7 @@ _PROGRAMS = 4
 _TASKS = 6
 # From so many models on, a task is judged by what other models taught, else by what other tasks did.
 _MODELS = 3
-# The bound of 95% on one side over that on both sides; Student's distribution narrows it a little more.
+# The one-sided 95% bound over the two-sided one; Student's distribution narrows it a little more.
 _ONE_SIDE = 1.645 / 1.960
 
 
@@ -41,7 +41,7 @@ class Evidence:
 
     @property
     def convinces(self) -> bool:
-        """Whether first programs are faster: more than 1 with a bound of 95%, on enough tasks."""
+        """Whether first programs are faster: a one-sided 95% bound above 1, on enough tasks."""
         if self.speed.n < _TASKS or self.speed.low is None:
             return False
         middle = math.log(self.speed.value)

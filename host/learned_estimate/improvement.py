@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from host.learned_estimate.estimate import Prediction
+from host.learned_estimate.process import Prediction
 
 # Standard deviation of a measurement as the choice takes it, in logarithms of seconds.
 _NOISE = 0.02

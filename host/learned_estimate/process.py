@@ -155,6 +155,19 @@ class Likeness:
         return found.astype(np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Seconds of programs of one rule, as the logarithm of T_hat.
+
+    Attributes:
+        mean: of each program, shape (programs,).
+        covariance: shape (programs, programs).
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
 class RuleProcess:
     """The process of one rule after its observations.
 
@@ -181,6 +194,12 @@ class RuleProcess:
     def points(self, programs: Sequence[EstimatedProgram]) -> Points:
         """Other programs of the rule as this process sees them."""
         return Points.of(self.rule, programs, self._parts)
+
+    def predict(self, programs: Sequence[EstimatedProgram]) -> Prediction:
+        """What other programs of the rule take."""
+        points = self.points(programs)
+        prior = np.log([one.estimate_s for one in programs])
+        return Prediction(prior + self.mean(points), self.covariance(points))
 
     def mean(self, points: Points) -> np.ndarray:
         """Mean residual of other programs, shape (programs,)."""

@@ -14,6 +14,7 @@ from host.learned_estimate.observation import values_of
 from host.model import DeviceProfile
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
+from host.schedules.drawing import draw_ranked
 
 # Programs to begin with: constructed ones, and random ones, each the best of so many by the estimate.
 _CONSTRUCTED, _RANDOM, _RANKED = 24, 16, 4
@@ -109,8 +110,7 @@ def _pool(space: DesignSpace, profile: DeviceProfile, seed: int) -> list[dict[st
     generator = random.Random(f"{space.task.workload_hash}/{seed}")
     for _ in range(_RANDOM):
         try:
-            drawn = [space.sample(generator) for _ in range(_RANKED)]
+            found.append(draw_ranked(space, generator, _RANKED))
         except ScheduleError:
             break
-        found.append(min(drawn, key=space.estimate_s))
     return found

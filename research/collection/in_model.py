@@ -16,30 +16,24 @@ import argparse
 import random
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from host.compile import static_model
 from host.compile.device_profile import profile_of
-from host.compile.model_compiler import ModelCompiler
-from host.compile.model_file import read_model
-from host.compile.static_model import Plan
-from host.compile.tuning.kernel_tuning import KernelTuning
 from host.errors import ScheduleError
 from host.gensor import Gensor
 from host.learned_estimate.observation import values_of
-from host.model import Candidate, DeviceProfile, ImportedModel, LoweredModel, Measurement
+from host.model import Candidate, DeviceProfile, Measurement
 from host.options import DeployOptions
-from host.progress import Silence, StageClock
 from host.records import MODEL, RecordStore
 from host.records.store import profile_data
 from host.schedules.design import DesignSpace
-from host.transport import Device, connect
-from host.tuning.result import TuneResult
-from host.versions import versions
+from host.schedules.drawing import draw_ranked
+from host.transport import connect
+from research.collection.constructed_model import ConstructedModel
 from research.collection.dataset import MeasuredProgram, append_programs
 
-# How many of each eight programs are drawn in which way; 0 draws for those of Gensor's.
+# In which ways programs are drawn in turn: each is the best of so many draws; 0 stands for Gensor's.
 _WAYS = (("ranked16", 16), ("gensor", 0), ("ranked16", 16), ("ranked4", 4)) * 2 + (("random", 1),)
 
 
@@ -65,10 +59,9 @@ class ProgramMix:
             way, draws = _WAYS[(len(known) + number) % len(_WAYS)]
             if draws:
                 try:
-                    drawn = [space.sample(generator) for _ in range(draws)]
+                    values = draw_ranked(space, generator, draws)
                 except ScheduleError:
                     break
-                values = min(drawn, key=space.estimate_s)
                 candidate = space.candidate(values, way, space.estimate_s(values))
             elif constructed:
                 candidate = constructed.pop(0)
@@ -81,78 +74,36 @@ class ProgramMix:
         return list(found.values())
 
 
-@dataclass(frozen=True, eq=False)
-class CollectedModel:
-    """A model with its design spaces.
-
-    Attributes:
-        options: with the records.
-        profile: of the device.
-        model: imported.
-        lowered: the same, lowered.
-        plan: constructed without measuring.
-    """
-
-    options: DeployOptions
-    profile: DeviceProfile
-    model: ImportedModel
-    lowered: LoweredModel
-    plan: Plan
-
-    @classmethod
-    def read(cls, options: DeployOptions, profile: DeviceProfile, folder: Path) -> CollectedModel:
-        """Import and lower a model, and construct its programs."""
-        clock = StageClock(Silence())
-        model = read_model(options, clock)
-        lowered = ModelCompiler(options, profile, folder, clock).lower(model)
-        return cls(options, profile, model, lowered, static_model.propose(lowered, profile, 0, clock))
-
-    def measure(self, device: Device, folder: Path, programs: int) -> TuneResult:
-        """Measure about so many programs of each kernel, less what is on record."""
-        tuning = KernelTuning(
-            options=replace(self.options, trials=programs * len(self.plan.spaces)),
-            profile=self.profile,
-            device=device,
-            connect=lambda: connect("local"),
-            folder=folder,
-            clock=StageClock(Silence()),
-            content_hash=self.model.content_hash,
-            versions=versions(),
-            replaced=lambda device: None,
-            instead=(ProgramMix(),),
-        )
-        return tuning.improve(self.model, self.lowered, self.plan, self.plan)[1]
-
-    def programs(self, store: RecordStore) -> list[MeasuredProgram]:
-        """What is on record of the model's kernels."""
-        tasks = {task.workload_hash: task for task in self.lowered.tasks}
-        found = []
-        for record in store.select(profile_data(self.profile)):
-            candidate, seconds = record.candidate, record.median_s
-            space = self.plan.spaces.get(candidate.workload_hash)
-            origin = record.origin
-            if space is None or seconds is None or space.rule.name != candidate.rule:
-                continue
-            values = values_of(candidate)
-            if origin.measured_in == MODEL and origin.model == self.lowered.name and space.legal(values):
-                task = tasks[candidate.workload_hash]
-                first = self.plan.chosen[candidate.workload_hash].decisions == candidate.decisions
-                found.append(
-                    MeasuredProgram(
-                        self.lowered.name,
-                        candidate.workload_hash,
-                        task.name,
-                        candidate.rule,
-                        candidate.space_version,
-                        values,
-                        candidate.proposer,
-                        (seconds,),
-                        task.weight,
-                        {name: float(f"{part:.5g}") for name, part in space.estimated(values).items()},
-                        first,
-                    )
+def programs_of(model: ConstructedModel, store: RecordStore) -> list[MeasuredProgram]:
+    """What is on record of the kernels of a model."""
+    tasks = {task.workload_hash: task for task in model.lowered.tasks}
+    found = []
+    for record in store.select(profile_data(model.profile)):
+        candidate, seconds = record.candidate, record.median_s
+        space = model.plan.spaces.get(candidate.workload_hash)
+        origin = record.origin
+        if space is None or seconds is None or space.rule.name != candidate.rule:
+            continue
+        values = values_of(candidate)
+        if origin.measured_in == MODEL and origin.model == model.lowered.name and space.legal(values):
+            task = tasks[candidate.workload_hash]
+            first = model.plan.chosen[candidate.workload_hash].decisions == candidate.decisions
+            found.append(
+                MeasuredProgram(
+                    model.lowered.name,
+                    candidate.workload_hash,
+                    task.name,
+                    candidate.rule,
+                    candidate.space_version,
+                    values,
+                    candidate.proposer,
+                    (seconds,),
+                    task.weight,
+                    {name: float(f"{part:.5g}") for name, part in space.estimated(values).items()},
+                    first,
                 )
-        return found
+            )
+    return found
 
 
 def main() -> None:
@@ -172,11 +123,13 @@ def main() -> None:
                 path, records=str(options.records), seed=options.seed, threads=options.threads, train=False
             )
             with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
-                model = CollectedModel.read(asked, profile, Path(name))
+                model = ConstructedModel.read(asked, profile, Path(name), seed=0)
                 if options.programs:
-                    model.measure(device, Path(name), options.programs)
+                    trials = options.programs * len(model.plan.spaces)
+                    asked = replace(asked, trials=trials)
+                    replace(model, options=asked).tuned(device, Path(name) / "tuning", (ProgramMix(),))
             with RecordStore(options.records) as store:
-                of_model = model.programs(store)
+                of_model = programs_of(model, store)
             print(f"{path.name}: {len(of_model)} programs of {len(model.plan.spaces)} kernels", flush=True)
             append_programs(options.file, of_model)
 

@@ -42,6 +42,9 @@ DeviceName = Annotated[
         "--device", help="The device's name; sdk devices lists them.", autocompletion=completion.devices
     ),
 ]
+DeviceFilter = Annotated[
+    str, typer.Option("--device", help="Only of this device; of every one if not given.")
+]
 Threads = Annotated[int, typer.Option(help=text_of("threads"))]
 Records = Annotated[
     str, typer.Option("--records", metavar="URL", envvar="EDGETLM_RECORDS", help=text_of("records"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from host.model import Candidate, DeviceProfile, Measurement
 from host.schedules.design import DesignSpace
+from host.schedules.drawing import draw_ranked
 
 # Draws for each program that is to be found; small spaces give the same ones again and again.
 _DRAWS = 8
@@ -39,8 +40,7 @@ class RandomSampling:
         generator = random.Random(f"{space.task.workload_hash}/{seed}")
         found: dict[tuple[tuple[str, int], ...], Candidate] = {}
         for _ in range(_DRAWS * k):
-            drawn = [space.sample(generator) for _ in range(self._ranked)]
-            values = min(drawn, key=space.estimate_s) if self._ranked > 1 else drawn[0]
+            values = draw_ranked(space, generator, self._ranked)
             found.setdefault(tuple(values.items()), space.candidate(values, self.name))
             if len(found) == k:
                 break

@@ -11,7 +11,7 @@ import typer
 from host.options import CompileOptions
 from sdk.cli.help import add_command, new_group
 from sdk.cli.management.taught import taught
-from sdk.cli.options import DeviceName, Records, Verbose
+from sdk.cli.options import DeviceFilter, DeviceName, Records, Verbose
 from sdk.cli.rows import Form, write_list
 from sdk.cli.settings import takes_settings
 
@@ -43,9 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_records(
-    device: Annotated[
-        str, typer.Option("--device", help="Only of this device; of every one if not given.")
-    ] = "",
+    device: DeviceFilter = "",
     records: Records = "",
     form: Form = "table",
     verbose: Verbose = False,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from sdk.cli.options import Records, Verbose
+from sdk.cli.options import DeviceFilter, Records, Verbose
 from sdk.cli.rows import Form, write_list
 
 if TYPE_CHECKING:
@@ -19,9 +17,7 @@ _COLUMNS = ("board", "threads", "rule", "programs", "models", "speed", "low", "h
 
 
 def taught(
-    device: Annotated[
-        str, typer.Option("--device", help="Only of this device; of every one if not given.")
-    ] = "",
+    device: DeviceFilter = "",
     records: Records = "",
     form: Form = "table",
     verbose: Verbose = False,

@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from host.learned_estimate.estimate import LearnedEstimate, Prediction
+from host.learned_estimate.estimate import LearnedEstimate
 from host.learned_estimate.improvement import expected_improvement
 from host.learned_estimate.observation import Observation
+from host.learned_estimate.process import Prediction
 from host.schedules import DesignSpace
 from tests.unit.tuning.simulated import dense_space
 

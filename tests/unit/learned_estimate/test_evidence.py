@@ -12,10 +12,10 @@ import pytest
 
 from host.gensor import Gensor
 from host.learned_estimate import process
-from host.learned_estimate.estimate import LearnedEstimate, Prediction, cautious_choice
+from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
 from host.learned_estimate.evidence import Evidence, evidence_of
 from host.learned_estimate.observation import Observation, observations_of, values_of
-from host.learned_estimate.process import RuleProcess
+from host.learned_estimate.process import Prediction, RuleProcess
 from host.learned_estimate.search import first_program, search
 from host.records import MODEL, Record, RecordOrigin
 from host.records.store import profile_data
