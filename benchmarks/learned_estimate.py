@@ -9,6 +9,7 @@ withheld model has too. Of each of its kernels it chooses one measured program, 
     learned   the choice of the learned estimate, whatever the evidence
     deployed  the same where the evidence of the rule convinces, as `sdk deploy` does; else the first program
     shuffled  as `deployed`, taught with times that are shuffled within each kernel (three of the shuffles)
+    estimate  the least estimate, without anything that was learned
     ranked    chance with the same ranker: a random one of those that are the best of 16 random programs each
     fastest   the fastest measured program
 
@@ -40,7 +41,7 @@ from host.statistics import MIN_TRIALS, mean_of
 from research.collection.dataset import MeasuredProgram, read_programs
 
 SCHEMA = "edgetlm.learned_estimate/1"
-_ARMS = ("learned", "deployed", "ranked", "fastest")
+_ARMS = ("learned", "deployed", "estimate", "ranked", "fastest")
 _CURVE = (10, 50, 200, 1000)
 # A kernel with fewer measured programs leaves nothing to choose from.
 _LEAST_PROGRAMS = 4
@@ -163,6 +164,8 @@ def seconds_of(kernel: Kernel, arm: str, taught: Taught) -> float:
     """Seconds of the program that an arm takes; of random ones the geometric mean."""
     if arm == "fastest":
         return float(kernel.seconds.min())
+    if arm == "estimate":
+        return float(kernel.seconds[np.argmin([one.estimate_s for one in kernel.programs])])
     if arm == "ranked":
         drawn = [time for time, who in zip(kernel.seconds, kernel.drawn_by, strict=True) if who == RANKED]
         return math.exp(float(np.mean(np.log(drawn)))) if drawn else float(kernel.seconds[kernel.first])

@@ -141,6 +141,7 @@ def first_programs(result: Result) -> list[str]:
 _ARMS = {
     "learned": "learned estimate",
     "deployed": "learned estimate where the evidence convinces",
+    "estimate": "least estimate",
     "ranked": "random programs, each the best of 16 by the estimate",
     "fastest": "fastest measured program",
 }
@@ -152,6 +153,7 @@ def learned_estimate(result: Result) -> list[str]:
     rows = [
         (title, *_means(arms[arm]), ", ".join(f"{one} {x:.2f}" for one, x in arms[arm]["models"].items()))
         for arm, title in _ARMS.items()
+        if arm in arms
     ]
     refused = f"refused {taught['refused']} of {taught['judged']} times"
     rows.append((f"taught with shuffled times, {refused}", _speed(taught["deployed"]), "", ""))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks import learned_estimate
 from benchmarks.learned_estimate import kernels_of, model_speed, observations_of, shuffled, withheld_figures
+from benchmarks.result_file import read_result, write_result
+from benchmarks.tables import models as tables
 from host.schedules import DesignSpace
 from research.collection.dataset import MeasuredProgram
+from tests.unit.benchmarks.test_result_file import CONTENT
 from tests.unit.learned_estimate.test_estimate import drawn
 from tests.unit.tuning.simulated import dense_space
 
@@ -59,6 +64,40 @@ def test_what_is_the_same_everywhere_is_learned_and_no_more_than_the_fastest_is_
     assert means["learned"] > 0.9 * means["fastest"]
     assert means["ranked"] < means["deployed"]
     assert figures["learned"]["over_kernels"]["n"] == 12
+
+
+def test_the_least_estimate_is_taken_whatever_was_constructed() -> None:
+    # The first program is the one with the largest estimate of its kernel.
+    programs = collected(lambda space, values: space.estimate_s(values))
+    largest: dict[str, float] = {}
+    for one in programs:
+        largest[one.task] = max(largest.get(one.task, 0.0), one.seconds)
+    programs = [replace(one, first=one.seconds == largest[one.task]) for one in programs]
+    known, kernels = observations_of(programs), kernels_of(programs)
+    figures = withheld_figures(known, kernels, learned_estimate._ARMS)
+    assert figures["estimate"] == figures["fastest"], "times are what was estimated"
+    assert figures["estimate"]["over_kernels"]["least"] > 1.0
+    # Where short tiles are fast, the estimate alone takes tall ones all the same.
+    figures = withheld_figures(observations_of(collected()), kernels_of(collected()), learned_estimate._ARMS)
+    assert set(figures["estimate"]["models"].values()) == {1.0}
+    assert figures["learned"]["over_models"]["value"] > 1.0
+
+
+def test_the_table_has_a_row_for_each_arm_of_the_result(tmp_path: Path) -> None:
+    programs = collected()
+    figures = withheld_figures(observations_of(programs), kernels_of(programs), learned_estimate._ARMS)
+    shuffle = {"refused": 3, "judged": 3, "deployed": figures["deployed"]["over_models"]}
+
+    def rows(*arms: str) -> list[str]:
+        content = {**CONTENT, "arms": {arm: figures[arm] for arm in arms}, "shuffled": shuffle}
+        write_result(tmp_path / "result.json", content)
+        return [
+            line.split("|")[1].strip()
+            for line in tables.learned_estimate(read_result(tmp_path / "result.json"))
+        ]
+
+    assert rows(*learned_estimate._ARMS)[4] == "least estimate"
+    assert len(rows(*learned_estimate._ARMS)) == len(rows("learned", "fastest")) + 3
 
 
 def test_shuffled_times_keep_the_ratios_of_a_task_and_teach_nothing() -> None:
