@@ -1,11 +1,19 @@
 """First programs of networks that taught nothing, end to end: `python -m benchmarks.first_programs`.
 
-    python -m benchmarks.first_programs --data FILE [--models NAME...] [--threads N] [--json FILE]
+    python -m benchmarks.first_programs --data FILE [--models NAME...] [--threads N] [--seed N] [--json FILE]
 
 FILE has programs that were measured inside of models (`python -m research.collection.in_model`). Each model
-is compiled twice without measuring: as constructed, and with the programs that the learned estimate chooses
-after it has seen FILE without this model and without its kernels. Then both bundles run in turn in one
-process. `speed` is the time of the constructed model over that of the other one.
+is compiled three times without measuring:
+
+    constructed   with the programs of Gensor
+    learned       with the programs that the learned estimate chooses, as `sdk deploy` does, after it has seen
+                  FILE without this model and without its kernels
+    ranked        chance with the same ranker: each kernel that the learned estimate may change gets one
+                  random program, the best of 16 by the estimate of its design space
+
+Then the bundles run in turn in one process. `speed` is the time of the constructed model over that of the
+learned one, `ranked` over that of the ranked one, and `over_ranked` is the time of the ranked model over that
+of the learned one. All are 1 where no rule convinces, since nothing may change there.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +30,80 @@ from benchmarks.learned_estimate import bounded, observations_of
 from benchmarks.result_file import add_json_option, heading, write_result
 from benchmarks.trials.paired_runs import run_in_turn
 from host.compile.device_profile import profile_of
-from host.compile.tuning.first_programs import by_learned_estimate
+from host.compile.static_model import Plan
+from host.compile.tuning.first_programs import by_learned_estimate, take_first_programs
 from host.learned_estimate.observation import Observation
 from host.options import DeployOptions
 from host.progress import Silence, StageClock
-from host.statistics import paired_ratio
+from host.statistics import Estimate, paired_ratio
 from host.transport import connect
+from host.tuning.proposers.random_sampling import RandomSampling
 from research.collection.constructed_model import ConstructedModel
 from research.collection.dataset import read_programs
 
-SCHEMA = "edgetlm.first_programs/1"
-_MODELS = ("mobilenetv2", "efficientnet-b0", "swin-tiny", "vit-tiny", "bert-tiny", "resnet50", "aspp")
+SCHEMA = "edgetlm.first_programs/2"
+_MODELS = (
+    *("mobilenetv2", "vit-tiny", "efficientnet-b0", "swin-tiny"),
+    *("bert-tiny", "resnet50", "convnext-tiny", "aspp"),
+)
+_RANKED = 16
+# Each figure is the time of one arm over that of another.
+_RATIOS = {
+    "speed": ("constructed", "learned"),
+    "ranked": ("constructed", "ranked"),
+    "over_ranked": ("ranked", "learned"),
+}
 
 
-def figures_of(model: ConstructedModel, known: Sequence[Observation], folder: Path) -> dict[str, Any]:
-    """What the measurements of other models do for one."""
-    constructed = model.plan
+def figures_of(
+    model: ConstructedModel, known: Sequence[Observation], folder: Path, seed: int
+) -> dict[str, Any]:
+    """What the measurements of other models do for one, beside chance.
+
+    Args:
+        model: with the constructed programs.
+        known: what all models have measured.
+        folder: for the bundles.
+        seed: of random programs.
+    """
+    constructed, clock = model.plan, StageClock(Silence())
     others = [
         one for one in known if one.model != model.lowered.name and one.program.task not in constructed.spaces
     ]
-    chosen, rules = by_learned_estimate(
-        constructed, tuple(constructed.chosen), others, model.profile, 0, StageClock(Silence())
-    )
-    before, after = constructed.chosen, chosen.chosen
+    tasks = tuple(constructed.chosen)
+    learned, rules = by_learned_estimate(constructed, tasks, others, model.profile, seed, clock)
+    open_tasks = [key for key in tasks if constructed.spaces[key].rule.name in rules]
+    chance = RandomSampling(_RANKED)
+    ranked = take_first_programs(chance, constructed, open_tasks, model.profile, seed, clock)
     figures = {
         "taught_by": len(others),
         "rules": sorted(rules),
-        "kernels": len(before),
-        "changed": sum(before[key].decisions != after[key].decisions for key in before),
+        "kernels": len(tasks),
+        "open": len(open_tasks),
+        "changed": _changed(constructed, learned),
+        "changed_at_random": _changed(constructed, ranked),
     }
     if not rules:
-        return {**figures, "speed": {"value": 1.0, "low": None, "high": None}}
-    bundles = [model.bundle(constructed, folder / "constructed"), model.bundle(chosen, folder / "learned")]
-    found = paired_ratio(*run_in_turn(bundles, model.profile.threads))
-    return {**figures, "speed": {"value": found.value, "low": found.low, "high": found.high}}
+        return figures | {name: _plain(Estimate(1.0)) for name in _RATIOS}
+    plans = {"constructed": constructed, "learned": learned, "ranked": ranked}
+    bundles = [model.bundle(plan, folder / name) for name, plan in plans.items()]
+    times = dict(zip(plans, run_in_turn(bundles, model.profile.threads), strict=True))
+    return figures | {
+        name: _plain(paired_ratio(times[slow], times[fast])) for name, (slow, fast) in _RATIOS.items()
+    }
+
+
+def _changed(before: Plan, after: Plan) -> int:
+    return sum(before.chosen[key].decisions != after.chosen[key].decisions for key in before.chosen)
+
+
+def _plain(found: Estimate) -> dict[str, Any]:
+    return {"value": found.value, "low": found.low, "high": found.high}
+
+
+def geometric_means(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Each figure over models."""
+    return {name: bounded([one[name]["value"] for one in models.values()]) for name in _RATIOS}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=list(_MODELS), help="names of the zoo, or files")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of random programs and of the construction")
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.first_programs", SCHEMA, arguments)
@@ -76,11 +125,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder = Path(name) / f"{subject.name}-bundles"
             folder.mkdir()
             asked = DeployOptions(subject.path, threads=options.threads, train=False)
-            model = ConstructedModel.read(asked, profile, folder, seed=0)
-            models[subject.name] = figures_of(model, known, folder)
+            model = ConstructedModel.read(asked, profile, folder, options.seed)
+            models[subject.name] = figures_of(model, known, folder, options.seed)
             print(subject.name, json.dumps(models[subject.name]), flush=True)
-            speeds = [one["speed"]["value"] for one in models.values()]
-            figures = {"threads": options.threads, "models": models, "geometric_mean": bounded(speeds)}
+            figures = {
+                "threads": options.threads,
+                "seed": options.seed,
+                "models": models,
+                "geometric_mean": geometric_means(models),
+            }
             write_result(options.json, about | figures)
 
 
