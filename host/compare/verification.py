@@ -20,6 +20,8 @@ DEFAULT_TOLERANCE = 1e-3
 # A quantised model's golden output is one of several right ones within its spread: another may be as far to
 # the other side. More than the last number is never allowed.
 _SPREADS, _LARGEST = 2.0, 0.2
+# Relative change of the inputs that shows how much a model enlarges it: eight roundings of single precision.
+_NUDGE = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,33 @@ def verify(session: Runs, signature: Signature, golden: Sequence[GoldenCase]) ->
     if worst.excess <= 1.0:
         return Verification(largest, worst.tolerance, True), worst.case
     return Verification(largest, worst.tolerance, False, _describe(worst, signature)), worst.case
+
+
+def sensitivity(session: Runs, case: GoldenCase) -> float:
+    """How far the outputs move when every floating-point input is off by about one part in a million.
+
+    A model that moves by more than the tolerance is not determined by its arithmetic in single precision: no
+    two engines agree on it, however right each of them is.
+
+    Args:
+        session: with the model loaded.
+        case: the inputs.
+
+    Returns:
+        The largest max|a-b| / max|a| over outputs; 0 for inputs of integers alone.
+    """
+    signs = np.random.default_rng(0)
+    moved = tuple(
+        (value * (1.0 + signs.choice((-_NUDGE, _NUDGE), value.shape))).astype(value.dtype)
+        if np.issubdtype(value.dtype, np.floating)
+        else value
+        for value in case.inputs
+    )
+    before, after = (session.run(inputs) for inputs in (case.inputs, moved))
+    return max(
+        (relative_error(np.asarray(b), np.asarray(a)) for a, b in zip(before, after, strict=True)),
+        default=0.0,
+    )
 
 
 def _describe(worst: Deviation, signature: Signature) -> str:

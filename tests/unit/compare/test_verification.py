@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from host.compare.verification import first_difference, relative_error, verify
+from host.compare.verification import first_difference, relative_error, sensitivity, verify
 from host.model import GoldenCase, Signature, TensorSpec
 from host.transport import KernelOutputs
 
@@ -120,3 +120,22 @@ def test_a_quantised_model_may_differ_as_its_original_runtime_does_from_itself()
 
     never, _ = verify(Device(wrong), SIGNATURE, [replace(case(1.0), spread=1.0)])
     assert not never.passed
+
+
+class Function:
+    """Gives one output, a function of the first input."""
+
+    def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.function = function
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [self.function(inputs[0])]
+
+
+def test_how_much_a_model_enlarges_a_change_of_its_inputs() -> None:
+    values = np.linspace(1, 2, 50, dtype=np.float32)
+    one = GoldenCase((values,), (values,))
+    whole = GoldenCase((np.arange(5),), (np.arange(5),))
+    assert sensitivity(Function(lambda x: x * 3 + 1), one) < 2e-6
+    assert sensitivity(Function(lambda x: np.sin(x.astype(np.float64) * 1e8)), one) > 0.1
+    assert sensitivity(Function(lambda x: x * 1000), whole) == 0.0
