@@ -19,7 +19,8 @@ from host.importers import from_module
 from host.importers import load_here as load
 from host.model import ImportedModel
 from tests.models.export import export_onnx_model
-from tests.models.zoo import ImageModel, TokenModel, make, randomise_batch_norm
+from tests.models.zoo import make, randomise_batch_norm
+from tests.models.zoo_model import ImageModel, TokenModel
 from tests.shared_cache import zoo_model
 from tests.unit.importers.harness import check
 
