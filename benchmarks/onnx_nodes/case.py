@@ -11,6 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from host.compile.device_profile import profile_for
 from host.compile.static_model import build, lower_model, propose
 from host.errors import EdgeError, EngineError, ImportFailed, LoweringError
 from host.importers import load_here as load
+from host.importers.worker.transfer import pack_module, unpack_module
 from host.model import ImportedModel
 from host.progress import Silence, StageClock
 from targets import MachineDescription
@@ -168,6 +170,10 @@ def _evaluate(case: TestCase, directory: Path, constants: bool) -> dict[str, Any
     model = load(path, shapes, samples=None if drawn else inputs, reference=_reference)
     if model.module is None:
         return {"outcome": "reason", "operator": model.operator, "detail": model.reason}
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        # As it comes from the worker that reads a user's file.
+        handed = pack_module(model.module, Path(folder))
+        model = replace(model, module=unpack_module(handed, Path(folder)))
     run = _run_plain if "--plain" in sys.argv[1:] else _run_built
     for made, data in zip(run(model, inputs, directory), case.data_sets, strict=True):
         difference = _close(made, data[1], case)

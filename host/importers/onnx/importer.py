@@ -10,7 +10,7 @@ import onnx
 
 from host.engines import run_reference
 from host.importers.assemble import Source, assemble, content_hash, work_file
-from host.importers.golden import GoldenOptions, with_spread
+from host.importers.golden import GoldenOptions, run_as_written, with_spread
 from host.importers.onnx.convert import convert_graph
 from host.importers.onnx.model_file import OnnxFile, read_onnx, write_pinned
 from host.importers.onnx.operators import supported_operators
@@ -37,8 +37,12 @@ def import_onnx(path: Path, shapes: Mapping[str, Sequence[int]], options: Golden
     ranges = input_ranges(simple, file.weights, specs)
     names = tuple(value.name for value in file.model.graph.output)
     source = Source(path.stem, "onnx", runnable, specs, names, digest)
+    quantised = any(_quantises(node) for node in simple.graph.node)
+    apart = options.reference is run_reference
+    if apart and not quantised:
+        options = replace(options, written=run_as_written)
     model = assemble(source, ranges, lambda: convert_graph(simple, file.weights), options)
-    if options.reference is not run_reference or not any(_quantises(node) for node in simple.graph.node):
+    if not apart or not quantised:
         return model
     return replace(model, golden=with_spread(model.golden, "onnxruntime", runnable))
 

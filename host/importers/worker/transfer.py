@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from host.errors import ImportFailed, ModelFileError
 from host.importers.assemble import check_interface, work_file
 from host.importers.worker.arrays_file import read_arrays, write_arrays
+from host.importers.worker.functions import check_functions, others
 from host.model import GoldenCase, ImportedModel, Signature, TensorSpec
 
 # Constants above this many elements travel beside the module.
@@ -106,13 +107,14 @@ def unpack_golden(answer: Any, folder: Path) -> tuple[GoldenCase, ...]:
 
 
 def pack_module(module: tvm.IRModule, folder: Path) -> dict[str, Any]:
-    """Write a module whose one function is `main`; its weights lie beside it and are not turned into text."""
+    """Write a module; the weights of `main` lie beside it and are not turned into text."""
     lifting = _Lifting()
     main = lifting.visit_expr(module["main"])
     lifted = relax.Function(
         [*main.params, *lifting.variables], main.body, main.ret_ty, main.is_pure, main.attrs
     )
-    text = tvm.ir.save_json(tvm.IRModule({"main": lifted}, attrs=module.attrs))
+    functions = {module.get_global_var("main"): lifted, **others(module)}
+    text = tvm.ir.save_json(tvm.IRModule(functions, attrs=module.attrs))
     (folder / "module.json").write_text(text)
     return {"weights": write_arrays(folder / "weights.bin", (_array(c.value) for c in lifting.constants))}
 
@@ -132,8 +134,7 @@ def unpack_module(answer: Any, folder: Path) -> tvm.IRModule:
         bound = {f"{_WEIGHT}{number}": _tensor(array) for number, array in enumerate(weights)}
         if bound:
             module = relax.transform.BindParams("main", bound)(module)
-        if not isinstance(module["main"], relax.Function):
-            raise ValueError("no function")
+        check_functions(module)
     except Exception as error:  # TVM raises a wide tree of its own
         raise ModelFileError("the answer of the import is damaged (a module)") from error
     return module

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+import tvm
 import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
+from tvm.script import tirx as T
 
 from host.errors import ModelFileError, ShapeError
 from host.importers import load, load_here
 from host.importers.worker.arrays_file import read_arrays, write_arrays
+from host.importers.worker.functions import others
 from host.importers.worker.transfer import pack, unpack
 from host.model import ImportedModel
 from host.places import cache_root
@@ -135,3 +139,52 @@ def test_arrays_of_all_kinds_travel(tmp_path: Path) -> None:
     for array, read in zip(arrays, read_arrays(tmp_path / "arrays", index), strict=True):
         assert read.dtype == array.dtype and read.shape == array.shape
         np.testing.assert_array_equal(np.array(read), array)
+
+
+def _write_maximum(path: Path) -> Path:
+    """A model with an operator that the importer writes as a function of loops."""
+    axes = numpy_helper.from_array(np.array([1], np.int64), "axes")
+    graph = helper.make_graph(
+        [helper.make_node("ReduceMax", ["x", "axes"], ["y"], keepdims=0)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])],
+        [axes],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+def test_functions_of_loops_come_along(tmp_path: Path) -> None:
+    path = _write_maximum(tmp_path / "net.onnx")
+    apart, here = load(path), load_here(path)
+    assert apart.module is not None and here.module is not None
+    assert len(apart.module.functions) == 2
+    assert tvm_ffi.structural_equal(apart.module, here.module, map_free_vars=True)
+
+
+@pytest.mark.parametrize("what", ["call_extern", "packed", "main"])
+def test_functions_that_reach_outside_of_their_tensors_are_refused(what: str, tmp_path: Path) -> None:
+    @T.prim_func
+    def extern(x: T.Buffer((4, 6), "float32"), y: T.Buffer((4,), "float32")) -> None:
+        for i in range(4):
+            T.evaluate(T.call_extern("int32", "system", 0))
+            y[i] = x[i, 0]
+
+    @T.prim_func
+    def packed(x: T.Buffer((4, 6), "float32"), y: T.Buffer((4,), "float32")) -> None:
+        for i in range(4):
+            T.evaluate(T.call_packed("runtime.SystemLib"))
+            y[i] = x[i, 0]
+
+    model = load_here(_write_maximum(tmp_path / "net.onnx"), golden_cases=1)
+    assert model.module is not None
+    (name,) = others(model.module)
+    changed = {**model.module.functions}
+    if what == "main":
+        changed[name] = model.module["main"]
+    else:
+        changed[name] = extern if what == "call_extern" else packed
+    answer = pack(replace(model, module=tvm.IRModule(changed, attrs=model.module.attrs)), tmp_path)
+    with pytest.raises(ModelFileError, match="damaged"):
+        unpack(answer, tmp_path, model.path)
