@@ -149,14 +149,15 @@ def schedule_copy(schedule: s_tir.Schedule, name: str, width: int, threads: int)
     fuse_parallel(schedule, loops[:-1], extents[:-1], threads)
 
 
-def step_sizes(extent: int, largest: int, enough: int) -> tuple[int, ...]:
-    """Tile sizes up to `largest`: divisors of the extent, or all sizes where no divisor reaches `enough`.
+def step_sizes(extent: int, largest: int, wanted: range) -> tuple[int, ...]:
+    """Tile sizes up to `largest`: divisors of the extent, or all sizes where no divisor is a wanted one.
 
     A tile that does not divide leaves a remainder, which becomes code of its own: slower, but much better
-    than tiles of one element along a prime number.
+    than tiles of one element along a prime number, or than 7 of 49 rows, which leave no registers for a
+    second vector.
     """
     bound = min(extent, largest)
     divisors = [size for size in range(1, bound + 1) if extent % size == 0]
-    if divisors[-1] >= min(enough, extent):
+    if bound < wanted.start or any(size in wanted for size in divisors):
         return tuple(divisors)
     return tuple(size for size in range(1, bound + 1) if size <= 8 or size in (12, 14, 16))

@@ -65,10 +65,12 @@ def test_lanes_divide_or_leave_a_short_remainder() -> None:
         assert vector_lanes(stage, 2, board.hardware) == expected, columns
 
 
-def test_steps_divide_unless_the_extent_is_prime() -> None:
-    assert step_sizes(28, 16, 4) == (1, 2, 4, 7, 14)
-    assert step_sizes(197, 16, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
-    assert step_sizes(3, 16, 4) == (1, 3)
+def test_steps_divide_unless_no_divisor_is_a_wanted_one() -> None:
+    wanted = range(4, 7)
+    assert step_sizes(28, 16, wanted) == (1, 2, 4, 7, 14)
+    assert step_sizes(197, 16, wanted) == (1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
+    assert step_sizes(49, 16, wanted) == (1, 2, 3, 4, 5, 6, 7, 8, 12, 14, 16)
+    assert step_sizes(3, 16, wanted) == (1, 3)
 
 
 def test_functions_that_are_no_loop_nest_are_refused() -> None:

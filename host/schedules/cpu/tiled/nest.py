@@ -13,6 +13,9 @@ from host.schedules.cpu.prefetch import LINE_ELEMENTS, linear, prefetch_in
 from host.schedules.cpu.tiled.roles import Roles, bands, counts_of, outer_order, peeled_loops
 from host.schedules.workload import Access, Stage
 
+# Cache lines that are fetched one after the other: fewer than a core waits for at once.
+_BURST = 16
+
 
 class Nest:
     """Splits and orders the loops of the anchor; the steps are called in the order of the methods.
@@ -88,7 +91,8 @@ class Nest:
         self.attach = v_panel
         self._panels = v_outer
         self._parallel: tuple[Any, int] = (None, 0)
-        self._between = [*inner, v_panel, *reduction]
+        self._tile_loops = [*inner, v_panel]
+        self._reduction = reduction
         self._panel_vectors = values["vectors"] * values["panel"]
         self._first_reduction = reduction[0]
         self._row_loops = [r_outer, r_block]
@@ -158,14 +162,58 @@ class Nest:
         [buffer] = [r.source for r in schedule.get(self._block).reads if r.source.name == weights.buffer]
         panel = weights.groups[self._roles.vector][1] * self._panel_vectors
         lines = -(-panel // LINE_ELEMENTS)
-        loops = [schedule.get(loop) for loop in self._between]
-        step, steps = linear([(loop.loop_var, int(loop.extent)) for loop in loops])
+        place, steps_of = self._fetching_loops(lines)
+        step, steps = linear(steps_of)
         start = (self._panel_number() + 1) * panel
 
         def element(line: Any) -> Any:
             return start + line * LINE_ELEMENTS
 
-        prefetch_in(schedule, self._between[-1], buffer, step, lines, steps, element)
+        prefetch_in(schedule, place, buffer, step, lines, steps, element)
+
+    def _fetching_loops(self, lines: int) -> tuple[Any, list[tuple[Any, int]]]:
+        """The loops whose iterations share the lines to fetch: as few as leave a short burst to each.
+
+        What is fetched within the innermost loop costs every step of the sum a branch: a product of 512 x 64
+        with 64 x 4096 is 1.36 times as fast with the fetches before each tile. A long sum is cut for them.
+
+        Returns:
+            The innermost of them, and variable and extent of all, outermost first.
+        """
+        tile = [*self._within_panel(), *map(self._counted, self._tile_loops)]
+        steps = math.prod(extent for _, extent in tile)
+        place = self._tile_loops[-1]
+        for loop in self._reduction:
+            if lines <= _BURST * steps:
+                break
+            extent = self._extent(loop)
+            wanted = min(extent, -(-lines // (_BURST * steps)))
+            pieces = next(size for size in range(wanted, extent + 1) if extent % size == 0)
+            if loop is self._reduction[-1] and pieces < extent:
+                loop, _ = self._schedule.split(loop, [pieces, None])
+            place = loop
+            tile.append(self._counted(loop))
+            steps *= self._extent(loop)
+        return place, tile
+
+    def _within_panel(self) -> list[tuple[Any, int]]:
+        """Variables and extents of the loops between the one over blocks of panels and those of a tile."""
+        parallel, count = self._parallel
+        loops = [*self._outer, *self._free]
+        position = next(i for i, loop in enumerate([*loops, *self._kept]) if loop is self._panels)
+        found = []
+        if position < count:
+            inside = math.prod([*self._outer_extents, *self._free_extents][position + 1 : count])
+            if inside > 1:
+                found.append((self._schedule.get(parallel).loop_var % inside, inside))
+        rest = [*loops, *self._kept][max(position + 1, count) :]
+        return [*found, *map(self._counted, rest)]
+
+    def _counted(self, loop: Any) -> tuple[Any, int]:
+        return self._schedule.get(loop).loop_var, self._extent(loop)
+
+    def _extent(self, loop: Any) -> int:
+        return int(self._schedule.get(loop).extent)
 
     def _panel_number(self) -> Any:
         """Number of the block of panels, from the loop over them or from the parallel loop it went into."""

@@ -44,6 +44,10 @@ from targets import HardwareModel
 _LARGEST_CODE, _LARGEST_PEELED, _LARGEST_RAGGED = 512, 72, 32
 
 
+# Rows of a tile that fit two vectors of accumulators into sixteen registers and keep the units busy.
+_ROWS = range(4, 7)
+
+
 class Tiled(Rule):
     """A tile of accumulators in registers, blocks of tiles around it that share what is in cache."""
 
@@ -88,8 +92,8 @@ class Tiled(Rule):
         roles = _roles(anchor, hardware)
         depth = anchor.axes[roles.reduction[-1]].extent
         padded = any(stage.kind == "padding" for stage in workload.stages[: workload.anchor])
-        vectors = step_sizes(roles.groups, 8, 1)
-        rows = step_sizes(roles.row_total, 16, 4)
+        vectors = step_sizes(roles.groups, 8, range(1, 9))
+        rows = step_sizes(roles.row_total, 16, _ROWS)
         rows2 = tuple(s for s in (1, 2, 4) if roles.second_total % s == 0)
         return {
             "vectors": vectors,
