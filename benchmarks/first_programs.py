@@ -32,14 +32,16 @@ from benchmarks.trials.paired_runs import run_in_turn
 from host.compile.device_profile import profile_of
 from host.compile.static_model import Plan
 from host.compile.tuning.first_programs import by_learned_estimate, take_first_programs
+from host.errors import UserError
 from host.learned_estimate.observation import Observation
 from host.options import DeployOptions
 from host.progress import Silence, StageClock
+from host.schedules.families import rule_versions
 from host.statistics import Estimate, paired_ratio
 from host.transport import connect
 from host.tuning.proposers.random_sampling import RandomSampling
 from research.collection.constructed_model import ConstructedModel
-from research.collection.dataset import read_programs
+from research.collection.dataset import MeasuredProgram, read_programs
 
 SCHEMA = "edgetlm.first_programs/2"
 _MODELS = (
@@ -106,6 +108,21 @@ def geometric_means(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {name: bounded([one[name]["value"] for one in models.values()]) for name in _RATIOS}
 
 
+def current_programs(data: Path) -> list[MeasuredProgram]:
+    """The programs of a file that their rules still make as they did.
+
+    Raises:
+        UserError: there is none.
+    """
+    versions = rule_versions()
+    found = [one for one in read_programs(data) if one.version == versions.get(one.rule)]
+    if not found:
+        raise UserError(
+            f"{data} has programs of older rules only: collect again (research.collection.in_model)"
+        )
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compiles and compares each model."""
     parser = argparse.ArgumentParser(prog="benchmarks.first_programs", description=__doc__)
@@ -116,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_json_option(parser)
     options = parser.parse_args(arguments)
     about = heading("benchmarks.first_programs", SCHEMA, arguments)
-    known = observations_of(read_programs(options.data))
+    known = observations_of(current_programs(options.data))
     models: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as name, connect("local") as device:
         profile = profile_of(device, options.threads)

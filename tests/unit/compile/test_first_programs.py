@@ -21,6 +21,7 @@ from host.progress import Silence, StageClock
 from host.records import MODEL, Record, RecordOrigin, RecordStore
 from host.records.store import profile_data
 from host.schedules import DesignSpace
+from host.schedules.families import rule_versions
 from tests.unit.compare.samples import measurement
 from tests.unit.compile.test_kernel_tuning import TASK, planned, profile
 from tests.unit.learned_estimate.test_estimate import drawn
@@ -31,7 +32,7 @@ def trials_of(store: RecordStore, proposer: str, milliseconds: float) -> None:
     """First programs of four other tasks of this board."""
     made = [
         Record(
-            Candidate(f"other{number}", "tiled", (("rows", 1),), proposer, 1.0, 4),
+            Candidate(f"other{number}", "tiled", (("rows", 1),), proposer, 1.0, rule_versions()["tiled"]),
             profile_data(profile()),
             time,
         )

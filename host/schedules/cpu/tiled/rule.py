@@ -53,7 +53,7 @@ class Tiled(Rule):
 
     name = "tiled"
     processor = CPU
-    version = 4
+    version = 5
     priority = 30
     constants = CONSTANTS
     length_tiling = TiledLengths
