@@ -1,7 +1,8 @@
 """Models from file to verified figures, ours beside the peers: `python -m benchmarks.e2e --json FILE`.
 
 Each model is deployed by a process of its own with an empty kernel cache, so that seconds count everything
-from cold. A model is a name of the zoo, a name with a format (`bert-tiny:pt2`), or a path.
+from cold. A model is a name of the zoo, a name with a format (`bert-tiny:pt2`), a path, or `all`: every model
+of the zoo. With `--resume`, models that FILE has already from the same command and commit are not run again.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e.process_memory import PeakMemory
-from benchmarks.result_file import add_json_option, heading, write_result
+from benchmarks.e2e.summary import summary_of
+from benchmarks.result_file import add_json_option, heading, read_result, write_result
 
 SCHEMA = "edgetlm.e2e/1"
 _STAGES = ("import", "lower", "propose", "build", "measure")
@@ -217,7 +219,9 @@ def show(name: str, entry: dict[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.e2e", description=__doc__)
-    parser.add_argument("--models", nargs="+", default=["mobilenetv2"], help="names, name:format, or paths")
+    parser.add_argument(
+        "--models", nargs="+", default=["mobilenetv2"], help="names, name:format, paths, or all"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0)
     parser.add_argument(
@@ -228,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="tvm")
     parser.add_argument("--warm", action="store_true", help="use the kernel cache of earlier runs")
     parser.add_argument("--models-dir", type=Path, default=Path("edgetlm-out/models"))
+    parser.add_argument("--resume", action="store_true", help="keep the models that the result file has")
     add_json_option(parser)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -235,15 +240,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         child(json.loads(options.child))
         return 0
     peers = options.peers.split(",") if options.peers else []
-    names = [name for text in options.models for name in text.split(",")]
-    results = heading("benchmarks.e2e", SCHEMA, arguments) | {"models": {}}
-    for text in names:
+    results = heading("benchmarks.e2e", SCHEMA, arguments)
+    models: dict[str, Any] = models_so_far(options.json, results) if options.resume else {}
+    for text in _names(options.models):
         subject = find_subject(text, peers, options.models_dir)
-        entry = deploy_apart(subject, options)
-        results["models"][subject.name] = entry
-        show(subject.name, entry)
-        write_result(options.json, results)
-    return 0 if all(entry["verified"] for entry in results["models"].values()) else 1
+        if subject.name in models:
+            continue
+        models[subject.name] = deploy_apart(subject, options)
+        show(subject.name, models[subject.name])
+        write_result(options.json, results | {"models": models, "summary": summary_of(models)})
+    if len(models) > 1:
+        print(summary_of(models))
+    return 0 if all(entry["verified"] for entry in models.values()) else 1
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    names = [name for text in words for name in text.split(",")]
+    if names != ["all"]:
+        return names
+    from tests.models.zoo import ZOO
+
+    return list(ZOO)
+
+
+def models_so_far(path: Path | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The models of a result that was not finished; none where it is of another command or commit.
+
+    Args:
+        path: of the result.
+        wanted: the heading of the result to make.
+    """
+    if path is None or not path.is_file():
+        return {}
+    found = read_result(path)
+    same = (found.command, found.commit) == (wanted["command"], wanted["commit"] or "")
+    return dict(found.figures["models"]) if same else {}
 
 
 if __name__ == "__main__":

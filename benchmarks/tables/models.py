@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.e2e.summary import BestPeer, best_peer, summary_of
 from benchmarks.result_file import Result
 from benchmarks.tables.table import markdown, significant
 from host.statistics import mean_of
@@ -36,6 +37,27 @@ def end_to_end(result: Result) -> list[str]:
         rows.append((name, *times, bound, best, f"{entry['max_rel_err']:.0e}", *cost))
     head = ("model", "ours, ms", *_PEERS.values(), "speed to ONNX Runtime, bound", "to the best of them")
     return markdown((*head, "largest error", "seconds", "peak memory, MB"), rows)
+
+
+def zoo(result: Result) -> list[str]:
+    """Latency of each model beside its peers, and the speed beside the best of them."""
+    rows, models = [], result.figures["models"]
+    engines = [one for one in _PEERS if any(one in entry["latency_ms"] for entry in models.values())]
+    for name, entry in models.items():
+        latency, peer = entry["latency_ms"], best_peer(entry)
+        times = [significant(latency[one]) if one in latency else "-" for one in ("edgetlm", *engines)]
+        rows.append((name, *times, entry.get("error", "-") if peer is None else _peer(peer)))
+    whole = summary_of(models)
+    mean = f"{whole['geometric_mean']:.2f} ({whole['low']:.2f} to {whole['high']:.2f})"
+    rows.append(("geometric mean", *[""] * (len(engines) + 1), mean))
+    rows.append(("median; least", *[""] * (len(engines) + 1), f"{whole['median']:.2f}; {whole['least']:.2f}"))
+    head = ("model", "ours, ms", *(_PEERS[one] for one in engines), "speed to the best of them, bound")
+    return markdown(head, rows)
+
+
+def _peer(peer: BestPeer) -> str:
+    bound = "" if peer.low is None else f", {peer.low:.2f} to {peer.high:.2f}"
+    return f"{peer.speed:.2f}{bound}"
 
 
 def evaluation(result: Result) -> list[str]:
