@@ -16,6 +16,7 @@ from host.lowering.passes.padding.drop_taps import drop_taps
 from host.lowering.passes.padding.split_by_region import split_by_region
 from host.lowering.passes.pointwise_as_dense import pointwise_as_dense
 from host.lowering.passes.recognise import recognise
+from host.lowering.passes.reorder_products import reorder_products
 from host.lowering.passes.share_equal import share_equal
 from host.lowering.passes.simplify import simplify
 from host.lowering.passes.sink_reshapes import sink_reshapes
@@ -104,7 +105,7 @@ def optimise(
     graph = simplify(graph)
     if not any_length:
         graph = drop_taps(graph)
-    graph = sink_reshapes(pointwise_as_dense(graph))
+    graph = sink_reshapes(reorder_products(sink_reshapes(pointwise_as_dense(graph))))
     graph = split_sliced_dense(graph)
     graph = simplify(graph)
     graph = fold_affine(graph)
