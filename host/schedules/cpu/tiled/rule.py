@@ -53,7 +53,7 @@ class Tiled(Rule):
 
     name = "tiled"
     processor = CPU
-    version = 5
+    version = 4
     priority = 30
     constants = CONSTANTS
     length_tiling = TiledLengths
