@@ -7,6 +7,7 @@ from benchmarks.tables.table import Table
 TABLES: dict[str, Table] = {
     "end_to_end_1_thread": Table(("e2e_1_thread",), models.end_to_end),
     "end_to_end_2_threads": Table(("e2e_2_threads",), models.end_to_end),
+    "zoo": Table(("e2e_zoo",), models.zoo),
     "loops_and_regions": Table(("e2e_loops_and_regions",), models.end_to_end),
     "loops_and_regions_2_threads": Table(("e2e_loops_and_regions_2_threads",), models.end_to_end),
     "operators": Table(("operators",), operators.times),

@@ -74,7 +74,7 @@ def make_golden(
     if options.written is None:
         return golden
     try:
-        return _stable(engine, path, ranges, options, golden, attempt)
+        return _stable(engine, path, ranges, options, options.written, golden, attempt)
     except EngineError:
         # The engine cannot do without rewriting the graph: nothing is known of its stability.
         return golden
@@ -114,6 +114,7 @@ def _stable(
     path: Path,
     ranges: Sequence[InputRange],
     options: GoldenOptions,
+    written: Reference,
     golden: tuple[GoldenCase, ...],
     attempt: int,
 ) -> tuple[GoldenCase, ...]:
@@ -122,12 +123,12 @@ def _stable(
     Some networks, mostly those that were never trained, enlarge roundings until engines part visibly. Their
     other inputs are tried, the most stable ones are taken, and what is left is the spread of the case.
     """
-    spreads = _spreads(golden, engine, path, options)
+    spreads = _spreads(golden, engine, path, written)
     if max(spreads) > _UNSTABLE and any(entry.value is None for entry in ranges):
         generator = np.random.default_rng([options.seed, attempt, 1])
         inputs = [draw(ranges, STYLES[attempt], generator) for _ in range(_MORE * options.cases)]
         more = _cases(inputs, options.reference(engine, path, inputs))
-        golden, spreads = golden + more, spreads + _spreads(more, engine, path, options)
+        golden, spreads = golden + more, spreads + _spreads(more, engine, path, written)
     order = sorted(range(len(golden)), key=lambda index: spreads[index])[: options.cases]
     return tuple(
         replace(golden[index], spread=_ENGINES * spreads[index] if spreads[index] > _UNSTABLE else 0.0)
@@ -135,15 +136,12 @@ def _stable(
     )
 
 
-def _spreads(
-    golden: Sequence[GoldenCase], engine: str, path: Path, options: GoldenOptions
-) -> tuple[float, ...]:
+def _spreads(golden: Sequence[GoldenCase], engine: str, path: Path, written: Reference) -> tuple[float, ...]:
     """How far the outputs of each case are from those of the graph as written."""
-    assert options.written is not None
-    written = options.written(engine, path, [case.inputs for case in golden])
+    others = written(engine, path, [case.inputs for case in golden])
     return tuple(
         max((relative_distance(a, b) for a, b in zip(case.outputs, outputs, strict=True)), default=0.0)
-        for case, outputs in zip(golden, written, strict=True)
+        for case, outputs in zip(golden, others, strict=True)
     )
 
 
@@ -163,7 +161,7 @@ def with_spread(golden: Sequence[GoldenCase], engine: str, path: Path) -> tuple[
     Raises:
         EngineError: the runtime cannot run the model as written.
     """
-    spreads = _spreads(golden, engine, path, GoldenOptions(written=run_as_written))
+    spreads = _spreads(golden, engine, path, run_as_written)
     return tuple(replace(case, spread=spread) for case, spread in zip(golden, spreads, strict=True))
 
 

@@ -103,7 +103,8 @@ def _pays(parts: list[_Part], node: Node) -> bool:
     before = 2 * rows * whole * columns + _ELEMENT * rows * sum(part.channels for part in resized)
     before += _ELEMENT * rows * whole if len(parts) > 1 else 0
     after = sum(2 * part.source.size * columns for part in parts)
-    after += _ELEMENT * rows * columns * len(resized)
+    # Each part is written over all rows: resized, or added to the others.
+    after += _ELEMENT * rows * columns * len(parts)
     return after < before
 
 

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from benchmarks import first_programs
-from benchmarks.first_programs import figures_of, geometric_means
+from benchmarks.first_programs import current_programs, figures_of, geometric_means
 from benchmarks.result_file import read_result, write_result
 from benchmarks.tables import models as tables
 from host.compile.static_model import Plan
+from host.errors import UserError
 from host.gensor import Gensor
 from host.learned_estimate.observation import values_of
 from host.schedules import DesignSpace, space_for
+from host.schedules.families import rule_versions
 from research.collection.constructed_model import ConstructedModel
+from research.collection.dataset import MeasuredProgram, append_programs
 from tests.unit.benchmarks.test_result_file import CONTENT
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.schedules import functions
@@ -126,3 +129,17 @@ def test_each_figure_has_its_mean_and_its_column(tmp_path: Path) -> None:
     assert head.startswith("| model | learned, 95% | ranked, 95% | learned over ranked, 95% |")
     assert first.startswith("| a | 1.200 (1.080 to 1.320) | 0.800 (0.720 to 0.880) | 1.500 (")
     assert last.startswith("| geometric mean | 1.200 (1.200 to 1.200) | 0.896 (")
+
+
+def test_programs_of_older_rules_teach_nothing(tmp_path: Path) -> None:
+    version = rule_versions()["tiled"]
+    old, now = (
+        MeasuredProgram("model", "task", "dense", "tiled", one, {"rows": 4}, "uniform", (1.0,))
+        for one in (version - 1, version)
+    )
+    path = tmp_path / "programs.jsonl"
+    append_programs(path, [old])
+    with pytest.raises(UserError, match="older rules only: collect again"):
+        current_programs(path)
+    append_programs(path, [now, old])
+    assert current_programs(path) == [now]

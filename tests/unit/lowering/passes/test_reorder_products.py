@@ -59,6 +59,18 @@ def test_a_product_that_makes_many_channels_stays_behind() -> None:
     assert sum(_products(model)) >= 2 * 256 * 4 * 512
 
 
+def test_adding_up_the_parts_of_wide_results_costs_more_than_joining_the_maps() -> None:
+    """Eight channels that are enlarged a little, beside 64 that are not."""
+
+    def build(builder: Any, small: Any, large: Any) -> Any:
+        large = builder.emit(relax.op.permute_dims(large, (0, 3, 1, 2)))
+        joined = builder.emit(relax.op.concat([_larger(builder, small, 16), large], 1))
+        return builder.emit(relax.op.nn.conv2d(joined, weight(64, 72, 1, 1)))
+
+    model = check(build, [normal(1, 8, 12, 12), normal(1, 16, 16, 64)], atol=1e-4)
+    assert len(_products(model)) == 1
+
+
 def test_two_products_with_a_shift_between_are_one() -> None:
     first, second, shift = weight(64, 48), weight(48, 24), relax.const(normal(48))
 
