@@ -127,6 +127,28 @@ class GoldenCase:
 
 
 @dataclass(frozen=True, eq=False)
+class Decoder:
+    """What a language model has beside `main`, which takes one token and gives the logits of the next one.
+
+    Attributes:
+        context: tokens that the state has places for, C.
+        chunk: tokens of one call of `prefill`, P.
+        vocabulary: logits of a step, V.
+        end_tokens: tokens that end a text.
+        prefill: relax IRModule whose `main` takes tokens (P) int32, the position of the first (1) int32, the
+            row whose logits are wanted (1) int32, and then the state; it gives logits (1, V) float32.
+        tokenizer: a `tokenizer.json`; None where the model came without one.
+    """
+
+    context: int
+    chunk: int
+    vocabulary: int
+    end_tokens: tuple[int, ...]
+    prefill: tvm.IRModule
+    tokenizer: Path | None
+
+
+@dataclass(frozen=True, eq=False)
 class ImportedModel:
     """A model file, read.
 
@@ -137,8 +159,11 @@ class ImportedModel:
         signature: inputs and outputs.
         module: relax IRModule whose `main` takes the signature's inputs, weights bound as constants;
             None if it cannot be expressed (`reason`, `operator` say why).
-        golden: cases from the original runtime.
+        golden: cases from the original runtime; of a model with state, in the order in which they run.
         content_hash: SHA-256 of the file and the pinned shapes.
+        state: tensors that `main` takes behind the inputs, reads and changes: zeros when the model is loaded,
+            kept from call to call.
+        decoder: of a language model; None of others.
     """
 
     name: str
@@ -150,6 +175,8 @@ class ImportedModel:
     content_hash: str
     reason: str = ""
     operator: str | None = None
+    state: tuple[TensorSpec, ...] = ()
+    decoder: Decoder | None = None
 
 
 @dataclass(frozen=True, eq=False)
