@@ -21,6 +21,8 @@ from host.errors import ModelFileError
 
 _TYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _LENGTH_BYTES = 8
+# Elements that are converted at a time.
+_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,22 @@ class StoredTensor:
                 f"{self.path.name}: weight {printable(name, 100)!r} has type {printable(self.dtype, 20)}; "
                 f"{', '.join(_TYPES)} are read: give the model as it was before it was quantised"
             )
+        values = np.empty(math.prod(self.shape), np.float32)
+        dtype = np.dtype(_TYPES[self.dtype])
         with self.path.open("rb") as stream:
             stream.seek(self.begin)
-            data = stream.read(self.end - self.begin)
-        values = np.frombuffer(data, _TYPES[self.dtype]).reshape(self.shape).astype(np.float32, copy=False)
+            for begin in range(0, len(values), _BLOCK):
+                part = values[begin : begin + _BLOCK]
+                data = stream.read(len(part) * dtype.itemsize)
+                if len(data) != len(part) * dtype.itemsize:
+                    raise ModelFileError(f"{self.path.name}: the file became shorter: download it again")
+                part[:] = np.frombuffer(data, dtype)
         if not np.isfinite(values.min(initial=0)) or not np.isfinite(values.max(initial=0)):
             raise ModelFileError(
                 f"{self.path.name}: weight {printable(name, 100)!r} holds NaN or infinity: "
                 "the model cannot give useful outputs"
             )
-        return values
+        return values.reshape(self.shape)
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
