@@ -297,8 +297,9 @@ class _Deployment:
         compiled = variant.engine == "tvm"
         threads = variant.threads
         entrants = [Entrant("tvm", "tvm", variant.path, threads)] if compiled else []
+        known = engines()
         original = engine_for_format(model.format).name
-        usual = [original] if self.timing.decides or not compiled else []
+        usual = [original] if known[original].peer and (self.timing.decides or not compiled) else []
         if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
             # JetPack's own engine is there to be beaten.
             usual = [*usual, "tensorrt"]
@@ -306,10 +307,9 @@ class _Deployment:
         needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
         if needed not in asked and (not compiled or needed != original):
             asked.append(needed)
-        known = engines()
         for engine in asked:
-            if engine not in known or engine == "tvm":
-                names = ", ".join(name for name in known if name != "tvm")
+            if engine not in known or engine == "tvm" or not known[engine].peer:
+                names = ", ".join(name for name in known if name != "tvm" and known[name].peer)
                 raise UserError(f"no peer {engine!r}: use {names}")
             if model.format in known[engine].formats:
                 deployable = engine in BACKENDS and engine == original and not self.options.memory_cap_bytes

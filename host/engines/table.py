@@ -18,12 +18,14 @@ class Engine:
         title: name for people.
         formats: model formats that it reads ("tvm" is a compiled library).
         modules: Python modules, any one of which makes it available.
+        peer: whether it can run on a device beside the compiled model; else it makes golden outputs only.
     """
 
     name: str
     title: str
     formats: tuple[str, ...]
     modules: tuple[str, ...]
+    peer: bool = True
 
 
 _OWN: dict[str, Engine] = {
@@ -33,6 +35,7 @@ _OWN: dict[str, Engine] = {
         Engine("onnxruntime", "ONNX Runtime", ("onnx",), ("onnxruntime",)),
         Engine("litert", "LiteRT", ("tflite",), ("ai_edge_litert", "tflite_runtime")),
         Engine("torch", "PyTorch", ("pt2",), ("torch",)),
+        Engine("transformers", "Transformers", ("transformers",), ("transformers",), peer=False),
         Engine("openvino", "OpenVINO", ("onnx", "tflite"), ("openvino",)),
         Engine("tensorrt", "TensorRT", ("onnx",), ("tensorrt",)),
         Engine("ncnn", "ncnn", ("ncnn",), ("ncnn",)),
@@ -59,7 +62,12 @@ def engines() -> dict[str, Engine]:
     return found
 
 
-_ORIGINAL_RUNTIME = {"onnx": "onnxruntime", "pt2": "torch", "tflite": "litert"}
+_ORIGINAL_RUNTIME = {
+    "onnx": "onnxruntime",
+    "pt2": "torch",
+    "tflite": "litert",
+    "transformers": "transformers",
+}
 
 
 def engine_for_format(format_name: str) -> Engine:
@@ -70,7 +78,7 @@ def engine_for_format(format_name: str) -> Engine:
     """
     if format_name not in _ORIGINAL_RUNTIME:
         raise EngineError(
-            f"no runtime is known for the model format {format_name!r}: use onnx, pt2 or tflite"
+            f"no runtime is known for the model format {format_name!r}: use onnx, pt2, tflite or transformers"
         )
     return _OWN[_ORIGINAL_RUNTIME[format_name]]
 

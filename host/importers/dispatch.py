@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from host.engines import run_reference
+from host.errors import ModelFileError
 from host.importers.golden import GoldenOptions, Reference
 from host.model import ImportedModel
 from host.model_file import detect_format
@@ -47,6 +48,10 @@ def load_here(
     given = dict(shapes or {})
     options = GoldenOptions(seed, golden_cases, samples, reference)
     format_name = detect_format(path)
+    if format_name == "transformers":
+        raise ModelFileError(
+            f"{path} is a folder of a language model: give --context, the tokens that it holds"
+        )
     if format_name == "onnx":
         from host.importers.onnx.importer import import_onnx
 

@@ -1,4 +1,4 @@
-"""The format of a model file, by its content and then by its suffix."""
+"""The format of a model file, by its content and then by its suffix; a folder is one of transformers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from host.model_file.strangers import is_zip, refuse_stranger
 
 # The first line of a Git LFS pointer has 43 bytes.
 _HEAD_BYTES = 64
+_CONFIG = "config.json"
 _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
 
 
@@ -16,11 +17,16 @@ def check_file(path: Path) -> None:
     """Refuse a model file that is not there before anything slow starts.
 
     Raises:
-        ModelFileError: no such file, or not a file.
+        ModelFileError: no such file, or neither a file nor a folder of transformers.
     """
     if not path.exists():
         raise ModelFileError(f"{path}: no such file")
-    if not path.is_file():
+    if path.is_dir() and not (path / _CONFIG).is_file():
+        raise ModelFileError(
+            f"{path} is a folder without {_CONFIG}: give an ONNX, .pt2 or TFLite file, or a folder of "
+            f"transformers with {_CONFIG} and *.safetensors"
+        )
+    if not path.is_dir() and not path.is_file():
         raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2 or TFLite file")
 
 
@@ -28,7 +34,7 @@ def detect_format(path: Path) -> str:
     """The format of a model file.
 
     Returns:
-        "onnx", "pt2" or "tflite".
+        "onnx", "pt2", "tflite", or "transformers" of a folder.
 
     Raises:
         ModelFileError: missing, empty, damaged, or of no known format; the message says what a familiar file
@@ -36,6 +42,8 @@ def detect_format(path: Path) -> str:
         OSError: it cannot be read.
     """
     check_file(path)
+    if path.is_dir():
+        return "transformers"
     with path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
     if not head:

@@ -87,9 +87,17 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
     Args:
         path: the model file.
         calls: how often it is asked at most.
+
+    Raises:
+        ModelFileError: not a model file, or a folder of a language model, which `decoders` reads.
     """
+    kind = detect_format(path)
+    if kind == "transformers":
+        raise ModelFileError(
+            f"{path} is a folder of a language model: give --context, the tokens that it holds"
+        )
     files = files_of(path)
-    first = "torch" if detect_format(path) == "pt2" else "host.importers.worker.without_torch"
+    first = "torch" if kind == "pt2" else "host.importers.worker.without_torch"
     return Worker(files, replace(limits_for(files), calls=calls), (first, "host.importers.worker.child"))
 
 

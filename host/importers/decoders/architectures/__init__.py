@@ -1,0 +1,55 @@
+"""Architectures of decoders: one module each, found by listing this folder.
+
+A module has `MODEL_TYPES`, the values of `model_type` in config.json that it reads, and
+`describe(config, names)`, which gives the description and where the weights lie.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Collection
+from functools import cache
+
+from device_agent.contract.text import printable
+from host.errors import ImportFailed
+from host.importers.decoders.config import Config
+from host.importers.decoders.description import DecoderDescription, DecoderWeights
+
+Describe = Callable[[Config, Collection[str]], tuple[DecoderDescription, DecoderWeights]]
+
+
+@cache
+def _readers() -> dict[str, Describe]:
+    found: dict[str, Describe] = {}
+    for entry in pkgutil.iter_modules(__path__, f"{__name__}."):
+        module = importlib.import_module(entry.name)
+        found.update(dict.fromkeys(module.MODEL_TYPES, module.describe))
+    return found
+
+
+def known_architectures() -> tuple[str, ...]:
+    """Values of `model_type` that are read."""
+    return tuple(sorted(_readers()))
+
+
+def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:
+    """What a model computes and where its weights lie.
+
+    Args:
+        config: its config.json.
+        names: of its weights.
+
+    Raises:
+        ImportFailed: the architecture is not known, or asks for something that is not implemented.
+        ModelFileError: a field is missing or out of range.
+    """
+    kind = config.text("model_type", 100)
+    config.only("quantization_config")
+    if kind not in _readers():
+        raise ImportFailed(
+            f"{config.where}: architecture {printable(kind, 60)!r} is not known: "
+            f"give a model of one of {', '.join(known_architectures())}",
+            kind,
+        )
+    return _readers()[kind](config, names)

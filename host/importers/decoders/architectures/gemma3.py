@@ -1,0 +1,66 @@
+"""Gemma 3, text models: norms of each head, most layers with a window and a rotation of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from host.importers.decoders.architectures.gemma import as_gemma
+from host.importers.decoders.architectures.gemma2 import logit_cap
+from host.importers.decoders.config import MAX_LAYERS, Config
+from host.importers.decoders.description import DecoderDescription, DecoderWeights, Layer, Rotary
+from host.importers.decoders.family import (
+    Names,
+    Sizes,
+    description,
+    layer_windows,
+    read_sizes,
+    weights,
+    window,
+)
+from host.importers.decoders.rotary import read_rotary
+
+MODEL_TYPES = ("gemma3_text",)
+_SCALE, _PATTERN = 256.0, 6
+_THETA, _LOCAL_THETA = 1e6, 1e4
+
+
+def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:
+    """See `architectures.describe`."""
+    config.only("use_bidirectional_attention", False)
+    config.only("attn_logit_softcapping")
+    sizes = read_sizes(config, head_size=256)
+    pattern = config.whole("sliding_window_pattern", 1, MAX_LAYERS, _PATTERN)
+    standard = [window(config) if (number + 1) % pattern else 0 for number in range(sizes.layers)]
+    windows = layer_windows(config, sizes.layers, standard)
+    full, local, positions = _rotaries(config, sizes)
+    model = description(config, sizes, full, windows, positions=positions)
+    scale = config.number("query_pre_attn_scalar", 1e-6, 1e6, _SCALE) ** -0.5
+    model = replace(
+        as_gemma(config, sizes, model, "hidden_activation"),
+        layers=tuple(Layer(one, local if one else full, scale) for one in windows),
+        logit_cap=logit_cap(config, 0.0),
+    )
+    bias = config.truth("attention_bias", False)
+    return model, weights(config, sizes, Names(bias, bias, head_norms=True, sandwich=True, tied=True))
+
+
+def _rotaries(config: Config, sizes: Sizes) -> tuple[Rotary, Rotary, int]:
+    """The rotations of layers without and with a window, and the positions that they serve."""
+    given = config.object("rope_parameters", 64).values if config.has("rope_parameters") else {}
+    for name in given:
+        if name not in ("full_attention", "sliding_attention"):
+            raise config.unsupported(f"rope_parameters of {name!r}")
+    scaling = config.object("rope_scaling", 64).values if config.has("rope_scaling") else {}
+    full: dict[str, Any] = {**(given.get("full_attention") or {}), **scaling}
+    local: dict[str, Any] = dict(given.get("sliding_attention") or {})
+    if config.has("rope_theta"):
+        full.setdefault("rope_theta", config.values["rope_theta"])
+    if config.has("rope_local_base_freq"):
+        local.setdefault("rope_theta", config.values["rope_local_base_freq"])
+    found = [
+        read_rotary(config, values, sizes.head_size, theta=theta)
+        for values, theta in ((full, _THETA), (local, _LOCAL_THETA))
+    ]
+    return found[0][0], found[1][0], found[0][1]

@@ -1,0 +1,188 @@
+"""Weights of a folder as constants of relax: read one at a time, quantised, and shared by all modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.text import printable
+from host.errors import ModelFileError
+from host.importers.decoders.description import (
+    DecoderWeights,
+    Matrix,
+    NormKind,
+    NormWeights,
+    Product,
+    Rotary,
+    Vector,
+)
+from host.importers.decoders.folder import ModelFolder
+from host.importers.decoders.quantise import GROUP, Quantised, quantise
+
+
+@dataclass(frozen=True, eq=False)
+class ProductConstants:
+    """The constants of one product.
+
+    Attributes:
+        bits: 8 or 4; 0 where the weight is float32.
+        weight: (N, K), or packed where it is quantised.
+        scales: of a quantised weight.
+        bias: (N); None without.
+    """
+
+    bits: int
+    weight: relax.Constant
+    scales: relax.Constant | None
+    bias: relax.Constant | None
+
+
+@dataclass(frozen=True, eq=False)
+class QuantisedPart:
+    """A quantised matrix of the files, as part of a product.
+
+    Attributes:
+        matrix: where it lies in the files.
+        values: its rows.
+    """
+
+    matrix: Matrix
+    values: Quantised
+
+
+class Constants:
+    """All constants of a decoder, each made when it is first asked for.
+
+    Args:
+        folder: with the weights.
+        bits: of quantised weights, 8 or 4; 0 for float32.
+        context: positions that tables have rows for.
+    """
+
+    def __init__(self, folder: ModelFolder, bits: int, context: int) -> None:
+        self._folder, self._bits, self._context = folder, bits, context
+        self._products: dict[Product, ProductConstants] = {}
+        self._others: dict[object, relax.Constant] = {}
+        self._tables: dict[Rotary, tuple[relax.Constant, relax.Constant]] = {}
+
+    def product(self, product: Product) -> ProductConstants:
+        """Weight and bias of a product.
+
+        Raises:
+            ModelFileError: a weight is of no type that is read, not finite, or too large.
+            OSError: it cannot be read.
+        """
+        if product not in self._products:
+            self._products[product] = self._made(product)
+        return self._products[product]
+
+    def norm(self, kind: NormKind, weights: NormWeights) -> tuple[relax.Constant, relax.Constant | None]:
+        """Weight and bias of a norm, the offset added to the weight."""
+        if weights not in self._others:
+            self._others[weights] = constant(self._vector(weights.weight) + np.float32(kind.offset))
+        if weights.bias is None:
+            return self._others[weights], None
+        if weights.bias not in self._others:
+            self._others[weights.bias] = constant(self._vector(weights.bias))
+        return self._others[weights], self._others[weights.bias]
+
+    def positions(self, matrix: Matrix) -> relax.Constant:
+        """The rows of the first positions (C, hidden)."""
+        if matrix not in self._others:
+            self._others[matrix] = constant(
+                self._folder.weights[matrix.name].read(matrix.name)[: self._context]
+            )
+        return self._others[matrix]
+
+    def rotation(self, rotary: Rotary, head_size: int) -> tuple[relax.Constant, relax.Constant]:
+        """Cosines, and sines with the sign of their half, (C, 1, D) each.
+
+        Elements that do not rotate have cosine 1 and sine 0.
+        """
+        if rotary not in self._tables:
+            angles = np.outer(np.arange(self._context, dtype=np.float64), rotary.frequencies)
+            pairs = len(rotary.frequencies)
+            cosine, sine = np.ones((self._context, head_size)), np.zeros((self._context, head_size))
+            cosine[:, : 2 * pairs] = np.tile(np.cos(angles) * rotary.scale, 2)
+            sine[:, : 2 * pairs] = np.concatenate([-np.sin(angles), np.sin(angles)], axis=1) * rotary.scale
+            tables = [constant(table.astype(np.float32)) for table in (cosine, sine)]
+            self._tables[rotary] = (tables[0], tables[1])
+        return self._tables[rotary]
+
+    def quantised_parts(self, weights: DecoderWeights) -> Iterator[QuantisedPart]:
+        """The matrices that are quantised, each once."""
+        for product in weights.products():
+            made = self.product(product)
+            if made.scales is None:
+                continue
+            weight, scales = np.from_dlpack(made.weight.value), np.from_dlpack(made.scales.value)
+            begin = 0
+            for part in product.parts:
+                rows = slice(begin, begin + part.rows)
+                yield QuantisedPart(part, Quantised(made.bits, weight[rows], scales[rows]))
+                begin += part.rows
+
+    def _made(self, product: Product) -> ProductConstants:
+        bias = None
+        if product.biases:
+            bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
+        if not is_quantised(product, self._bits):
+            weight = np.empty((product.rows, product.columns), np.float32)
+            begin = 0
+            for part in product.parts:
+                weight[begin : begin + part.rows] = self._matrix(part)
+                begin += part.rows
+            return ProductConstants(0, constant(weight), None, bias)
+        parts = [self._quantised(part) for part in product.parts]
+        weight = np.concatenate([part.weight for part in parts])
+        scales = np.concatenate([part.scales for part in parts])
+        return ProductConstants(self._bits, constant(weight), constant(scales), bias)
+
+    def _quantised(self, part: Matrix) -> Quantised:
+        try:
+            return quantise(self._matrix(part), self._bits)
+        except ValueError as error:
+            raise ModelFileError(
+                f"{self._folder.path}: weight {printable(part.name, 100)!r} cannot be quantised: {error}: "
+                "deploy the model without --quantize"
+            ) from error
+
+    def _matrix(self, part: Matrix) -> np.ndarray:
+        values = self._folder.weights[part.name].read(part.name)
+        return values.T if part.transposed else values
+
+    def _vector(self, vector: Vector) -> np.ndarray:
+        return self._folder.weights[vector.name].read(vector.name)
+
+
+def constant(values: np.ndarray) -> relax.Constant:
+    """A constant with a copy of the values."""
+    return relax.const(tvm.runtime.tensor(np.ascontiguousarray(values)))
+
+
+def is_quantised(product: Product, bits: int) -> bool:
+    """Whether a product is quantised: its inputs must be whole groups."""
+    return bool(bits) and product.columns % GROUP == 0
+
+
+def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None:
+    """Refuse a model whose weights no bundle can hold, before one is read.
+
+    Raises:
+        ModelFileError: they take too much.
+    """
+    total = sum(4 * math.prod(shape) for _, shape in weights.tensors())
+    for product in weights.products():
+        if is_quantised(product, bits):
+            total -= product.rows * product.columns * (32 - bits - 16 // GROUP) // 8
+    if total > LIMITS.bundle.file_bytes:
+        raise ModelFileError(
+            f"{folder.path}: its weights take {total / 2**30:.1f} GiB, a bundle holds at most "
+            f"{LIMITS.bundle.file_bytes / 2**30:.0f}: quantise it to fewer bits, or give a smaller model"
+        )

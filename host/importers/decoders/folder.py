@@ -1,0 +1,181 @@
+"""A transformers folder: configuration, where the weights lie, tokenizer, tokens that end a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.strict_json import parse
+from device_agent.contract.text import printable
+from host.errors import ModelFileError
+from host.importers.decoders.config import MAX_VOCABULARY, Config
+from host.importers.decoders.safetensors_file import StoredTensor, read_header
+
+_CONFIG_BYTES = 1 << 20
+_INDEX_BYTES = LIMITS.model.directory_bytes
+_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_MAX_END_TOKENS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFolder:
+    """What a folder holds.
+
+    Attributes:
+        path: of the folder.
+        config: its config.json.
+        weights: by name.
+        weight_files: that the weights lie in.
+        tokenizer: its tokenizer.json; None without.
+        end_tokens: that end a text.
+    """
+
+    path: Path
+    config: Config
+    weights: Mapping[str, StoredTensor]
+    weight_files: tuple[Path, ...]
+    tokenizer: Path | None
+    end_tokens: tuple[int, ...]
+
+    def check(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+        """Refuse a folder without the weights of its model.
+
+        Args:
+            tensors: name and shape of each.
+
+        Raises:
+            ModelFileError: one is missing, or has another shape.
+        """
+        for name, shape in tensors:
+            found = self.weights.get(name)
+            if found is None:
+                raise ModelFileError(
+                    f"{self.path}: weight {printable(name, 100)!r} {list(shape)} is missing in the "
+                    "safetensors files: download the folder again"
+                )
+            if found.shape != shape:
+                raise ModelFileError(
+                    f"{self.path}: weight {printable(name, 100)!r} has shape {list(found.shape)}, "
+                    f"config.json makes it {list(shape)}: give the config.json that belongs to the weights"
+                )
+
+    def files(self) -> tuple[Path, ...]:
+        """All files that the model is made of."""
+        others = (self.path / "config.json", self.path / "generation_config.json", self.tokenizer)
+        return (*(path for path in others if path is not None and path.is_file()), *self.weight_files)
+
+
+def read_folder(path: Path) -> ModelFolder:
+    """Look at a folder.
+
+    Raises:
+        ModelFileError: no folder, or one without config.json or weights, or with damaged ones.
+        OSError: it cannot be read.
+    """
+    if not path.is_dir():
+        raise ModelFileError(f"{path}: no such folder: give a folder with config.json and *.safetensors")
+    if not (path / "config.json").is_file():
+        raise ModelFileError(
+            f"{path}: the folder has no config.json: give a folder that save_pretrained wrote"
+        )
+    config = Config(path.resolve(), _object(path / "config.json", _CONFIG_BYTES))
+    weights = _weights(path)
+    tokenizer = path / "tokenizer.json"
+    return ModelFolder(
+        path,
+        config,
+        weights,
+        tuple(sorted({tensor.path for tensor in weights.values()})),
+        tokenizer if tokenizer.is_file() else None,
+        _end_tokens(path, config),
+    )
+
+
+def _object(path: Path, most: int) -> dict[str, Any]:
+    """A file that is one JSON object."""
+    try:
+        with path.open("rb") as stream:
+            value = parse(stream.read(most + 1), most, path.name)
+    except ValueError as error:
+        raise ModelFileError(f"{path.parent}: {error}: save the model again with save_pretrained") from error
+    if not isinstance(value, dict):
+        raise ModelFileError(f"{path}: not a JSON object: save the model again with save_pretrained")
+    return value
+
+
+def _weights(folder: Path) -> dict[str, StoredTensor]:
+    if (folder / _INDEX).is_file():
+        return _indexed(folder)
+    files = [folder / _WHOLE]
+    if not files[0].is_file():
+        files = sorted(entry for entry in folder.glob("*.safetensors") if entry.is_file())
+    if not files:
+        raise ModelFileError(_without_weights(folder))
+    if len(files) > 1:
+        raise ModelFileError(
+            f"{folder}: it has {len(files)} safetensors files and no {_INDEX}: download the folder again"
+        )
+    return read_header(files[0])
+
+
+def _indexed(folder: Path) -> dict[str, StoredTensor]:
+    """The weights of several files, where the index says that they are."""
+    index = Config(f"{folder.name}: {_INDEX}", _object(folder / _INDEX, _INDEX_BYTES))
+    places = index.text_map("weight_map")
+    names = sorted(set(places.values()))
+    if len(names) > LIMITS.model.weight_files:
+        raise index.error(f"it names {len(names)} files, at most {LIMITS.model.weight_files} are read")
+    headers = {}
+    for name in names:
+        file = folder / name
+        # A name with a separator would lead out of the folder; a link may, as caches of downloads have them.
+        if not name.endswith(".safetensors") or Path(name).name != name or "\\" in name:
+            raise ModelFileError(
+                f"{folder}: {_INDEX} names {printable(name, 100)!r}, no safetensors file of the folder"
+            )
+        if not file.is_file():
+            raise ModelFileError(f"{folder}: {printable(name, 100)} is missing: download the folder again")
+        headers[name] = read_header(file)
+    found = {}
+    for weight, name in places.items():
+        if weight not in headers[name]:
+            raise ModelFileError(
+                f"{folder}: weight {printable(weight, 100)!r} is not in {printable(name, 100)}: "
+                "download the folder again"
+            )
+        found[weight] = headers[name][weight]
+    return found
+
+
+def _without_weights(folder: Path) -> str:
+    if any(folder.glob("pytorch_model*.bin")):
+        return (
+            f"{folder}: its weights are pickles (pytorch_model.bin), which are not read: load the model in "
+            "transformers and write it with save_pretrained(folder, safe_serialization=True)"
+        )
+    return (
+        f"{folder}: the folder has no *.safetensors: download the weights, or write them with save_pretrained"
+    )
+
+
+def _end_tokens(folder: Path, config: Config) -> tuple[int, ...]:
+    """`eos_token_id` of generation_config.json, or else of config.json: one number or several."""
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        fields = Config(f"{folder.name}: {generation.name}", _object(generation, _CONFIG_BYTES))
+        if fields.has("eos_token_id"):
+            return _tokens(fields)
+    return _tokens(config) if config.has("eos_token_id") else ()
+
+
+def _tokens(fields: Config) -> tuple[int, ...]:
+    value = fields.values["eos_token_id"]
+    values = value if isinstance(value, list) else [value]
+    if len(values) > _MAX_END_TOKENS or any(
+        type(one) is not int or not 0 <= one < MAX_VOCABULARY for one in values
+    ):
+        raise fields.wrong("eos_token_id", "a token or a short list of tokens")
+    return tuple(dict.fromkeys(values))

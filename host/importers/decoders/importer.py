@@ -1,0 +1,99 @@
+"""A transformers folder to `ImportedModel`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from device_agent.contract.limits import LIMITS
+from host.errors import ShapeError, UserError
+from host.importers.assemble import check_interface, content_hash
+from host.importers.decoders.architectures import describe
+from host.importers.decoders.constants import Constants, check_bytes
+from host.importers.decoders.description import DecoderDescription
+from host.importers.decoders.folder import ModelFolder, read_folder
+from host.importers.decoders.golden import make_golden
+from host.importers.decoders.module import BLOCK, build_prefill, build_step, state_specs
+from host.importers.decoders.quantise import BITS
+from host.model import Decoder, ImportedModel, Signature, TensorSpec
+
+
+def import_decoder(
+    folder: Path, context: int, chunk: int, quantize: str = "", seed: int = 0
+) -> ImportedModel:
+    """Read a language model.
+
+    Args:
+        folder: with config.json, *.safetensors, and tokenizer.json if it has one.
+        context: positions of the state, a multiple of 16.
+        chunk: tokens of one call of the prefill, at most `context`.
+        quantize: "int8" or "int4" for the weights of products; "" for float32.
+        seed: of the text of the golden cases.
+
+    Returns:
+        The model, with `state` and `decoder`.
+
+    Raises:
+        ModelFileError: the folder is not whole, or does not fit itself.
+        ImportFailed: the architecture, or something of it, is not known.
+        ShapeError: the context or the chunk does not fit.
+        UserError: there is no such way of quantising.
+        EngineError: transformers cannot run the model.
+        OSError: a file cannot be read.
+    """
+    if quantize not in BITS:
+        raise UserError(f"--quantize {quantize}: use one of {', '.join(name for name in BITS if name)}")
+    read = read_folder(Path(folder))
+    description, weights = describe(read.config, read.weights)
+    _check_context(read, description, context, chunk)
+    read.check(weights.tensors())
+    bits = BITS[quantize]
+    check_bytes(read, weights, bits)
+    constants = Constants(read, bits, context)
+    step = build_step(description, weights, constants, context)
+    prefill = build_prefill(description, weights, constants, context, chunk)
+    golden = make_golden(read.path, description, weights, constants, context, seed)
+    signature = _signature(description)
+    state = state_specs(description, context)
+    check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
+    ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
+    digest = content_hash(
+        read.files(), {"context": [context], "chunk": [chunk], "bits": [bits], "seed": [seed]}
+    )
+    return ImportedModel(
+        read.path.resolve().name,
+        "transformers",
+        read.path,
+        signature,
+        step,
+        golden,
+        digest,
+        state=state,
+        decoder=Decoder(context, chunk, description.vocabulary, ends, prefill, read.tokenizer),
+    )
+
+
+def _signature(description: DecoderDescription) -> Signature:
+    return Signature(
+        (TensorSpec("tokens", (1,), "int32"), TensorSpec("position", (1,), "int32")),
+        (TensorSpec("logits", (1, description.vocabulary), "float32"),),
+    )
+
+
+def _check_context(folder: ModelFolder, description: DecoderDescription, context: int, chunk: int) -> None:
+    name = folder.path.resolve().name
+    if context < BLOCK or context % BLOCK:
+        raise ShapeError(f"{name}: a context of {context} tokens: give a multiple of {BLOCK}")
+    if context > description.positions:
+        most = description.positions // BLOCK * BLOCK
+        raise ShapeError(
+            f"{name}: a context of {context} tokens, the model has {description.positions} positions: "
+            f"give at most {most}"
+        )
+    if not 1 <= chunk <= context:
+        raise ShapeError(f"{name}: a chunk of {chunk} tokens: give 1 to {context}")
+    elements = context * description.key_heads * description.head_size
+    if 2 * len(description.layers) * elements * 4 > LIMITS.bundle.file_bytes:
+        raise ShapeError(
+            f"{name}: the state of {context} tokens takes more than "
+            f"{LIMITS.bundle.file_bytes / 2**30:.0f} GiB: give a smaller context"
+        )

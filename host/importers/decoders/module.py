@@ -1,0 +1,245 @@
+"""A decoder as relax: a step of one token, and the prefill of a chunk of tokens, over the same constants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from host.importers.decoders.constants import Constants, ProductConstants
+from host.importers.decoders.description import (
+    DecoderDescription,
+    DecoderWeights,
+    Layer,
+    LayerWeights,
+    NormWeights,
+    Product,
+    Rotary,
+)
+from host.importers.decoders.quantise import GROUP
+from host.model import TensorSpec
+
+# What the compiler reads the operations by.
+ATTENTION = "edgetlm.cached_attention"
+DENSE = "edgetlm.quantised_dense"
+ROWS = "edgetlm.quantised_rows"
+# Positions of a block of the key cache, within which the elements of one place of a head lie side by side.
+BLOCK = 16
+
+_ACTIVATIONS = {
+    "silu": relax.op.nn.silu,
+    "gelu": relax.op.nn.gelu,
+    "gelu_tanh": relax.op.nn.gelu_tanh,
+    "relu": relax.op.nn.relu,
+}
+
+
+def state_specs(description: DecoderDescription, context: int) -> tuple[TensorSpec, ...]:
+    """The caches of all layers: "key_i" (Hkv, C/16, D, 16) and "value_i" (Hkv, C, D), float32."""
+    heads, size = description.key_heads, description.head_size
+    return tuple(
+        TensorSpec(f"{kind}_{number}", shape, "float32")
+        for number in range(len(description.layers))
+        for kind, shape in (
+            ("key", (heads, context // BLOCK, size, BLOCK)),
+            ("value", (heads, context, size)),
+        )
+    )
+
+
+def build_step(
+    description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int
+) -> tvm.IRModule:
+    """The module of one token: tokens (1), position (1), state -> logits (1, V).
+
+    Raises:
+        ModelFileError: a weight cannot be used.
+        OSError: it cannot be read.
+    """
+    return _Builder(description, weights, constants, context).function(1, last=False)
+
+
+def build_prefill(
+    description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int, chunk: int
+) -> tvm.IRModule:
+    """The module of a chunk: tokens (P), position (1), last (1), state -> logits (1, V) of row `last`.
+
+    Raises:
+        ModelFileError: a weight cannot be used.
+        OSError: it cannot be read.
+    """
+    return _Builder(description, weights, constants, context).function(chunk, last=True)
+
+
+class _Builder:
+    """Emits one function."""
+
+    def __init__(
+        self, description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int
+    ) -> None:
+        self._model, self._weights = description, weights
+        self._constants, self._context = constants, context
+        self._builder = relax.BlockBuilder()
+        # Rows of the tables of each rotation, for the positions of the tokens.
+        self._rotations: dict[Rotary, tuple[Any, Any]] = {}
+
+    def function(self, rows: int, *, last: bool) -> tvm.IRModule:
+        """The module whose `main` takes so many tokens."""
+        tokens, position, row = (
+            relax.Var(name, relax.TensorType((size,), "int32"))
+            for name, size in (("tokens", rows), ("position", 1), ("last", 1))
+        )
+        state = [
+            relax.Var(spec.name, relax.TensorType(spec.shape, spec.dtype))
+            for spec in state_specs(self._model, self._context)
+        ]
+        parameters = [tokens, position, *([row] if last else []), *state]
+        with self._builder.function("main", parameters):
+            with self._builder.dataflow():
+                value = self._body(rows, tokens, position, state)
+                if last:
+                    value = self._emit(relax.op.take(value, row, axis=0, mode="clip"))
+                output = self._builder.emit_output(self._logits(value))
+            self._builder.emit_func_output(output)
+        return self._builder.finalize()
+
+    def _body(self, rows: int, tokens: Any, position: Any, state: Sequence[Any]) -> Any:
+        """The rows after the last layer."""
+        value = self._embedding(rows, tokens)
+        places = position
+        if rows > 1:
+            steps = relax.const(np.arange(rows, dtype=np.int32))
+            places = self._emit(relax.op.add(position, steps))
+        if self._weights.positions is not None:
+            table = self._constants.positions(self._weights.positions)
+            value = self._emit(
+                relax.op.add(value, self._emit(relax.op.take(table, places, axis=0, mode="clip")))
+            )
+        for number, (layer, weights) in enumerate(zip(self._model.layers, self._weights.layers, strict=True)):
+            caches = state[2 * number : 2 * number + 2]
+            value = self._layer(rows, value, (layer, weights), (position, places), caches)
+        return value
+
+    def _layer(
+        self, rows: int, value: Any, layer: tuple[Layer, LayerWeights], places: tuple[Any, Any], caches: Any
+    ) -> Any:
+        weights = layer[1]
+        made = self._attention(rows, self._norm(value, weights.attention_norm), layer, places, caches)
+        made = self._product(made, weights.output)
+        if weights.after_attention is not None:
+            made = self._norm(made, weights.after_attention)
+        value = self._emit(relax.op.add(value, made))
+        made = self._feed(rows, self._norm(value, weights.feed_norm), weights)
+        if weights.after_feed is not None:
+            made = self._norm(made, weights.after_feed)
+        return self._emit(relax.op.add(value, made))
+
+    def _attention(
+        self, rows: int, value: Any, layer: tuple[Layer, LayerWeights], places: tuple[Any, Any], caches: Any
+    ) -> Any:
+        """Rows (T, Hq D) of the attention."""
+        kind, weights = layer
+        heads, keys, size = self._model.heads, self._model.key_heads, self._model.head_size
+        joined = self._product(value, weights.query_key_value)
+        joined = self._emit(relax.op.reshape(joined, (rows, heads + 2 * keys, size)))
+        ends = (0, heads, heads + keys, heads + 2 * keys)
+        query, key, own = (
+            self._emit(relax.op.strided_slice(joined, [1], [begin], [end])) for begin, end in pairwise(ends)
+        )
+        if weights.query_norm is not None and weights.key_norm is not None:
+            query, key = self._norm(query, weights.query_norm), self._norm(key, weights.key_norm)
+        if kind.rotary is not None:
+            query, key = (self._rotated(one, kind.rotary, places[1]) for one in (query, key))
+        window = kind.window if kind.window < self._context else 0
+        options = {"scale": kind.attention_scale, "window": window}
+        made = self._call(ATTENTION, [query, key, own, places[0], *caches], options, (rows, heads, size))
+        return self._emit(relax.op.reshape(made, (rows, heads * size)))
+
+    def _rotated(self, heads: Any, rotary: Rotary, places: Any) -> Any:
+        """Heads (T, H, D), each rotated by its position."""
+        if rotary not in self._rotations:
+            tables = self._constants.rotation(rotary, self._model.head_size)
+            taken = [self._emit(relax.op.take(table, places, axis=0, mode="clip")) for table in tables]
+            # One row for all heads.
+            shape = (taken[0].ty.shape[0], 1, self._model.head_size)
+            cosine, sine = (self._emit(relax.op.reshape(one, shape)) for one in taken)
+            self._rotations[rotary] = (cosine, sine)
+        cosine, sine = self._rotations[rotary]
+        pairs, size = len(rotary.frequencies), self._model.head_size
+        ends = [(pairs, 2 * pairs), (0, pairs), (2 * pairs, size)]
+        parts = [
+            self._emit(relax.op.strided_slice(heads, [2], [begin], [end]))
+            for begin, end in ends
+            if begin < end
+        ]
+        other = self._emit(relax.op.concat(parts, axis=2))
+        first = self._emit(relax.op.multiply(heads, cosine))
+        return self._emit(relax.op.add(first, self._emit(relax.op.multiply(other, sine))))
+
+    def _feed(self, rows: int, value: Any, weights: LayerWeights) -> Any:
+        activation = _ACTIVATIONS[self._model.activation]
+        made = self._product(value, weights.up)
+        if not self._model.gated:
+            return self._product(self._emit(activation(made)), weights.down)
+        inner = self._model.intermediate
+        gate, up = (
+            self._emit(relax.op.strided_slice(made, [1], [begin], [begin + inner])) for begin in (0, inner)
+        )
+        gate = self._emit(activation(gate))
+        return self._product(self._emit(relax.op.multiply(gate, up)), weights.down)
+
+    def _embedding(self, rows: int, tokens: Any) -> Any:
+        table = self._constants.product(self._weights.embedding)
+        if table.scales is None:
+            value = self._emit(relax.op.take(table.weight, tokens, axis=0, mode="clip"))
+        else:
+            arguments = [tokens, table.weight, table.scales]
+            value = self._call(ROWS, arguments, _options(table), (rows, self._model.hidden))
+        if self._model.embedding_scale == 1.0:
+            return value
+        return self._emit(relax.op.multiply(value, relax.const(self._model.embedding_scale, "float32")))
+
+    def _logits(self, value: Any) -> Any:
+        value = self._product(self._norm(value, self._weights.final_norm), self._weights.head)
+        cap = self._model.logit_cap
+        if not cap:
+            return value
+        value = self._emit(relax.op.multiply(value, relax.const(1.0 / cap, "float32")))
+        return self._emit(relax.op.multiply(self._emit(relax.op.tanh(value)), relax.const(cap, "float32")))
+
+    def _norm(self, value: Any, weights: NormWeights) -> Any:
+        kind = self._model.norm
+        weight, bias = self._constants.norm(kind, weights)
+        if bias is None:
+            return self._emit(relax.op.nn.rms_norm(value, weight, axes=[-1], epsilon=kind.epsilon))
+        return self._emit(relax.op.nn.layer_norm(value, weight, bias, axes=[-1], epsilon=kind.epsilon))
+
+    def _product(self, value: Any, product: Product) -> Any:
+        """Rows (T, K) by the weight: (T, N)."""
+        made = self._constants.product(product)
+        if made.scales is None:
+            weight = self._emit(relax.op.permute_dims(made.weight))
+            result = self._emit(relax.op.matmul(value, weight))
+        else:
+            shape = (int(value.ty.shape[0]), product.rows)
+            result = self._call(DENSE, [value, made.weight, made.scales], _options(made), shape)
+        return result if made.bias is None else self._emit(relax.op.add(result, made.bias))
+
+    def _call(
+        self, name: str, arguments: Sequence[Any], options: dict[str, Any], shape: tuple[int, ...]
+    ) -> Any:
+        text = tvm.ir.StringImm(json.dumps(options, sort_keys=True))
+        result = relax.TensorType(shape, "float32")
+        return self._emit(relax.call_dps_packed(name, relax.Tuple([*arguments, text]), [result]))
+
+    def _emit(self, expression: Any) -> Any:
+        return self._builder.emit(expression)
+
+
+def _options(made: ProductConstants) -> dict[str, Any]:
+    return {"bits": made.bits, "group": GROUP}

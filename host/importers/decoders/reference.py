@@ -1,0 +1,171 @@
+"""Logits of a transformers folder in float32, by transformers, in a process of its own.
+
+The process takes the memory of torch with it when it ends. It reads local files only, safetensors only, and
+runs no code of the folder. Quantised weights are replaced by the values that they stand for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from host.errors import EngineError
+from host.importers.decoders.constants import QuantisedPart
+from host.importers.decoders.description import Matrix
+from host.importers.decoders.quantise import Quantised, dequantise
+
+_FILES = ("plan.json", "weights.npz", "logits.npy", "error.json")
+_OFFLINE = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+def reference_logits(
+    folder: Path,
+    tokens: np.ndarray,
+    quantised: Iterable[QuantisedPart],
+    *,
+    time_limit_s: float = 1800.0,
+) -> np.ndarray:
+    """The logits after each token of one text.
+
+    Args:
+        folder: of the model.
+        tokens: (n) of the text.
+        quantised: matrices to replace.
+        time_limit_s: after this the process is killed.
+
+    Returns:
+        (n, V) float32.
+
+    Raises:
+        EngineError: transformers refused the model, crashed or took too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgetlm-reference-") as directory:
+        files = [Path(directory, name) for name in _FILES]
+        _write(files[0], files[1], folder, tokens, quantised)
+        command = [sys.executable, "-m", "host.importers.decoders.reference", directory]
+        try:
+            result = subprocess.run(
+                command,
+                cwd=Path(__file__).resolve().parents[3],
+                env={**os.environ, **_OFFLINE},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=time_limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise EngineError(
+                f"{folder.name}: transformers gave no logits within {time_limit_s:.0f} s: "
+                "give a smaller model, or use a faster machine"
+            ) from None
+        if result.returncode != 0:
+            raise EngineError(f"{folder.name}: {_failure(folder, result, files[3])}")
+        return np.asarray(np.load(files[2]))
+
+
+def _write(
+    plan: Path, archive: Path, folder: Path, tokens: np.ndarray, quantised: Iterable[QuantisedPart]
+) -> None:
+    parts: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+    for number, part in enumerate(quantised):
+        matrix = part.matrix
+        entry = {"name": matrix.name, "shape": [matrix.rows, matrix.columns], "bits": part.values.bits}
+        parts.append({**entry, "transposed": matrix.transposed})
+        arrays |= {f"{number}/weight": part.values.weight, f"{number}/scales": part.values.scales}
+    np.savez(archive, **arrays)  # type: ignore[arg-type]
+    plan.write_text(json.dumps({"folder": str(folder.resolve()), "tokens": tokens.tolist(), "parts": parts}))
+
+
+def _failure(folder: Path, result: subprocess.CompletedProcess[str], error: Path) -> str:
+    """One line about why the process ended without logits."""
+    if error.is_file():
+        message = str(json.loads(error.read_text())["message"]).replace(str(folder.resolve()), "it")
+        return f"transformers cannot run it: {' '.join(message.split())[:300]}"
+    if result.returncode < 0:
+        return f"transformers crashed on it ({signal.Signals(-result.returncode).name})"
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    return f"transformers ended with code {result.returncode}: {lines[-1] if lines else 'no message'}"
+
+
+def _run(directory: Path) -> int:
+    """The process."""
+    plan, archive, logits, error = (directory / name for name in _FILES)
+    try:
+        request = json.loads(plan.read_text())
+        np.save(logits, _logits(request, archive))
+    except Exception as failure:  # noqa: BLE001  # whatever transformers meets in a folder is told to the parent
+        error.write_text(json.dumps({"message": f"{type(failure).__name__}: {failure}"}))
+        return 1
+    return 0
+
+
+def _logits(request: dict[str, Any], archive: Path) -> np.ndarray:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        request["folder"],
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=torch.float32,
+        attn_implementation="eager",
+    ).eval()
+    with np.load(archive) as arrays:
+        return place_and_run(model, request["tokens"], _parts(request["parts"], arrays))
+
+
+def _parts(entries: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]) -> Iterator[QuantisedPart]:
+    for number, entry in enumerate(entries):
+        packed = Quantised(entry["bits"], arrays[f"{number}/weight"], arrays[f"{number}/scales"])
+        rows, columns = entry["shape"]
+        yield QuantisedPart(Matrix(entry["name"], rows, columns, entry["transposed"]), packed)
+
+
+def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[QuantisedPart]) -> np.ndarray:
+    """The logits after each token, by a model in this process.
+
+    Args:
+        model: of transformers; it is changed.
+        tokens: of one text.
+        quantised: matrices whose values it gets.
+
+    Returns:
+        (n, V) float32.
+
+    Raises:
+        ValueError: the model has no parameter of a matrix's name.
+    """
+    import torch
+
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    with torch.inference_mode():
+        for part in quantised:
+            values = torch.from_numpy(dequantise(part.values))
+            values = values.T if part.matrix.transposed else values
+            _parameter(parameters, part.matrix.name).copy_(values)
+        made = model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
+    return np.asarray(made[0].float().numpy())
+
+
+def _parameter(parameters: dict[str, Any], name: str) -> Any:
+    """A parameter by its name in the files, which may lack the name of the model's body."""
+    found = [key for key in parameters if key == name or key.endswith(f".{name}")]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} parameters are called {name!r}")
+    return parameters[found[0]]
+
+
+if __name__ == "__main__":
+    sys.exit(_run(Path(sys.argv[1])))

@@ -1,0 +1,112 @@
+"""The three operations of decoders in numpy, as packed functions of TVM, and a way to run their modules.
+
+`register()` makes the names known to TVM's virtual machine. The products do not round their rows to 8 bits,
+as the compiler's kernels may: what they give is that of the dequantised weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+BLOCK = 16
+
+
+def cached_attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    position: np.ndarray,
+    key_cache: np.ndarray,
+    value_cache: np.ndarray,
+    options: dict[str, Any],
+) -> np.ndarray:
+    """Query (T, Hq, D), key and value (T, Hkv, D); the caches (Hkv, C/16, D, 16), (Hkv, C, D) are changed."""
+    rows, heads, _ = query.shape
+    group = heads // key.shape[1]
+    result = np.empty_like(query)
+    for row in range(rows):
+        place = int(position[0]) + row
+        key_cache[:, place // BLOCK, :, place % BLOCK] = key[row]
+        value_cache[:, place, :] = value[row]
+    for row in range(rows):
+        place = int(position[0]) + row
+        first = max(0, place - options["window"] + 1) if options["window"] else 0
+        seen = np.arange(first, place + 1)
+        for head in range(heads):
+            keys = key_cache[head // group, seen // BLOCK, :, seen % BLOCK]
+            scores = keys @ query[row, head] * options["scale"]
+            shares = np.exp(scores - scores.max())
+            result[row, head] = shares / shares.sum() @ value_cache[head // group, seen]
+    return result
+
+
+def dequantised(weight: np.ndarray, scales: np.ndarray, options: dict[str, Any]) -> np.ndarray:
+    """The values (N, K) of a quantised weight, written apart from the product's own function."""
+    if options["bits"] == 8:
+        numbers = weight.astype(np.float32)
+    else:
+        numbers = (
+            np.stack([weight & 15, weight >> 4], axis=-1).reshape(len(weight), -1).astype(np.float32) - 8
+        )
+    return numbers * np.repeat(scales.astype(np.float32), options["group"], axis=1)
+
+
+def quantised_dense(
+    rows: np.ndarray, weight: np.ndarray, scales: np.ndarray, options: dict[str, Any]
+) -> np.ndarray:
+    """Rows (T, K) by a quantised weight: (T, N)."""
+    return rows @ dequantised(weight, scales, options).T
+
+
+def quantised_rows(
+    tokens: np.ndarray, weight: np.ndarray, scales: np.ndarray, options: dict[str, Any]
+) -> np.ndarray:
+    """Rows (T, K) of a quantised embedding."""
+    return dequantised(weight[tokens], scales[tokens], options)
+
+
+def register() -> None:
+    """Make the operations known to the virtual machine by their names."""
+    for function in (cached_attention, quantised_dense, quantised_rows):
+        tvm.register_global_func(f"edgetlm.{function.__name__}", _packed(function), override=True)
+
+
+def _packed(function: Any) -> Any:
+    def call(*arguments: Any) -> None:
+        *tensors, text, output = arguments
+        # Memory is shared, so that caches are changed in place.
+        arrays = [np.from_dlpack(tensor) for tensor in tensors]
+        np.from_dlpack(output)[...] = function(*arrays, json.loads(str(text)))
+
+    return call
+
+
+class Machine:
+    """A module with state on TVM's virtual machine.
+
+    Args:
+        module: a `main` that takes inputs and then the state.
+        state: of `empty_state`, kept between calls; given, so that two modules can share it.
+    """
+
+    def __init__(self, module: tvm.IRModule, state: Sequence[tvm.runtime.Tensor]) -> None:
+        register()
+        executable = tvm.compile(module, target="llvm")
+        self._main = relax.VirtualMachine(executable, tvm.cpu())["main"]
+        self._state = list(state)
+
+    def run(self, *inputs: np.ndarray) -> np.ndarray:
+        """The output for one set of inputs; the state is changed."""
+        given = [tvm.runtime.tensor(np.asarray(one, np.int32)) for one in inputs]
+        return self._main(*given, *self._state).numpy()
+
+
+def empty_state(specs: Sequence[Any]) -> list[tvm.runtime.Tensor]:
+    """Zeros for the state of a model."""
+    return [tvm.runtime.tensor(np.zeros(spec.shape, spec.dtype)) for spec in specs]

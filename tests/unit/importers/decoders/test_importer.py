@@ -1,0 +1,116 @@
+"""A whole import: golden cases of transformers in a process of its own, the state and the second entry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.ir import GenericConst
+
+from host.errors import EngineError
+from host.importers.decoders import import_decoder
+from host.importers.decoders.reference import reference_logits
+from host.model import ImportedModel
+from tests.decoders.operations import Machine, empty_state
+from tests.unit.importers.decoders.models import llama, llama_weights, write
+
+FIELDS = {"eos_token_id": [2, 3, 999], "tie_word_embeddings": False}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    # As of a trained model: unit variance from product to product.
+    weights = {name: value / (8 if value.ndim == 2 else 1) for name, value in llama_weights().items()}
+    write(path, llama(architectures=["LlamaForCausalLM"], **FIELDS), weights)
+    (path / "tokenizer.json").write_text("{}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> ImportedModel:
+    return import_decoder(folder, 32, 8, "int4", seed=3)
+
+
+def test_the_model_says_what_it_is(folder: Path, model: ImportedModel) -> None:
+    assert (model.name, model.format, model.path) == ("tiny", "transformers", folder)
+    assert [(spec.name, spec.shape, spec.dtype) for spec in model.signature.inputs] == [
+        ("tokens", (1,), "int32"),
+        ("position", (1,), "int32"),
+    ]
+    assert [(spec.name, spec.shape) for spec in model.signature.outputs] == [("logits", (1, 128))]
+    assert [(spec.name, spec.shape) for spec in model.state] == [
+        ("key_0", (2, 2, 16, 16)),
+        ("value_0", (2, 32, 16)),
+        ("key_1", (2, 2, 16, 16)),
+        ("value_1", (2, 32, 16)),
+    ]
+    decoder = model.decoder
+    assert decoder is not None and (decoder.context, decoder.chunk, decoder.vocabulary) == (32, 8, 128)
+    # A token beyond the vocabulary never comes.
+    assert decoder.end_tokens == (2, 3) and decoder.tokenizer == folder / "tokenizer.json"
+    assert [parameter.name for parameter in decoder.prefill["main"].params] == [
+        "tokens",
+        "position",
+        "last",
+        *(spec.name for spec in model.state),
+    ]
+
+
+def test_golden_cases_are_steps_of_one_text(model: ImportedModel) -> None:
+    assert len(model.golden) == 24
+    assert [int(case.inputs[1][0]) for case in model.golden] == list(range(24))
+    assert {case.spread for case in model.golden} == {5e-3}
+    machine = Machine(model.module, empty_state(model.state))
+    for case in model.golden:
+        made, wanted = machine.run(*case.inputs), case.outputs[0]
+        assert wanted.shape == (1, 128) and wanted.dtype == np.float32
+        assert np.abs(made - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_both_modules_share_their_constants(model: ImportedModel) -> None:
+    assert model.decoder is not None
+    found = []
+    for module in (model.module, model.decoder.prefill):
+        seen: set[int] = set()
+
+        def visit(node: object, seen: set[int] = seen) -> None:
+            if isinstance(node, GenericConst) and len(node.value.shape) == 2:
+                seen.add(np.from_dlpack(node.value).ctypes.data)
+
+        relax.analysis.post_order_visit(module["main"], visit)
+        found.append(seen)
+    assert found[0] == found[1] and len(found[0]) > 10
+
+
+def test_the_hash_is_of_content_and_options(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "host.importers.decoders.golden.reference_logits",
+        lambda folder, tokens, parts: np.ones((len(tokens), 128), np.float32),
+    )
+    options = [(32, 8, ""), (48, 8, ""), (32, 16, ""), (32, 8, "int8"), (32, 8, "int4")]
+    hashes = [import_decoder(folder, *one).content_hash for one in options]
+    assert len(set(hashes)) == len(options)
+    assert import_decoder(folder, 32, 8).content_hash == hashes[0]
+    assert import_decoder(folder, 32, 8).golden[0].spread == 0.0
+    other = write(tmp_path, json.loads((folder / "config.json").read_text()), llama_weights())
+    assert import_decoder(other, 32, 8).content_hash != hashes[0]
+
+
+def test_logits_that_say_nothing_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bad in (np.full((24, 128), np.nan), np.ones((24, 127))):
+        monkeypatch.setattr("host.importers.decoders.golden.reference_logits", lambda *rest, bad=bad: bad)
+        with pytest.raises(EngineError, match="not finite"):
+            import_decoder(folder, 32, 8)
+
+
+def test_a_model_that_transformers_refuses_is_one_line(tmp_path: Path) -> None:
+    write(tmp_path, llama(model_type="none"), llama_weights())
+    with pytest.raises(EngineError, match="transformers cannot run it: ") as error:
+        reference_logits(tmp_path, np.zeros(1, np.int32), ())
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500

@@ -1,0 +1,46 @@
+"""Quantised products, and the prefill beside the steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.decoders.operations import Machine, empty_state
+from tests.unit.importers.decoders.models import save
+from tests.unit.importers.decoders.references import CHUNK, MODELS, Decoder, distance
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("name", ["llama-tied-biased", "phi3", "gpt2-by-layer"])
+def test_quantised_logits_are_those_of_the_dequantised_weights(name: str, bits: int, tmp_path: Path) -> None:
+    kind, fields = MODELS[name]
+    made = Decoder(tmp_path, save(tmp_path, kind, **fields), bits)
+    machine = Machine(made.step, empty_state(made.specs))
+    for position, token in enumerate(made.tokens[:12]):
+        logits = machine.run([token], [position])
+        assert distance(logits[0], made.logits[position]) < 1e-4, position
+    assert not any("norm" in one or "ln_" in one or "wpe" in one for one in made.quantised)
+    if name == "gpt2-by-layer":  # its product of 80 inputs has no whole groups
+        assert "transformer.h.0.mlp.c_fc.weight" in made.quantised
+        assert "transformer.h.0.mlp.c_proj.weight" not in made.quantised
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_prefill_with_padding_is_the_steps_one_by_one(name: str, tmp_path: Path) -> None:
+    kind, fields = MODELS[name]
+    made = Decoder(tmp_path, save(tmp_path, kind, **fields))
+    state = empty_state(made.specs)
+    step, prefill = Machine(made.step, state), Machine(made.prefill, state)
+    begin = 0
+    for count in (8, 3, 1, 8, 5):
+        chunk = np.zeros(CHUNK, np.int32)
+        chunk[:count] = made.tokens[begin : begin + count]
+        logits = prefill.run(chunk, [begin], [count - 1])
+        begin += count
+        assert distance(logits[0], made.logits[begin - 1]) < 1e-4
+        # A step goes on where the padding lies.
+        logits = step.run([made.tokens[begin]], [begin])
+        assert distance(logits[0], made.logits[begin]) < 1e-4
+        begin += 1

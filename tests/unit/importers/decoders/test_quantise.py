@@ -1,0 +1,108 @@
+"""Quantised weights: bounds of the error, layout, and values at the ends of half precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from host.importers.decoders.quantise import GROUP, Quantised, dequantise, quantise
+from tests.decoders.operations import dequantised
+
+_SHAPES = st.tuples(st.integers(1, 3), st.sampled_from([32, 64, 96]))
+_VALUES = _SHAPES.flatmap(
+    lambda shape: arrays.arrays(np.float32, shape, elements=st.floats(-1e5, 1e5, width=32))
+)
+
+
+def groups(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float64).reshape(len(values), -1, GROUP)
+
+
+@settings(max_examples=80, deadline=None)
+@given(_VALUES)
+def test_eight_bits_are_off_by_half_a_step(values: np.ndarray) -> None:
+    made = quantise(values, 8)
+    assert made.weight.dtype == np.int8 and made.scales.dtype == np.float16 and made.weight.min() >= -127
+    scales = made.scales.astype(np.float64)
+    assert np.isfinite(scales).all()
+    distance = np.abs(groups(dequantise(made)) - groups(values)).max(axis=-1)
+    largest = np.abs(groups(values)).max(axis=-1)
+    # The scale is rounded to half precision, and is at least the smallest number of that.
+    step = np.maximum(largest / 127 * (1 + 2**-10), 2.0**-24)
+    assert (distance <= 0.51 * np.maximum(step, scales)).all()
+    assert ((scales == 0) == (largest == 0)).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(_VALUES)
+def test_four_bits_are_no_worse_than_the_usual_scale(values: np.ndarray) -> None:
+    made = quantise(values, 4)
+    assert made.weight.dtype == np.uint8 and made.weight.shape == (len(values), values.shape[1] // 2)
+    assert np.isfinite(made.scales.astype(np.float64)).all()
+    error = ((groups(dequantise(made)) - groups(values)) ** 2).sum(axis=-1)
+    assert (error <= usual_error(values) * (1 + 1e-3) + 1e-12).all()
+
+
+def usual_error(values: np.ndarray) -> np.ndarray:
+    """Squared error under the scale that makes the largest element -8."""
+    data = groups(values)
+    place = np.abs(data).argmax(axis=-1)[..., None]
+    whole = np.take_along_axis(data, place, axis=-1) / -8
+    size = np.clip(np.abs(whole), 2.0**-24, 65504).astype(np.float16).astype(np.float64)
+    scales = np.where(whole == 0, 1.0, np.copysign(size, whole))
+    made = np.clip(np.rint(data / scales), -8, 7) * scales
+    return ((made - data) ** 2).sum(axis=-1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([4, 8]), st.integers(0, 2**32 - 1))
+def test_values_that_have_a_number_come_back(bits: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    low, high = (-8, 8) if bits == 4 else (-127, 128)
+    numbers = generator.integers(low, high, (3, 64))
+    numbers[:, ::GROUP] = low
+    scales = generator.uniform(0.01, 4.0, (3, 2)).astype(np.float16).astype(np.float32)
+    values = numbers.astype(np.float32) * np.repeat(scales, GROUP, axis=1)
+    assert np.array_equal(dequantise(quantise(values, bits)), values)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([4, 8]), st.integers(0, 2**32 - 1))
+def test_the_layout_is_that_of_the_operations(bits: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    made = quantise(generator.standard_normal((5, 96)).astype(np.float32), bits)
+    other = dequantised(made.weight, made.scales, {"bits": bits, "group": 32})
+    assert np.array_equal(dequantise(made), other)
+
+
+def test_the_even_element_is_the_low_nibble() -> None:
+    packed = Quantised(4, np.full((1, 16), 0x9F, np.uint8), np.ones((1, 1), np.float16))
+    assert dequantise(packed)[0, :2].tolist() == [7.0, 1.0]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_zeros_have_scale_zero_and_tiny_values_have_not(bits: int) -> None:
+    values = np.zeros((2, 32), np.float32)
+    values[1, 5] = 1e-9
+    made = quantise(values, bits)
+    assert made.scales[0, 0] == 0 and made.scales[1, 0] != 0
+    assert np.abs(dequantise(made)).max() <= 1e-6
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_values_beyond_half_precision_are_refused(bits: int) -> None:
+    values = np.full((1, 32), 5e5 if bits == 4 else 8e6, np.float32)
+    assert np.allclose(dequantise(quantise(values, bits)), values, rtol=0.1)
+    with pytest.raises(ValueError, match="beyond"):
+        quantise(values * 2, bits)
+
+
+def test_a_matrix_of_several_blocks_is_that_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).standard_normal((7, 64)).astype(np.float32)
+    whole = quantise(values, 4)
+    monkeypatch.setattr("host.importers.decoders.quantise._BLOCK", 128)
+    parts = quantise(values, 4)
+    assert np.array_equal(whole.weight, parts.weight) and np.array_equal(whole.scales, parts.scales)
