@@ -15,10 +15,10 @@ from targets import HardwareModel
 READ, OPERATION = "unplaced_cached_attention", "cached_attention"
 
 
-def read_cached_attention(builder: Builder, call: OperatorCall) -> tuple[Value, ...]:
+def read_cached_attention(builder: Builder, call: OperatorCall) -> Value:
     """The importer's call: query, key, value, position and both caches; "scale" and "window" as JSON."""
     *tensors, options = call.arguments
-    return builder.emit(READ, tensors, json.loads(options.value), call.outputs)
+    return builder.emit(READ, tensors, json.loads(options.value), call.outputs)[0]
 
 
 def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:

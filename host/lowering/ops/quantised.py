@@ -14,10 +14,10 @@ from host.lowering.spec import GraphPass, OpSpec, Phase, Reader
 
 
 def _reader(operation: str) -> Reader:
-    def read(builder: Builder, call: OperatorCall) -> tuple[Value, ...]:
+    def read(builder: Builder, call: OperatorCall) -> Value:
         """The importer's call: data, weight and scales, and "bits" and "group" as JSON."""
         *tensors, options = call.arguments
-        return builder.emit(operation, tensors, {"bits": json.loads(options.value)["bits"]}, call.outputs)
+        return builder.emit(operation, tensors, {"bits": json.loads(options.value)["bits"]}, call.outputs)[0]
 
     return read
 
