@@ -1,4 +1,4 @@
-"""Generates texts for the process that started this one: requests on stdin, answers on stdout, in lines of JSON.
+"""Generates texts for the process that started this one: lines of JSON, requests on stdin, answers on stdout.
 
     (first)                                     {"warning": text} or {"error": message, "kind": kind}
     {"prompt": text or numbers, "max_tokens",   {} or an error; the text before is left

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import tvm
+from tvm import relax
 
 from host.build.cache import KernelCache
 from host.build.kernel import KernelObject, compile_kernel
@@ -26,7 +28,7 @@ class VariantLinker:
         cache: where kernels are looked up and kept.
 
     Attributes:
-        kernels: names of all kernels that the model calls.
+        kernels: names of all kernels that one run of the model calls: those of `main`.
 
     Raises:
         BuildError: the model does not compile.
@@ -43,7 +45,7 @@ class VariantLinker:
         self._cache = cache
         executable, functions, _ = lower_to_executable(lowered.module, self._target)
         self._objects, _ = compile_all(functions, kernels, self._target, None, cache, None)
-        self.kernels = frozenset(functions)
+        self.kernels = frozenset(functions) & _called(lowered.module["main"])
         self._packed = packed_executable(executable, folder, self._target)
 
     def compile(self, name: str, function: tvm.tirx.PrimFunc) -> KernelObject:
@@ -68,4 +70,18 @@ class VariantLinker:
         Raises:
             BuildError: linking fails, or the disk is full.
         """
-        return link_kernels({**self._objects, **others}, output, architecture_of(self._target), [self._packed])
+        return link_kernels(
+            {**self._objects, **others}, output, architecture_of(self._target), [self._packed]
+        )
+
+
+def _called(function: relax.Function) -> frozenset[str]:
+    """Names of the functions that a relax function names."""
+    found: set[str] = set()
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, tvm.ir.GlobalVar):
+            found.add(expression.name_hint)
+
+    relax.analysis.post_order_visit(function.body, visit)
+    return frozenset(found)

@@ -16,7 +16,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from device_agent.contract.manifest import MANIFEST, SCHEMA
+from device_agent.contract.manifest import MANIFEST, SCHEMA, STATE_SCHEMA
 from host.keys import HostKey
 from tests.fuzz.case import Case
 from tests.fuzz.mutate import TEXTS, mangled
@@ -38,6 +38,23 @@ def contents(backend: str) -> dict[str, bytes]:
     """The files of a small bundle."""
     files = {_MODELS[backend]: b"\x7fELF of no use" * 9, "golden.npz": b"PK no archive", "tasks.json": b"{}"}
     return {**files, "params.bin": bytes(range(256)) * 2} if backend == "tvm" else files
+
+
+def decoder_manifest() -> dict[str, Any]:
+    """What a manifest says of a language model."""
+    fields = manifest("tvm")
+    token, logits = {"shape": [1], "dtype": "int32"}, {"shape": [1, 32], "dtype": "float32"}
+    fields["schema"] = STATE_SCHEMA
+    fields["signature"] = {
+        "inputs": [{"name": "tokens", **token}, {"name": "position", **token}],
+        "outputs": [{"name": "logits", **logits}],
+        "length": None,
+    }
+    fields["state"] = [
+        {"name": f"key_{layer}", "shape": [2, 4, 8, 16], "dtype": "float32"} for layer in (0, 1)
+    ]
+    fields["decoder"] = {"context": 64, "chunk": 16, "vocabulary": 32, "end_tokens": [2, 31]}
+    return fields
 
 
 def manifest(backend: str) -> dict[str, Any]:

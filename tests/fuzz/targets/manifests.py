@@ -60,6 +60,8 @@ class Manifests:
         kind = rng.choice(_KINDS)
         name = f"{kind}-{seed}"
         fields = found.manifest(rng.choice(found.BACKENDS))
+        if rng.random() < 0.2:
+            fields = found.decoder_manifest()
         if kind == "manifest":
             return Case(name, {kind: _changed(rng, fields)})
         if kind == "signature":

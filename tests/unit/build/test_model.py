@@ -9,10 +9,13 @@ import pytest
 import tvm
 from tvm import relax, s_tir
 
-from host.build import KernelCache, build_model
+from host.build import KernelCache, VariantLinker, build_model
 from host.build.model import lower_to_executable
 from host.errors import BuildError
+from host.lowering import lower
 from host.model import LoweredModel, Signature, TensorSpec
+from tests import tiny_decoder
+from tests.unit.lowering.harness import board
 
 HIDDEN = "fused_matmul_add_relu"
 
@@ -167,3 +170,9 @@ def test_graph_that_does_not_compile_is_a_build_error(target: tvm.target.Target)
     with pytest.raises(BuildError, match="graph does not compile") as caught:
         lower_to_executable(tvm.IRModule(kept), target)
     assert "\n" not in str(caught.value)
+
+
+def test_variants_are_measured_with_the_kernels_of_one_run(tmp_path: Path, cache: KernelCache) -> None:
+    linker = VariantLinker(lower(tiny_decoder.imported(), board()), {}, tmp_path, cache)
+    # The kernel that only the second entry calls is in the library, and does not run.
+    assert linker.kernels == {"step", "score"}
