@@ -174,6 +174,11 @@ class CompileOptions:
         return any(isinstance(size, tuple) for shape in self.shapes.values() for size in shape)
 
     @property
+    def title(self) -> str:
+        """What files that are made of the model are named after, if the user gives no name."""
+        return self.name or (self.model.name if self.model.is_dir() else self.model.stem)
+
+    @property
     def tuned(self) -> bool:
         """Whether kernels are measured."""
         return bool(self.trials or self.budget_s)
@@ -227,7 +232,6 @@ class CompileOptions:
             raise UserError("--proposer does not go with a range of lengths: leave one of them out")
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
-
 
     def check_model(self, model: Path) -> None:
         """Refuse what does not go with a model: some options are of language models, and some are not.

@@ -189,7 +189,7 @@ def _call(function: str, model: Any, options: DeployOptions) -> str:
 def _page(report: PathLike | None, options: CompileOptions, name: str) -> Path:
     if report is not None:
         return Path(report)
-    return Path("edgetlm-out") / (options.name or options.model.stem) / name
+    return Path("edgetlm-out") / options.title / name
 
 
 def connect(device: str = "local", *, wait_s: float = 0.0) -> Device:

@@ -55,9 +55,7 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
 
     with clock.stage("import"):
         context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
-        model = import_decoder(
-            options.model, context, min(_CHUNK, context), options.quantize, options.seed
-        )
+        model = import_decoder(options.model, context, min(_CHUNK, context), options.quantize, options.seed)
     return replace(model, name=options.name or as_name(model.name))
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 def default_bundle(options: CompileOptions) -> Path:
     """The place of a bundle if the user gives none."""
-    return Path("edgetlm-out") / (options.name or options.model.stem) / "bundle"
+    return Path("edgetlm-out") / options.title / "bundle"
 
 
 def deploy(

@@ -138,6 +138,8 @@ class OpSpec:
         output_type: of the elements, where it is not that of the inputs.
         function: in place of `write`, the whole unscheduled function, for what is no tensor expression; the
             operation shares it with no other. Tensors stay in single precision.
+        reads_halves: whether its function reads tensors of half precision as they lie in memory; other
+            operations are given them in single precision.
     """
 
     name: str
@@ -153,6 +155,7 @@ class OpSpec:
     sink_reshape: ReshapeRule | None = None
     output_type: str | None = None
     function: FunctionWriter | None = None
+    reads_halves: bool = False
 
     @property
     def sharing(self) -> Fusion:

@@ -53,7 +53,7 @@ class Constants:
     """
 
     def __init__(self, folder: ModelFolder, bits: int, context: int) -> None:
-        self._folder, self._bits, self._context = folder, bits, context
+        self._folder, self.bits, self._context = folder, bits, context
         self._products: dict[Product, ProductConstants] = {}
         self._others: dict[object, relax.Constant] = {}
         self._tables: dict[Rotary, tuple[relax.Constant, relax.Constant]] = {}
@@ -119,7 +119,7 @@ class Constants:
         bias = None
         if product.biases:
             bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
-        if not is_quantised(product, self._bits):
+        if not is_quantised(product, self.bits):
             weight = np.empty((product.rows, product.columns), np.float32)
             begin = 0
             for part in product.parts:
@@ -129,11 +129,11 @@ class Constants:
         parts = [self._quantised(part) for part in product.parts]
         weight = np.concatenate([part.weight for part in parts])
         scales = np.concatenate([part.scales for part in parts])
-        return ProductConstants(self._bits, constant(weight), constant(scales), bias)
+        return ProductConstants(self.bits, constant(weight), constant(scales), bias)
 
     def _quantised(self, part: Matrix) -> Quantised:
         try:
-            return quantise(self._matrix(part), self._bits)
+            return quantise(self._matrix(part), self.bits)
         except ValueError as error:
             raise ModelFileError(
                 f"{self._folder.path}: weight {printable(part.name, 100)!r} cannot be quantised: {error}: "

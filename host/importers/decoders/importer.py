@@ -54,7 +54,7 @@ def import_decoder(
     prefill = build_prefill(description, weights, constants, context, chunk)
     golden = make_golden(read.path, description, weights, constants, context, seed)
     signature = _signature(description)
-    state = state_specs(description, context)
+    state = state_specs(description, context, bits)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
     ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
     digest = content_hash(

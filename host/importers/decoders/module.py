@@ -39,11 +39,15 @@ _ACTIVATIONS = {
 }
 
 
-def state_specs(description: DecoderDescription, context: int) -> tuple[TensorSpec, ...]:
-    """The caches of all layers: "key_i" (Hkv, C/16, D, 16) and "value_i" (Hkv, C, D), float32."""
+def state_specs(description: DecoderDescription, context: int, bits: int) -> tuple[TensorSpec, ...]:
+    """The caches of all layers: "key_i" (Hkv, C/16, D, 16) and "value_i" (Hkv, C, D).
+
+    Elements are float32, and float16 beside quantised weights, which lose more than that.
+    """
+    kept = "float16" if bits else "float32"
     heads, size = description.key_heads, description.head_size
     return tuple(
-        TensorSpec(f"{kind}_{number}", shape, "float32")
+        TensorSpec(f"{kind}_{number}", shape, kept)
         for number in range(len(description.layers))
         for kind, shape in (
             ("key", (heads, context // BLOCK, size, BLOCK)),
@@ -96,7 +100,7 @@ class _Builder:
         )
         state = [
             relax.Var(spec.name, relax.TensorType(spec.shape, spec.dtype))
-            for spec in state_specs(self._model, self._context)
+            for spec in state_specs(self._model, self._context, self._constants.bits)
         ]
         parameters = [tokens, position, *([row] if last else []), *state]
         with self._builder.function("main", parameters):

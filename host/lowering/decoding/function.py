@@ -40,6 +40,7 @@ class CacheShape:
         window: positions that a token reads at most, itself included; 0 for all.
         scale: of the scores.
         lanes: fp32 elements of the target's vector.
+        kept: type of the elements of the caches.
     """
 
     rows: int
@@ -50,6 +51,7 @@ class CacheShape:
     window: int
     scale: float
     lanes: int
+    kept: str = "float32"
 
     @property
     def group(self) -> int:
@@ -90,8 +92,8 @@ def function(
     key: T.Buffer(({rows}, {key_heads}, {size}), "float32"),
     value: T.Buffer(({rows}, {key_heads}, {size}), "float32"),
     position: T.Buffer((1,), "int32"),
-    key_cache: T.Buffer(({key_heads}, {blocks}, {size}, {POSITIONS}), "float32"),
-    value_cache: T.Buffer(({key_heads}, {capacity}, {size}), "float32"),
+    key_cache: T.Buffer(({key_heads}, {blocks}, {size}, {POSITIONS}), "{shape.kept}"),
+    value_cache: T.Buffer(({key_heads}, {capacity}, {size}), "{shape.kept}"),
     output: T.Buffer(({rows}, {heads}, {size}), "float32"),
 ) -> None:
     for h in range({key_heads}):
@@ -130,9 +132,9 @@ def _append(shape: CacheShape) -> list[str]:
     return [
         f"for t in range({shape.rows}):",
         f"    for d in range({shape.size}):",
-        f"        key_cache[vh, ({start} + t) // 16, d, ({start} + t) % 16] = key[t, vh, d]",
+        f"        key_cache[vh, ({start} + t) // 16, d, ({start} + t) % 16] = T.cast(key[t, vh, d], '{shape.kept}')",
         f"    for d in T.vectorized({shape.size}):",
-        f"        value_cache[vh, {start} + t, d] = value[t, vh, d]",
+        f"        value_cache[vh, {start} + t, d] = T.cast(value[t, vh, d], '{shape.kept}')",
     ]
 
 
@@ -161,7 +163,11 @@ def _tiles(shape: CacheShape) -> list[str]:
         f"    for b in range({blocks}):",
         *_each(tile, "sums[i, l] = T.float32(0)", 8),
         f"        for d in range({shape.size}):",
-        *_each(tile, f"sums[i, l] = sums[i, l] + {query} * key_cache[vh, {first} + b, d, l]", 12),
+        *_each(
+            tile,
+            f"sums[i, l] = sums[i, l] + {query} * T.cast(key_cache[vh, {first} + b, d, l], 'float32')",
+            12,
+        ),
         *_each(tile, f"scores[i, b, l] = {within}", 8),
         *_each(tile, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])", 8),
         f"    for i in T.unroll({tile}):",
@@ -181,7 +187,8 @@ def _tiles(shape: CacheShape) -> list[str]:
         *_vectors(
             tile,
             parts,
-            f"mixed[i, d] = mixed[i, d] + scores[i, n // 16, n % 16] * value_cache[vh, {first} * 16 + n, d]",
+            "mixed[i, d] = mixed[i, d] + scores[i, n // 16, n % 16]"
+            f" * T.cast(value_cache[vh, {first} * 16 + n, d], 'float32')",
             8,
         ),
         *_vectors(tile, parts, f"{output} = mixed[i, d] / highest[i]", 4),

@@ -43,9 +43,18 @@ def _shape_of(node: Node, lanes: int) -> CacheShape:
     query, key, value, position, key_cache, value_cache = (one.shape for one in node.inputs)
     rows, heads, size = query
     key_heads, capacity = value_cache[:2]
+    kept = node.inputs[-1]
     window = int(node.attrs["window"])
     shape = CacheShape(
-        rows, heads, key_heads, size, capacity, window, float(node.attrs["scale"]), max(4, lanes)
+        rows,
+        heads,
+        key_heads,
+        size,
+        capacity,
+        window,
+        float(node.attrs["scale"]),
+        max(4, lanes),
+        kept.dtype,
     )
     fits = (
         key == value == (rows, key_heads, size)
@@ -55,6 +64,8 @@ def _shape_of(node: Node, lanes: int) -> CacheShape:
         and capacity % POSITIONS == 0
         and heads % key_heads == 0
         and rows <= capacity
+        and kept.dtype == node.inputs[-2].dtype
+        and kept.dtype in ("float32", "float16")
     )
     if not fits:
         raise LoweringError(f"Attention over a cache of {value_cache} does not fit queries of {query}.")

@@ -16,6 +16,7 @@ SPECS: tuple[OpSpec, ...] = (
         READ,
         read={f"edgetlm.{OPERATION}": read_cached_attention},
         passes=(GraphPass(Phase.SIMPLIFIED, place_cached_attention),),
+        reads_halves=True,
     ),
-    OpSpec(OPERATION, function=cached_attention_function),
+    OpSpec(OPERATION, function=cached_attention_function, reads_halves=True),
 )

@@ -27,8 +27,9 @@ SPECS: tuple[OpSpec, ...] = (
         DENSE,
         read={f"edgetlm.{DENSE}": _reader(DENSE)},
         passes=(GraphPass(Phase.SIMPLIFIED, pack_quantised),),
+        reads_halves=True,
     ),
-    OpSpec(ROWS, read={f"edgetlm.{ROWS}": _reader(ROWS)}),
-    OpSpec(PACKED[DENSE], function=product_function),
-    OpSpec(PACKED[ROWS], function=rows_function),
+    OpSpec(ROWS, read={f"edgetlm.{ROWS}": _reader(ROWS)}, reads_halves=True),
+    OpSpec(PACKED[DENSE], function=product_function, reads_halves=True),
+    OpSpec(PACKED[ROWS], function=rows_function, reads_halves=True),
 )

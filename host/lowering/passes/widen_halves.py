@@ -32,7 +32,7 @@ def widen_halves(graph: Graph) -> Graph:
         return single[value]
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
-        if node.template is not None:
+        if node.template is not None or node.spec.reads_halves:
             # Its types are its own: it is given what it was given before.
             own = [builder.cast(new, old.dtype) for new, old in zip(inputs, node.inputs, strict=True)]
             return tuple(widened(builder, value) for value in builder.copy(node, own))

@@ -109,8 +109,8 @@ class WeightLayout:
         return np.ascontiguousarray(ordered[:, :, 0::2] | (ordered[:, :, 1::2] << 4))
 
     def packed_scales(self, scales: np.ndarray) -> np.ndarray:
-        """Scales (N, groups) as they lie in memory: half precision, whatever type they were widened to."""
-        rows = _filled(scales.astype(np.float16), self.lanes, fill=0)
+        """Scales (N, groups) float16 as they lie in memory."""
+        rows = _filled(scales, self.lanes, fill=0)
         return np.ascontiguousarray(rows.reshape(-1, self.lanes, rows.shape[1]).transpose(0, 2, 1))
 
 

@@ -29,7 +29,9 @@ def pack_quantised(graph: Graph, hardware: HardwareModel) -> Graph:
         _, weight, scales = node.inputs
         if (weight, scales) not in packed:
             if weight.data is None or scales.data is None:
-                raise LoweringError(f"The weight of {node.op} is not constant; export the model with weights.")
+                raise LoweringError(
+                    f"The weight of {node.op} is not constant; export the model with weights."
+                )
             layout = WeightLayout.of(node.attrs["bits"], hardware)
             made = constant(layout.packed(weight.data)), constant(layout.packed_scales(scales.data))
             packed[weight, scales] = layout, *made

@@ -22,7 +22,10 @@ _EXPOSED = EstimateConstant("quantised.exposed", 0.2)
 _ROUND_CYCLES = EstimateConstant("quantised.round", 12.0)
 # Each panel of a tile is a stream. One alone has this share of a level's bandwidth (Granite Rapids: 10 of 19 GB/s
 # with two), and each one of more than four costs this share more time.
-_ONE_STREAM, _CROWD = EstimateConstant("quantised.one_stream", 0.55), EstimateConstant("quantised.crowd", 0.06)
+_ONE_STREAM, _CROWD = (
+    EstimateConstant("quantised.one_stream", 0.55),
+    EstimateConstant("quantised.crowd", 0.06),
+)
 _MOST_STREAMS = 4
 
 CONSTANTS = (

@@ -62,6 +62,8 @@ class Quantised(Rule):
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
         panel, panel_tile = schedule.split(panel, [None, sampler.sample("vectors")])
         schedule.reorder(panel, row, row_tile, panel_tile, lane)
+        if threads > 1:
+            schedule.parallel(panel)
         _in_registers(schedule, row_tile, panel_tile, lane)
         totals = schedule.get_sblock(parts.TOTALS)
         schedule.set_scope(totals, 0, "local")
@@ -72,10 +74,7 @@ class Quantised(Rule):
         schedule.unroll(steps)
         _in_registers(schedule, row_tile, panel_tile, lane)
         _products(schedule, steps, layout)
-        first = schedule.decompose_reduction(totals, group)
-        assert schedule.get(first) is not None
-        if threads > 1:
-            schedule.parallel(panel)
+        schedule.decompose_reduction(totals, group)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions

@@ -82,7 +82,7 @@ class Decoder:
         weights = read.with_own_head(weights)
         read.check(weights.tensors())
         constants = Constants(read, bits, CONTEXT)
-        self.specs = state_specs(description, CONTEXT)
+        self.specs = state_specs(description, CONTEXT, bits)
         self.step = build_step(description, weights, constants, CONTEXT)
         self.prefill = build_prefill(description, weights, constants, CONTEXT, CHUNK)
         self.tokens = np.random.default_rng(1).integers(0, description.vocabulary, TOKENS)

@@ -1,0 +1,129 @@
+"""Attention over a cache beside NumPy, token by token and in chunks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from host.errors import LoweringError
+from host.lowering import lower
+from host.model import LoweredModel
+from host.schedules import scheduled_function, space_for
+from tests.decoders.operations import cached_attention
+from tests.unit.lowering.harness import board, imported
+
+
+@dataclass(frozen=True)
+class Case:
+    """Extents of an attention."""
+
+    rows: int
+    heads: int
+    key_heads: int
+    size: int
+    capacity: int
+    window: int = 0
+    kept: str = "float32"
+    lanes: int = 16
+
+    @property
+    def shapes(self) -> list[tuple[tuple[int, ...], str]]:
+        """Of the arguments."""
+        small = (self.rows, self.key_heads, self.size)
+        return [
+            ((self.rows, self.heads, self.size), "float32"),
+            (small, "float32"),
+            (small, "float32"),
+            ((1,), "int32"),
+            ((self.key_heads, self.capacity // 16, self.size, 16), self.kept),
+            ((self.key_heads, self.capacity, self.size), self.kept),
+        ]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the operation."""
+        return {"scale": self.size**-0.5, "window": self.window}
+
+
+def lowered(case: Case) -> LoweredModel:
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(f"input{n}", relax.TensorType(*kind)) for n, kind in enumerate(case.shapes)]
+    text = tvm.ir.StringImm(json.dumps(case.options))
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = relax.TensorType(case.shapes[0][0], "float32")
+            call = relax.call_dps_packed("edgetlm.cached_attention", relax.Tuple([*variables, text]), result)
+            made = builder.emit_output(builder.emit(call))
+        builder.emit_func_output(made)
+    return lower(imported(builder.get()), board(case.lanes))
+
+
+def program(model: LoweredModel, threads: int) -> Any:
+    """The function as its rule makes it, callable."""
+    [task] = model.tasks
+    space = space_for(task, board().hardware, threads)
+    assert space.rule.name == "cached_attention"
+    values = {one.name: one.choices[-1] for one in space.decisions}
+    made = scheduled_function(space.apply(space.candidate(values, "test")))
+    return tvm.compile(tvm.IRModule({"main": made.with_attr("global_symbol", "main")}), target=model.target)[
+        "main"
+    ]
+
+
+CASES = [
+    Case(1, 4, 4, 16, 64),
+    Case(1, 14, 2, 64, 64),
+    Case(3, 6, 3, 24, 48),
+    Case(8, 4, 1, 32, 64, lanes=8),
+    Case(5, 6, 2, 20, 64, window=7, lanes=4),
+    Case(1, 4, 2, 32, 64, window=20),
+    Case(4, 4, 2, 32, 64, kept="float16"),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_row_attends_to_what_stands_before_it(case: Case, threads: int) -> None:
+    call, draw = program(lowered(case), threads), np.random.default_rng(5)
+    kept = [np.full(shape, 1e3, dtype) for shape, dtype in case.shapes[4:]]
+    ours = [tvm.runtime.tensor(one) for one in kept]
+    exact = [one.astype("float32") for one in kept]
+    for start in range(0, case.capacity - case.rows + 1, case.rows):
+        given = [draw.normal(size=shape).astype(dtype) for shape, dtype in case.shapes[:3]]
+        position = np.array([start], np.int32)
+        wanted = cached_attention(*given, position, *exact, case.options)
+        made = tvm.runtime.tensor(np.zeros_like(wanted))
+        call(*(tvm.runtime.tensor(one) for one in (*given, position)), *ours, made)
+        tolerance = 3e-3 if case.kept == "float16" else 2e-5
+        np.testing.assert_allclose(made.numpy(), wanted, atol=tolerance * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("position", [-5, 1 << 30])
+def test_a_position_that_is_none_writes_nothing_outside(position: int) -> None:
+    """Every byte around the caches is as it was; inside, some place was written."""
+    case = Case(2, 2, 1, 16, 32)
+    call, draw = program(lowered(case), 1), np.random.default_rng(6)
+    given = [draw.normal(size=shape).astype(dtype) for shape, dtype in case.shapes[:3]]
+    guard = 4096
+    large = [np.full(np.prod(shape) + 2 * guard, 7.0, "float32") for shape, _ in case.shapes[4:]]
+    views = [
+        tvm.runtime.from_dlpack(one[guard:-guard].reshape(shape))
+        for one, (shape, _) in zip(large, case.shapes[4:], strict=True)
+    ]
+    made = tvm.runtime.tensor(np.zeros(case.shapes[0][0], "float32"))
+    place = tvm.runtime.tensor(np.array([position], np.int32))
+    call(*map(tvm.runtime.tensor, given), place, *views, made)
+    for one in large:
+        assert (one[:guard] == 7.0).all() and (one[-guard:] == 7.0).all()
+        assert (one != 7.0).any()
+
+
+def test_caches_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(LoweringError, match=r"Attention over a cache of \(2, 40, 16\) does not fit"):
+        lowered(Case(1, 4, 2, 16, 40))
