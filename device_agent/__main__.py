@@ -59,11 +59,15 @@ def _parser() -> argparse.ArgumentParser:
     keys = commands.add_parser("keys", help="whose bundles run here: list, trust KEY NAME, or revoke NAME")
     keys.add_argument("action", choices=("list", "trust", "revoke"))
     keys.add_argument("words", nargs="*", help="public key and name, or what is to be revoked")
+    texts = commands.add_parser("generate", help="generate texts with a bundle, by requests on stdin")
+    texts.add_argument("bundle", help="folder of the bundle")
+    texts.add_argument("--trust", choices=("signed", "unsigned"), default="signed", help="in its signer")
+    texts.add_argument("--keys", help="file of the trusted keys, by default this user's")
     record = commands.add_parser("record-sensors", help="record this board's sensors, to test against")
     record.add_argument("out", help="archive to write (.tar)")
     record.add_argument("--seconds", type=float, default=5.0, help="how long to follow the readings")
     record.add_argument("--system-root", default="/", help="prefix of /proc and /sys, for tests")
-    for command in (serve, ticket, start, stop, status, unit, keys, record):
+    for command in (serve, ticket, start, stop, status, unit, keys, texts, record):
         command.add_argument("--home", default=default_root(), help="the agent's folder (EDGETLM_HOME)")
     for command in (serve, ticket, start, unit):
         command.add_argument("--python", default=sys.executable, help="interpreter of the agent's processes")
@@ -78,6 +82,11 @@ def _run(options: argparse.Namespace) -> int:
         return _record_sensors(options)
     if options.command == "keys":
         return _keys(options, home)
+    if options.command == "generate":
+        # With the runtime of TVM, which no other command needs.
+        from device_agent.text_service import serve
+
+        return serve(options.bundle, options.trust, options.keys)
     from device_agent.serve import control
 
     if options.command == "ticket":

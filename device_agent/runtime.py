@@ -4,6 +4,11 @@
     model = device_agent.runtime.load("/path/to/bundle")
     outputs = model.run({"input": array})
 
+With the bundle of a language model:
+
+    for piece in model.generate("The capital of France is", max_tokens=20):
+        print(piece, end="", flush=True)
+
 A bundle of the tvm backend needs `tvm_ffi` and libtvm_runtime.so; NumPy is optional. A bundle of another
 backend needs that engine. Before anything of a bundle is used, its manifest, its signature and every file are
 checked, and whether this device trusts its signer. The manifest's fields are described in
@@ -16,11 +21,13 @@ import os
 import sys
 import threading
 import warnings
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from device_agent.execute import ffi
 from device_agent.execute.engines import create
+from device_agent.execute.generation import Generation, Timing, no_language_model
 from device_agent.execute.model_signature import TensorInfo
+from device_agent.execute.sampling import Sampler, Sampling
 from device_agent.execute.virtual_machine import VirtualMachine, load_machine, signature_of, tensors_of
 from device_agent.store.opened_bundle import BundleError, OpenedBundle, open_bundle
 from device_agent.wire.frames import TensorData, tensor_bytes
@@ -53,6 +60,8 @@ class Model:
 
     Attributes:
         warning: one line where the bundle is used without trust in its signer, else None.
+        machine: the virtual machine of a compiled model; `machine.reset()` makes its state zeros, which a
+            language model does not need: it starts anew at position 0.
     """
 
     def __init__(self, opened: OpenedBundle, threads: Optional[int] = None) -> None:
@@ -64,8 +73,12 @@ class Model:
         count = int(threads or manifest.threads)
         self._engine: Any = None
         self.machine: Optional[VirtualMachine] = None
+        self._generation: Optional[Generation] = None
         if self.backend == "tvm":
             self.signature, self.machine = load_machine(opened, count)
+            decoder = manifest.fields.get("decoder")
+            if decoder:
+                self._generation = Generation(self.machine, decoder, self.path, self._lock)
         else:
             self.signature = signature_of(manifest.fields)
             self._engine = create(self.backend)
@@ -94,11 +107,60 @@ class Model:
                 self._engine.invoke()
                 results = [_from_data(tensor) for tensor in self._engine.outputs()]
             else:
+                if self._generation is not None:
+                    self._generation.decoder.forget()
                 self.machine.set_length(length)
                 for tensor, one in zip(self.machine.inputs, given):
                     one.copy_to(tensor)
                 results = [_to_array(tensor) for tensor in tensors_of(self.machine.invoke())]
         return {info.name: result for info, result in zip(self.signature.outputs, results)}
+
+    def generate(
+        self,
+        prompt: Union[str, Sequence[int]],
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Iterator[Union[str, int]]:
+        """Continues a text with a language model; each piece is computed when it is taken.
+
+        The tokens that the prompt has in common with the last text are not computed again. The iterator may
+        be left at any time, and the model used for something else meanwhile.
+
+        Args:
+            prompt: text, which needs the package `tokenizers` and a tokenizer in the bundle, or the numbers
+                of tokens.
+            max_tokens: most tokens to generate.
+            temperature: at 0 always the most likely token; above, tokens are drawn, at 1 with the model's
+                probabilities.
+            top_k: draw from so many of the likeliest tokens; 0 draws from all.
+            top_p: draw from the fewest likeliest tokens whose probabilities sum up to this.
+            seed: of what is drawn: the same seed gives the same text.
+
+        Returns:
+            Pieces of text of whole characters, or numbers of tokens where the prompt is numbers. `stopped`
+            says afterwards why the text ended, and `timing` what it took.
+
+        Raises:
+            ValueError: the prompt is empty, does not fit the model, or a value means nothing.
+            AgentError: the bundle is not a language model's, or the prompt is text and there is no tokenizer.
+        """
+        if self._generation is None:
+            raise no_language_model(self.path)
+        sampler = Sampler(Sampling(temperature, top_k, top_p, seed))
+        return self._generation.generate(prompt, max_tokens, sampler)
+
+    @property
+    def stopped(self) -> str:
+        """Why the last generated text ended, one line; "" where it has not, or there is none."""
+        return self._generation.stopped if self._generation is not None else ""
+
+    @property
+    def timing(self) -> Optional[Timing]:
+        """What the last generated text took; None where there is none."""
+        return self._generation.timing if self._generation is not None else None
 
     def _ordered(self, inputs: Union[Mapping[str, Any], Sequence[Any]]) -> List[Any]:
         names = [info.name for info in self.signature.inputs]

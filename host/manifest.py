@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from device_agent.contract.manifest import SCHEMA, content_digest
-from host.model import LengthRange, MemoryUse, Signature, TensorSpec
+from device_agent.contract.manifest import SCHEMA, STATE_SCHEMA, content_digest
+from host.model import Decoder, LengthRange, MemoryUse, Signature, TensorSpec
 from host.options import Backend
 
 
@@ -45,6 +46,23 @@ class SignaturePart(_Part):
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     length: LengthPart | None = None
+
+
+class StateTensor(_Part):
+    """A tensor that the model keeps from call to call."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class DecoderPart(_Part):
+    """What a language model has beside its signature; see `host.model.Decoder`."""
+
+    context: int
+    chunk: int
+    vocabulary: int
+    end_tokens: tuple[int, ...]
 
 
 class Parameter(_Part):
@@ -114,6 +132,8 @@ class Manifest(_Part):
     origin: Origin
     model: str
     entry: str = "main"
+    state: tuple[StateTensor, ...] = ()
+    decoder: DecoderPart | None = None
     parameters: tuple[Parameter, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     threads: int = 1
@@ -126,6 +146,13 @@ class Manifest(_Part):
     reason: str = ""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_there(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """All fields, without those of state where there is none: such a bundle is as it was before state."""
+        found: dict[str, Any] = fields(self)
+        absent = [name for name in ("state", "decoder") if name in found and not found[name]]
+        return {name: value for name, value in found.items() if name not in absent}
 
     @property
     def content_hash(self) -> str:
@@ -149,6 +176,8 @@ class Draft(_Part):
     backend: Backend
     signature: SignaturePart
     origin: Origin
+    state: tuple[StateTensor, ...] = ()
+    decoder: DecoderPart | None = None
     kernels: tuple[Kernel, ...] = ()
     threads: int = 1
     dtype: str = "fp32"
@@ -170,6 +199,28 @@ def signature_part(signature: Signature) -> SignaturePart:
         inputs=tuple(_tensor(spec) for spec in signature.inputs),
         outputs=tuple(_tensor(spec) for spec in signature.outputs),
         length=LengthPart(**asdict(signature.length)) if signature.length is not None else None,
+    )
+
+
+def schema_of(state: Sequence[StateTensor]) -> str:
+    """The schema of a bundle: another one where there is state, which older runtimes do not pass."""
+    return STATE_SCHEMA if state else SCHEMA
+
+
+def state_part(state: Sequence[TensorSpec]) -> tuple[StateTensor, ...]:
+    """The manifest's form of what a model keeps between calls."""
+    return tuple(StateTensor(name=spec.name, shape=spec.shape, dtype=spec.dtype) for spec in state)
+
+
+def decoder_part(decoder: Decoder | None) -> DecoderPart | None:
+    """The manifest's form of what a language model has beside its signature."""
+    if decoder is None:
+        return None
+    return DecoderPart(
+        context=decoder.context,
+        chunk=decoder.chunk,
+        vocabulary=decoder.vocabulary,
+        end_tokens=decoder.end_tokens,
     )
 
 

@@ -186,7 +186,8 @@ class Task:
     Attributes:
         name: name of the function in the lowered module.
         function: the PrimFunc, unscheduled.
-        weight: calls of it in one run of the model.
+        weight: calls of it in one run of the model; of a kernel that only another entry calls, in one run of
+            that.
         workload_hash: structural hash, the same for equal functions of any model.
         flops: floating-point operations of one call.
     """
@@ -203,9 +204,12 @@ class LoweredModel:
     """A model as a relax module of calls to fused TensorIR functions.
 
     Attributes:
-        module: `main` takes the inputs and then `parameters`, in order.
+        module: `main` takes the inputs, the state and then `parameters`, in order; so does each of `entries`,
+            with inputs of its own.
         parameters: folded constants that the functions read.
         tasks: distinct functions, each once.
+        state: tensors that are kept between calls and changed in place.
+        entries: names of the functions that a runtime calls beside `main`.
     """
 
     name: str
@@ -214,6 +218,8 @@ class LoweredModel:
     parameters: tuple[np.ndarray, ...]
     tasks: tuple[Task, ...]
     target: tvm.target.Target
+    state: tuple[TensorSpec, ...] = ()
+    entries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -222,7 +228,8 @@ class MemoryUse:
 
     Attributes:
         weights_bytes: of the parameters, which are pages of their file.
-        activations_bytes: of inputs, outputs and the planned memory of everything between.
+        activations_bytes: of inputs, outputs, the planned memory of everything between, and the state that is
+            kept between calls.
         workspace_bytes: of scratch memory of the kernels on all threads, at most; None where it depends on
             the length of an input, or is a GPU's.
     """

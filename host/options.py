@@ -20,6 +20,7 @@ from host.setting import EVERYWHERE, GROUPS, Setting, declared, setting_of
 Backend = Literal["tvm", "onnxruntime", "litert"]
 BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
 DTYPES = ("fp32", "fp16")
+QUANTISATIONS = ("", "int8", "int4")
 OBJECTIVES = ("latency", "energy", "edp")
 PROCESSORS = ("auto", "cpu", "gpu")
 
@@ -59,6 +60,21 @@ class CompileOptions:
         "program",
         commands=_OF_FUNCTIONS,
         choices=DTYPES,
+    )
+    quantize: str = declared(
+        "",
+        "int8 or int4: weights of a language model, with a scale for each 32 of them.",
+        "program",
+        commands=_OF_FUNCTIONS,
+        choices=QUANTISATIONS,
+    )
+    context_tokens: int = declared(
+        0,
+        "Tokens that a language model keeps, a multiple of 16; 0 takes 2048, or as many as it has positions.",
+        "program",
+        commands=_OF_FUNCTIONS,
+        flag="context",
+        metavar="TOKENS",
     )
     memory_cap_bytes: int = declared(
         0,
@@ -195,6 +211,8 @@ class CompileOptions:
             )
         if self.memory_cap_bytes and self.ranged:
             raise UserError("--memory-cap does not go with a range of lengths: leave one of them out")
+        if self.context_tokens < 0:
+            raise UserError(f"--context {self.context_tokens}: give a number of tokens, a multiple of 16")
         if self.threads < 0:
             raise UserError(f"--threads {self.threads}: give a positive number, or 0 for all cores")
         if self.trials < 0:
@@ -209,6 +227,26 @@ class CompileOptions:
             raise UserError("--proposer does not go with a range of lengths: leave one of them out")
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
+
+
+    def check_model(self, model: Path) -> None:
+        """Refuse what does not go with a model: some options are of language models, and some are not.
+
+        Args:
+            model: a file, or a folder of a language model.
+
+        Raises:
+            UserError: says what to type instead.
+        """
+        if (model / "config.json").is_file():
+            refused = {"--shape": self.shapes, "--dtype fp16": self.dtype == "fp16"}
+            what = "does not go"
+        else:
+            refused = {"--quantize": self.quantize, "--context": self.context_tokens}
+            what = "goes only"
+        for flag, given in refused.items():
+            if given:
+                raise UserError(f"{flag} {what} with a folder of a language model: leave {flag} out")
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from host.options import CompileOptions, DeployOptions
 from sdk import errors
-from sdk.api import compile, connect, deploy, deploy_fleet, explain, load, profile, tune
+from sdk.api import compile, connect, deploy, deploy_fleet, explain, load, load_language_model, profile, tune
 from sdk.device import Device
 from sdk.errors import EdgeError
 from sdk.fleet import FleetDeployment
+from sdk.language_model import LanguageModel
 from sdk.model import Deployment, Model
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "EdgeError",
     "Explanation",
     "FleetDeployment",
+    "LanguageModel",
     "Manifest",
     "Model",
     "TunedModel",
@@ -47,6 +49,7 @@ __all__ = [
     "errors",
     "explain",
     "load",
+    "load_language_model",
     "profile",
     "tune",
 ]

@@ -14,6 +14,7 @@ from host.options import CompileOptions, DeployOptions
 from sdk.arrays import read_arrays, write_arrays
 from sdk.device import Device
 from sdk.fleet import FleetDeployment, deploy_fleet
+from sdk.language_model import LanguageModel
 from sdk.model import Deployment, Model
 from sdk.module_file import as_file
 from sdk.progress import shown
@@ -36,6 +37,7 @@ __all__ = [
     "Deployment",
     "Device",
     "FleetDeployment",
+    "LanguageModel",
     "Model",
     "compile",
     "connect",
@@ -43,6 +45,7 @@ __all__ = [
     "deploy_fleet",
     "explain",
     "load",
+    "load_language_model",
     "names_several",
     "profile",
     "read_arrays",
@@ -220,6 +223,23 @@ def load(bundle: PathLike, *, device: str = "local", trust: str = "signed") -> M
         EngineError: the device cannot run it.
     """
     return Model(Path(bundle), device, trust)
+
+
+def load_language_model(bundle: PathLike, *, device: str = "local", trust: str = "signed") -> LanguageModel:
+    """Load the bundle of a language model on this machine, to generate texts; use it in a `with` block.
+
+    Args:
+        bundle: directory or `.zip`, or the name of a model that is installed on this machine.
+        device: name of the device, which has to be this machine.
+        trust: see `load`.
+
+    Raises:
+        UserError: the device is another machine, or the bundle is not a language model's.
+        ModelFileError: there is no bundle.
+        BundleError: it is damaged, revoked, or not trusted.
+        EngineError: this machine cannot run it.
+    """
+    return LanguageModel(Path(bundle), device, trust)
 
 
 def profile(

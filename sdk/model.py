@@ -61,7 +61,7 @@ class LoadedBundle:
         from host import bundle
 
         with ExitStack() as stack:
-            installed = None if path.exists() else _installed(path, device)
+            installed = None if path.exists() else installed_bundle(path, device)
             if installed is None:
                 scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgetlm-"))
                 directory = bundle.unpacked(path, Path(scratch))
@@ -137,7 +137,7 @@ class LoadedBundle:
         return value
 
 
-def _installed(path: Path, device: Device) -> Mapping[str, Any]:
+def installed_bundle(path: Path, device: Device) -> Mapping[str, Any]:
     """The active version of an installed model, as the device lists it.
 
     Raises:

@@ -27,13 +27,13 @@ def check_deployment(model: Any, options: DeployOptions) -> None:
         ModelFileError: the file is missing or no model.
     """
     options.check()
-    _check(model, options.device)
+    _check(model, options.device, options)
 
 
 def check_tuning(model: Any, options: DeployOptions) -> None:
     """Refuse a tuning that cannot be; see `check_deployment`."""
     options.check_for_tuning()
-    _check(model, options.device)
+    _check(model, options.device, options)
 
 
 def check_compilation(model: Any, options: CompileOptions, target: str) -> None:
@@ -43,7 +43,7 @@ def check_compilation(model: Any, options: CompileOptions, target: str) -> None:
         UserError: there is no such target.
     """
     options.check()
-    _check(model, "")
+    _check(model, "", options)
     if target != "local":
         from host.compile.device_profile import machine_of
 
@@ -57,11 +57,13 @@ def check_profile(model: Path, device: str) -> None:
     _check(None if model.is_dir() or model.suffix == ".zip" else model, device)
 
 
-def _check(model: Any, devices: str) -> None:
+def _check(model: Any, devices: str, options: CompileOptions | None = None) -> None:
     if isinstance(model, str | Path):
         from host.model_file import detect_format
 
         detect_format(Path(model))
+        if options is not None:
+            options.check_model(Path(model))
     if devices:
         from host.devices import resolve
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from targets.board import Board, MachineDescription
 from targets.hardware import HardwareModel, MemoryLevel
 
@@ -14,6 +16,8 @@ _AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 # Typical machines of each microarchitecture level of the x86-64 psABI: 4 cores at 3 GHz.
 _AVX2 = ("avx", "avx2", "bmi1", "bmi2", "fma")
+_XEON_ONE_UNIT = re.compile(r"Bronze|Silver|Gold 5[12]")
+_XEON_CLIENT_CORE = re.compile(r"Xeon\(R\) (E-|W-1)")
 DECLARED = {
     f"{NAME}-{level}": MachineDescription(
         machine="x86_64",
@@ -77,10 +81,31 @@ def _vnni(features: set[str], avx512: bool, avx2: bool) -> str:
     return "+avxvnni" if avx2 and not avx512 and "avx_vnni" in features else ""
 
 
+def _fma_per_cycle(description: MachineDescription, vector_bits: int) -> float:
+    """Multiply-adds of whole vectors that a core starts in a cycle; 128-bit SSE multiplies and adds apart.
+
+    With 256 bits these are two. With 512 bits most cores join their two units to one. Two units of 512 bits
+    have Intel's Xeon Scalable but for those parts of its first two generations whose data sheets say one
+    (Bronze, Silver, Gold 51xx and 52xx), and AMD's Zen 5 but for its mobile parts, "Ryzen AI" (Intel 64
+    optimisation manual; Intel ARK; AMD, software optimisation guide for family 1Ah).
+    """
+    if vector_bits != 512:
+        return 2.0 if vector_bits == 256 else 1.0
+    features, name = set(description.features), description.cpu_name
+    if "amx_tile" in features:
+        return 2.0
+    if "Xeon" in name:
+        # The third generation has these instructions, as have the small servers "E", whose core is a client's.
+        third = "avx512_vbmi2" in features
+        one_unit = _XEON_CLIENT_CORE.search(name) or (_XEON_ONE_UNIT.search(name) and not third)
+        return 1.0 if one_unit else 2.0
+    # Zen 4 has AVX-512 and not yet AVX-VNNI.
+    zen_5 = ("AMD" in name or "EPYC" in name) and "avx_vnni" in features
+    return 2.0 if zen_5 and "Ryzen AI" not in name else 1.0
+
+
 def _hardware(description: MachineDescription, vector_bits: int, avx512: bool, vnni: bool) -> HardwareModel:
-    # AMD's Zen 4 and many Intel parts retire 32 fp32 FMA lanes a cycle whatever the width: one
-    # 512-bit or two 256-bit operations (AMD and Intel optimisation manuals). 128-bit SSE has no FMA.
-    fma_per_cycle = 1.0 if avx512 else 2.0 if vector_bits == 256 else 1.0
+    fma_per_cycle = _fma_per_cycle(description, vector_bits)
     frequency = description.frequency_hz or 3.0e9
     lanes = vector_bits // 32
     cache = description.cache_bytes

@@ -107,6 +107,10 @@ class BundleLimits(NamedTuple):
         verified_files: bundles in that memory.
         unpacked_bytes: that a zip may always unpack to.
         unpacked_ratio: bytes that a zip may unpack to beyond that, by byte of the zip.
+        state_bytes: of all tensors that a model keeps between calls.
+        context: tokens that a language model's state has places for.
+        vocabulary: tokens that a language model knows.
+        end_tokens: tokens that end a text.
     """
 
     manifest_bytes: int
@@ -129,6 +133,10 @@ class BundleLimits(NamedTuple):
     verified_files: int
     unpacked_bytes: int
     unpacked_ratio: int
+    state_bytes: int
+    context: int
+    vocabulary: int
+    end_tokens: int
 
 
 class SshLimits(NamedTuple):

@@ -4,7 +4,8 @@ The identity of a bundle is the SHA-256 of its manifest, and the manifest has th
 every file: the identity decides every byte. What is checked here decides what runs and what memory is read;
 the native executor checks the same (`device_agent/native/contract/manifest.cc`). Other fields are for people.
 
-    schema        "edgetlm.bundle/2"
+    schema        "edgetlm.bundle/2"; "edgetlm.bundle/3" where there is state: a runtime that does not know
+                  of it would call main with too few arguments
     name          of the bundle: letters, digits, dot, dash and underscore
     backend       "tvm", "onnxruntime" or "litert"
     files         {name: {"size": bytes, "sha256": hexadecimal}}, all but the manifest and its signature
@@ -13,6 +14,12 @@ the native executor checks the same (`device_agent/native/contract/manifest.cc`)
     signature     {"inputs": [{"name", "shape", "dtype"}, ...], "outputs": [...]}; in a bundle for a range of
                   lengths also "open" of a tensor (its axes that are the length; "shape" has the greatest)
                   and "length" {"name", "low", "high"}
+    state         tvm: [{"name", "shape", "dtype"}, ...], tensors that main takes behind its inputs and
+                  changes: zeros when the model is loaded, kept from call to call
+    decoder       of a language model: {"context", "chunk", "vocabulary", "end_tokens"}: main takes a token
+                  and its position, both int32[1], and gives logits of the next, float32[1, vocabulary]; the
+                  library's function "prefill" takes tokens int32[chunk], the position of the first and the
+                  row whose logits are wanted, both int32[1]. Both take the state and the parameters too
     parameters    tvm: [{"offset", "nbytes", "shape", "dtype"}, ...] into params.bin, in the order of main's
                   arguments
     target        tvm: {"kind"}: "cuda" runs on the GPU, anything else on the CPU
@@ -31,13 +38,17 @@ from device_agent.contract.protocol import PROTOCOL
 from device_agent.contract.text import printable
 
 SCHEMA = PROTOCOL.bundle.schema
+STATE_SCHEMA = PROTOCOL.bundle.state_schema
 BACKENDS = ("tvm", "onnxruntime", "litert")
 MANIFEST = PROTOCOL.bundle.manifest
 SIGNATURE = PROTOCOL.bundle.signature
 PARAMETERS = PROTOCOL.bundle.parameters
+TOKENIZER = PROTOCOL.bundle.tokenizer
 # What a bundle carries for people and checks; it decides nothing of what runs.
 BESIDE = ("golden.npz", "tasks.json")
 _CONTENT = ("backend", "model", "threads", "signature", "parameters", "target")
+# Part of the content where they are there, so that other bundles keep their digests.
+_CONTENT_OF_STATE = ("state", "decoder")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BOUNDS = LIMITS.bundle
@@ -107,8 +118,11 @@ def check_manifest(data: bytes) -> CheckedManifest:
     except ValueError as error:
         raise ContractError(str(error)) from error
     schema = fields.get("schema") if isinstance(fields, dict) else None
-    if schema != SCHEMA:
-        raise ContractError("it has the schema %s, this version reads %s" % (printable(schema, 80), SCHEMA))
+    if schema not in (SCHEMA, STATE_SCHEMA):
+        raise ContractError(
+            "it has the schema %s, this version reads %s and %s"
+            % (printable(schema, 80), SCHEMA, STATE_SCHEMA)
+        )
     _need(is_name(fields.get("name")), "its name is not made of letters, digits, dot, dash and underscore")
     backend = fields.get("backend")
     _need(isinstance(backend, str) and backend in BACKENDS, "its backend is none of %s" % ", ".join(BACKENDS))
@@ -117,6 +131,7 @@ def check_manifest(data: bytes) -> CheckedManifest:
     threads = _whole(fields.get("threads"), "threads", 1, _BOUNDS.threads)
     _check_signature(fields.get("signature"))
     _check_parameters(fields.get("parameters", []), files, str(backend))
+    _check_state(fields, str(backend))
     target = fields.get("target", {})
     _need(isinstance(target, dict), "its target is not an object")
     _need(isinstance(target.get("kind", ""), str), "the kind of its target is not text")
@@ -227,6 +242,44 @@ def _check_parameters(value: object, files: Dict[str, FileEntry], backend: str) 
         _need(size <= whole.size - offset, "%s does not fit %s" % (what, PARAMETERS))
 
 
+def _check_state(fields: Dict[str, Any], backend: str) -> None:
+    entries = _list(fields.get("state", []), "the state", _BOUNDS.tensors)
+    _need(
+        bool(entries) == (fields["schema"] == STATE_SCHEMA),
+        "its schema is %s, and it has %d tensors of state" % (fields["schema"], len(entries)),
+    )
+    decoder = fields.get("decoder")
+    if not entries:
+        _need(decoder is None, "it has a decoder and no state")
+        return
+    _need(backend == "tvm", "it has state and a backend other than tvm")
+    _need(fields["signature"].get("length") is None, "it has state and a range of lengths")
+    total = 0
+    for entry in entries:
+        tensor = _object(entry, "one of the state")
+        name = tensor.get("name")
+        _need(isinstance(name, str), "one of the state has no name")
+        total += tensor_bytes(*_tensor(tensor, "%s of the state" % _shown(name)))
+    _need(total <= _BOUNDS.state_bytes, "its state is too large")
+    if decoder is not None:
+        _check_decoder(_object(decoder, "the decoder"), fields["signature"])
+
+
+def _check_decoder(decoder: Dict[str, Any], signature: Dict[str, Any]) -> None:
+    context = _whole(decoder.get("context"), "the context", 1, _BOUNDS.context)
+    _whole(decoder.get("chunk"), "the chunk", 1, context)
+    vocabulary = _whole(decoder.get("vocabulary"), "the vocabulary", 1, _BOUNDS.vocabulary)
+    for token in _list(decoder.get("end_tokens"), "the tokens that end a text", _BOUNDS.end_tokens):
+        _whole(token, "a token that ends a text", 0, vocabulary - 1)
+    # Whoever generates text fills and reads these tensors without looking at the signature.
+    taken = [(one["shape"], one["dtype"]) for one in signature["inputs"]]
+    given = [(one["shape"], one["dtype"]) for one in signature["outputs"]]
+    _need(
+        taken == [([1], "int32"), ([1], "int32")] and given == [([1, vocabulary], "float32")],
+        "its signature is not that of a decoder: a token and a position to logits",
+    )
+
+
 def content_digest(fields: Dict[str, Any]) -> str:
     """A digest of what a bundle computes, which its figures and explanations do not change.
 
@@ -234,5 +287,6 @@ def content_digest(fields: Dict[str, Any]) -> str:
         fields: of a checked manifest.
     """
     content = {name: fields.get(name) for name in _CONTENT}
+    content.update((name, fields[name]) for name in _CONTENT_OF_STATE if fields.get(name))
     content["files"] = {name: entry for name, entry in fields["files"].items() if name not in BESIDE}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -44,6 +44,8 @@ class BundleFormat(NamedTuple):
 
     Attributes:
         schema: of the manifest.
+        state_schema: of the manifest of a model with state, which runtimes before it cannot run.
+        tokenizer: file of a language model's tokenizer.
         manifest: its file.
         signature: file of the signature.
         parameters: file of the weights.
@@ -55,6 +57,8 @@ class BundleFormat(NamedTuple):
     """
 
     schema: str
+    state_schema: str
+    tokenizer: str
     manifest: str
     signature: str
     parameters: str

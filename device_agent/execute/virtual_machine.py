@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from device_agent.contract.manifest import PARAMETERS
+from device_agent.contract.text import printable
 from device_agent.execute import ffi
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
@@ -31,6 +32,11 @@ def signature_of(fields: Mapping[str, Any]) -> Signature:
     return Signature(infos(signature["inputs"]), infos(signature["outputs"]), length)
 
 
+def state_of(fields: Mapping[str, Any]) -> Tuple[TensorInfo, ...]:
+    """What a model keeps between calls, out of a checked manifest."""
+    return tuple(TensorInfo(e["name"], tuple(e["shape"]), e["dtype"], ()) for e in fields.get("state", ()))
+
+
 class _Parameters:
     """The weights of a bundle, mapped from the file: pages are shared, and read when first used."""
 
@@ -52,6 +58,28 @@ class _Parameters:
             self.tensors.append(ffi.view_of(base + offset, shape, dtype, anchor))
 
 
+class _Zeros:
+    """Tensors that are zeros, in pages that the system gives when they are first used."""
+
+    def __init__(self, infos: Sequence[TensorInfo]) -> None:
+        self.tensors: List[Any] = []
+        self._places: List[Tuple[Any, int, int]] = []
+        for info in infos:
+            size = tensor_bytes(info.shape, info.dtype)
+            try:
+                anchor = ctypes.c_char.from_buffer(mmap.mmap(-1, max(size, 1)))
+            except (OSError, ValueError, OverflowError) as error:
+                raise BundleError("no memory for the state %s: %s" % (printable(info.name), error)) from error
+            address = ctypes.addressof(anchor)
+            self._places.append((anchor, address, size))
+            self.tensors.append(ffi.view_of(address, info.shape, info.dtype, anchor))
+
+    def clear(self) -> None:
+        """Makes them zeros again."""
+        for _, address, size in self._places:
+            ctypes.memset(address, 0, size)
+
+
 def tensors_of(result: Any) -> List[Any]:
     """The tensors in the machine's result, which is one tensor or a (possibly nested) tuple of tensors."""
     if hasattr(result, "shape"):
@@ -59,8 +87,28 @@ def tensors_of(result: Any) -> List[Any]:
     return [tensor for part in result for tensor in tensors_of(part)]
 
 
+class Entry(NamedTuple):
+    """A function of a model, with the tensors that a call of it reads.
+
+    Attributes:
+        inputs: to be filled before a call.
+        invoke: runs it; on a GPU, returns when the GPU has finished.
+    """
+
+    inputs: List[Any]
+    invoke: Any
+
+
 class VirtualMachine:
     """A compiled relax module on one device, called with the same tensors again and again.
+
+    Args:
+        library: path of the compiled model.
+        parameters: its weights, in order.
+        inputs: what `main` takes.
+        kind: device that it is for, "cpu" or "cuda".
+        state: tensors that `main` and every other entry take behind their inputs and change. Zeros at first,
+            kept from call to call.
 
     Attributes:
         inputs: the tensors that a call reads. Their length is the one set last, at first the greatest.
@@ -68,7 +116,12 @@ class VirtualMachine:
     """
 
     def __init__(
-        self, library: str, parameters: Sequence[Any], inputs: Sequence[TensorInfo], kind: str = "cpu"
+        self,
+        library: str,
+        parameters: Sequence[Any],
+        inputs: Sequence[TensorInfo],
+        kind: str = "cpu",
+        state: Sequence[TensorInfo] = (),
     ) -> None:
         self._device = ffi.device_of(kind)
         self._on_gpu = kind == "cuda"
@@ -76,6 +129,8 @@ class VirtualMachine:
         self._infos = list(inputs)
         self._length = 0
         self.inputs = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
+        self._zeros = _Zeros(state)
+        self._state = [self._moved(tensor) for tensor in self._zeros.tensors]
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             extra = view.find(b"tvm.contrib.") >= 0
         self._ffi = ffi.load_runtime(extra)
@@ -89,6 +144,26 @@ class VirtualMachine:
         self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
         self.invoke = self._bound(self._machine)
         self._length = length
+
+    def reset(self) -> None:
+        """Makes the state zeros again, as it is when the model is loaded.
+
+        A language model needs none of it before a new text: what it reads at a position it has written since
+        position 0.
+        """
+        self._zeros.clear()
+        for zeros, tensor in zip(self._zeros.tensors, self._state if self._on_gpu else ()):
+            ffi.copy(zeros, tensor)
+
+    def entry(self, name: str, inputs: Sequence[TensorInfo]) -> "Entry":
+        """Another function of the library, with inputs of its own and this machine's state and parameters.
+
+        Args:
+            name: of the function.
+            inputs: that it takes before the state.
+        """
+        tensors = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
+        return Entry(tensors, self._closure(self._machine, name, tensors))
 
     def _instance(self, library: Any) -> Tuple[Any, Any]:
         machine = library["vm_load_executable"]()
@@ -112,9 +187,13 @@ class VirtualMachine:
             ffi.synchronise(self._device)
 
     def _bound(self, machine: Any) -> Any:
+        return self._closure(machine, "main", self.inputs)
+
+    def _closure(self, machine: Any, name: str, inputs: Sequence[Any]) -> Any:
         # A saved closure binds the arguments once, so that a call does not pass hundreds of weights.
-        machine["save_function"]("main", "edgetlm_main", 1, *self.inputs, *self._parameters)
-        call = machine["edgetlm_main"]
+        saved = "edgetlm_" + name
+        machine["save_function"](name, saved, 1, *inputs, *self._state, *self._parameters)
+        call = machine[saved]
         if not self._on_gpu:
             return call
 
@@ -126,7 +205,7 @@ class VirtualMachine:
         return invoke
 
     def instrumented(self, callback: Any, library: Optional[Any] = None) -> Any:
-        """The model as a function that reports each kernel.
+        """The model as a function that reports each kernel. It changes the same state.
 
         Args:
             callback: called as `callback(function, name, before, result, *arguments)` before and after each
@@ -161,4 +240,4 @@ def load_machine(opened: OpenedBundle, threads: int) -> Tuple[Signature, Virtual
     parameters = _Parameters(os.path.join(folder, PARAMETERS), fields.get("parameters", []))
     kind = "cuda" if fields.get("target", {}).get("kind") == "cuda" else "cpu"
     library = os.path.join(folder, opened.bundle.manifest.model)
-    return signature, VirtualMachine(library, parameters.tensors, signature.inputs, kind)
+    return signature, VirtualMachine(library, parameters.tensors, signature.inputs, kind, state_of(fields))

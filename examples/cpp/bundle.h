@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,10 @@ class Bundle {
       setenv("TVM_NUM_THREADS", std::to_string(threads == 0 ? manifest.threads : threads).c_str(), 0);
       map_parameters(manifest, folder + "/" + protocol::bundle::parameters);
       for (const TensorInfo& info : inputs) inputs_.push_back(make_tensor(info.shape, info.dtype));
+      for (const TensorInfo& info : manifest.state) {
+        state_.push_back(make_tensor(info.shape, info.dtype));
+        std::memset(state_.back().tensor().data, 0, bytes_of(state_.back().tensor()));
+      }
       load(folder + "/" + manifest.model);
     } catch (const std::runtime_error& error) {
       throw std::runtime_error("bundle " + folder + ": " + error.what());
@@ -122,6 +127,7 @@ class Bundle {
     // A saved closure binds the arguments once: a call then passes none of the weights.
     std::vector<Value> arguments{"main", "edgetlm_main", true};
     arguments.insert(arguments.end(), inputs_.begin(), inputs_.end());
+    arguments.insert(arguments.end(), state_.begin(), state_.end());
     arguments.insert(arguments.end(), parameters_.begin(), parameters_.end());
     function(machine_, "save_function")(arguments);
     invoke_ = function(machine_, "edgetlm_main");
@@ -143,7 +149,8 @@ class Bundle {
 
   // In this order: what refers to the weights goes before them.
   Mapping weights_;
-  std::vector<Value> inputs_, parameters_;
+  // The state is kept from run to run, and changed by every run.
+  std::vector<Value> inputs_, state_, parameters_;
   Value library_, machine_, invoke_;
 };
 

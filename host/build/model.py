@@ -17,7 +17,7 @@ from host.build.cuda.model import build_cuda_kernels
 from host.build.default_schedule import default_schedule
 from host.build.kernel import KernelObject, compile_kernel, first_line
 from host.build.linker import link_kernels
-from host.build.memory.plan import plan_memory, planned_bytes
+from host.build.memory.plan import entries_of, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.shapes import order_sizes, share_shapes
 from host.build.target import architecture_of
@@ -66,7 +66,7 @@ def build_model(
 ) -> BuildStats:
     """Compile a model to a library whose `vm_load_executable` gives the virtual machine.
 
-    Parameters stay outside: `main` takes the inputs and then `lowered.parameters`.
+    Parameters stay outside: `main` takes the inputs, the state and then `lowered.parameters`.
 
     Args:
         lowered: the model after fusion.
@@ -125,13 +125,14 @@ def lower_to_executable(
     Raises:
         BuildError: a pass or the code generator refuses the module.
     """
+    entries = entries_of(module)
     before = tvm.transform.Sequential(
         [
             relax.backend.DispatchSortScan(),
             relax.transform.LegalizeOps(),
             relax.transform.RewriteDataflowReshape(),
             # After reshapes became views nothing calls their kernels any more.
-            relax.transform.DeadCodeElimination(["main"]),
+            relax.transform.DeadCodeElimination(list(entries)),
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),

@@ -20,6 +20,7 @@ from device_agent.contract.manifest import (
     MANIFEST,
     PARAMETERS,
     SIGNATURE,
+    TOKENIZER,
     ContractError,
     as_name,
     check_manifest,
@@ -28,7 +29,7 @@ from device_agent.contract.text import printable
 from host.bundle.reading import GOLDEN, TASKS, read_manifest
 from host.errors import BundleError, DeviceFull
 from host.keys import host_key
-from host.manifest import Draft, FilePart, Manifest, MemoryPart, Parameter
+from host.manifest import Draft, FilePart, Manifest, MemoryPart, Parameter, schema_of
 from host.model import GoldenCase
 
 if TYPE_CHECKING:
@@ -62,10 +63,20 @@ def write_tvm(
     parameters: Iterable[np.ndarray],
     golden: Sequence[GoldenCase],
     tasks: str = "",
+    tokenizer: Path | None = None,
 ) -> Manifest:
     """Write a bundle of a compiled model into an empty or new directory.
 
     Parameters are written one by one, so that memory holds each only once.
+
+    Args:
+        directory: of the bundle.
+        draft: its manifest without the files.
+        library: the compiled model.
+        parameters: that the model reads, in order.
+        golden: cases to verify it with.
+        tasks: text of tasks.json; none if "".
+        tokenizer: of a language model, a `tokenizer.json`; None where there is none.
 
     Raises:
         DeviceFull: no space left.
@@ -77,6 +88,8 @@ def write_tvm(
         _write_golden(directory / GOLDEN, golden)
         if tasks:
             (directory / TASKS).write_text(tasks)
+        if tokenizer is not None:
+            shutil.copyfile(tokenizer, directory / TOKENIZER)
         return _seal(directory, draft, "lib.so", table)
 
 
@@ -197,7 +210,9 @@ def _seal(directory: Path, draft: Draft, model_file: str, table: tuple[Parameter
         "origin": draft.origin.model_copy(update={"name": printable(draft.origin.name)}),
         "name": as_name(draft.name),
     }
-    manifest = Manifest(**known, files=files, model=model_file, parameters=table)
+    manifest = Manifest(
+        **known, schema=schema_of(draft.state), files=files, model=model_file, parameters=table
+    )
     _write_manifest(directory, manifest)
     return manifest
 

@@ -68,6 +68,7 @@ class BundleBuilder:
                 compiled.parameters,
                 model.golden,
                 tasks,
+                model.decoder.tokenizer if model.decoder is not None else None,
             )
         return compiled.without_parameters()
 

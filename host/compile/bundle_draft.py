@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.manifest import Draft, MemoryPart, Origin, signature_part
+from host.manifest import Draft, MemoryPart, Origin, decoder_part, signature_part, state_part
 from host.model import DeviceProfile, ImportedModel
 from host.options import Backend, CompileOptions
 from host.versions import versions
@@ -31,6 +31,8 @@ def draft_of(
         backend=backend,
         signature=signature_part(model.signature),
         origin=Origin(name=options.model.name, format=model.format, content_hash=model.content_hash),
+        state=state_part(model.state) if backend == "tvm" else (),
+        decoder=decoder_part(model.decoder) if backend == "tvm" else None,
         threads=profile.threads,
         dtype=options.dtype if backend == "tvm" else "fp32",
         target=dict(profile.board.tvm_target),

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from device_agent.contract.manifest import as_name
 from host.compile.ranged_model import RangedModel, read_ranged
 from host.model import ImportedModel
+from host.model_file import detect_format
 from host.options import CompileOptions
 from host.progress import StageClock
 
 if TYPE_CHECKING:
     from host.sandbox import Worker
+
+# Tokens that a language model keeps if nothing is said, and tokens of one call of its prefill.
+_CONTEXT, _CHUNK = 2048, 64
 
 
 def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None = None) -> ImportedModel:
@@ -27,6 +31,8 @@ def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None
         UserError: not a model, or its shapes do not fit.
         EngineError: not even its own runtime can run it.
     """
+    if detect_format(options.model) == "transformers":
+        return _read_decoder(options, clock)
     if options.ranged:
         return read_ranged(options, clock)
     from host.importers import load
@@ -43,8 +49,20 @@ def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None
     return replace(model, name=options.name or as_name(model.name))
 
 
+def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
+    """Import a folder of transformers, which is data only: nothing of it is run."""
+    from host.importers.decoders.importer import import_decoder, positions_of
+
+    with clock.stage("import"):
+        context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
+        model = import_decoder(
+            options.model, context, min(_CHUNK, context), options.quantize, options.seed
+        )
+    return replace(model, name=options.name or as_name(model.name))
+
+
 def without_source(model: ImportedModel) -> ImportedModel:
     """The model without what only its compilation needs, which is as large as the weights."""
     if isinstance(model, RangedModel):
         return replace(model, source=None)
-    return replace(model, module=None)
+    return replace(model, module=None, decoder=None)

@@ -81,6 +81,7 @@ def deploy(
     """
     options.check()
     check_file(options.model)
+    options.check_model(options.model)
     from host.transport import connect
 
     clock = StageClock(progress or Silence())
@@ -124,6 +125,7 @@ def compile_bundle(
     """
     options.check()
     check_file(options.model)
+    options.check_model(options.model)
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
         profile = target_profile(target, options.threads, clock.progress.note)
@@ -160,6 +162,8 @@ def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[
     except (ImportFailed, LoweringError, BuildError) as error:
         # What another runtime takes is not known, so none is installed under a cap.
         if compiler.options.backend == "tvm" or compiler.options.memory_cap_bytes:
+            raise
+        if not engine_for_format(model.format).peer:
             raise
         reason = one_line(error)
         compiler.clock.progress.note(

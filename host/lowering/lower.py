@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tvm
 
-from host.errors import ImportFailed
+from host.errors import ImportFailed, LoweringError
 from host.lowering.emit import emit
+from host.lowering.entries import MAIN, Entry, merged
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
 from host.lowering.ops import known_operators
@@ -24,11 +25,15 @@ from host.lowering.passes.sink_transposes import sink_transposes
 from host.lowering.passes.split_sliced_dense import split_sliced_dense
 from host.lowering.passes.widen_halves import widen_halves
 from host.lowering.reader.relax_reader import read
+from host.lowering.rebuild import remove_dead
 from host.lowering.recurrent.expand import expand_recurrent
 from host.lowering.spec import OperatorTable, Phase
 from host.lowering.tasks import make_tasks
 from host.model import ImportedModel, LoweredModel
 from targets import Board, HardwareModel
+
+# The second function of a language model.
+PREFILL = "prefill"
 
 
 def lower(
@@ -54,25 +59,75 @@ def lower(
 
     Raises:
         ImportFailed: the model has no relax module.
-        LoweringError: the module holds something that has no lowering.
+        LoweringError: the module holds something that has no lowering, or has state and is to be compiled
+            for what state is not compiled for.
     """
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
-    graph = read(model.module, operators or known_operators())
-    if half:
-        # A loop over steps is written for single precision.
-        graph = expand_recurrent(graph, board.hardware.lanes, loops=False)
-    graph = optimise(graph, board.hardware, approximate and not half, any_length)
+    if model.state:
+        _require_state(model.name, board.hardware, half, any_length)
     target = tvm.target.Target(board.tvm_target)
-    module, parameters = emit(graph, fuse(graph), target, half, any_length)
+
+    def entry(name: str, module: tvm.IRModule) -> Entry:
+        graph = read(module, operators or known_operators())
+        _check_state(model.name, graph, len(model.state))
+        if half:
+            # A loop over steps is written for single precision.
+            graph = expand_recurrent(graph, board.hardware.lanes, loops=False)
+        graph = optimise(graph, board.hardware, approximate and not half, any_length)
+        return Entry(name, *emit(graph, fuse(graph), target, half, any_length))
+
+    made = [entry(MAIN, model.module)]
+    if model.decoder is not None:
+        made.append(entry(PREFILL, model.decoder.prefill))
+    module, parameters = merged(made) if len(made) > 1 else (made[0].module, made[0].parameters)
+    others = tuple(one.name for one in made[1:])
     return LoweredModel(
         name=model.name,
         signature=model.signature,
         module=module,
         parameters=parameters,
-        tasks=make_tasks(module),
+        tasks=make_tasks(module, others),
         target=target,
+        state=model.state,
+        entries=others,
     )
+
+
+def _require_state(name: str, hardware: HardwareModel, half: bool, any_length: bool) -> None:
+    """Refuse what a model with state cannot be compiled for."""
+    refused = {
+        "for a GPU: deploy it with --processor cpu": hardware.gpu is not None,
+        "in half precision: deploy it without --dtype fp16": half,
+        "for a range of lengths: pin its shapes": any_length,
+    }
+    for what, asked in refused.items():
+        if asked:
+            raise LoweringError(f"{name} keeps state between calls, which is not compiled {what}.")
+
+
+def _check_state(name: str, graph: Graph, count: int) -> None:
+    """Refuse a graph in which the order of what changes its state, or reads it, would be open.
+
+    An operation changes state in place, and the graph only has the order of its data: one operation may have
+    each state, and what it gives must be used.
+
+    Args:
+        name: of the model.
+        graph: as read; its last inputs are the state.
+        count: tensors of state.
+    """
+    if not count:
+        return
+    readers, kept = graph.consumers(), remove_dead(graph).consumers()
+    outputs = set(graph.output_values())
+    for value in graph.inputs[len(graph.inputs) - count :]:
+        found = len(readers.get(value, ()))
+        if found > 1 or found > len(kept.get(value, ())) or value in outputs:
+            raise LoweringError(
+                f"{name}: the state {value.name} is read by {found} operations, or returned as it is; "
+                "let one operation read and change it, and use its result."
+            )
 
 
 def optimise(

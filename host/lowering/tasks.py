@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -24,20 +25,34 @@ def workload_hash(function: tirx.PrimFunc) -> str:
     return f"{tvm_ffi.structural_hash(function.without_attr('global_symbol')) & (2**64 - 1):016x}"
 
 
-def make_tasks(module: tvm.IRModule) -> tuple[Task, ...]:
-    """Every function that `main` calls, in the order of first call."""
-    weights: collections.Counter[str] = collections.Counter()
-    main = module["main"]
+def make_tasks(module: tvm.IRModule, entries: Sequence[str] = ()) -> tuple[Task, ...]:
+    """Every function that `main` calls, in the order of first call, and then those that only others call.
 
-    def visit(expression: object) -> None:
-        if isinstance(expression, relax.Call) and _is_call_tir(expression):
-            weights[expression.args[0].name_hint] += 1
-
-    relax.analysis.post_order_visit(main.body, visit)
+    Args:
+        module: lowered.
+        entries: functions beside `main`. A kernel that `main` does not call is weighted by its calls in one
+            run of the first of them that calls it.
+    """
+    weights: dict[str, int] = {}
+    for entry in ("main", *entries):
+        calls = _calls(module[entry])
+        weights.update((name, count) for name, count in calls.items() if name not in weights)
     return tuple(
         Task(name, module[name], weight, workload_hash(module[name]), flops(module[name]))
         for name, weight in weights.items()
     )
+
+
+def _calls(function: relax.Function) -> collections.Counter[str]:
+    """How often a relax function calls each TensorIR function."""
+    found: collections.Counter[str] = collections.Counter()
+
+    def visit(expression: object) -> None:
+        if isinstance(expression, relax.Call) and _is_call_tir(expression):
+            found[expression.args[0].name_hint] += 1
+
+    relax.analysis.post_order_visit(function.body, visit)
+    return found
 
 
 def _is_call_tir(call: relax.Call) -> bool:

@@ -18,6 +18,8 @@ from host.schedules.workload import Access, Axis, Move, Stage, Workload
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 # Intrinsics that lower to data movement or selection; every other call is arithmetic.
 _FREE_CALLS = {"prim.if_then_else", "prim.likely", "prim.reinterpret", "prim.bitwise_and", "prim.shift_right"}
+# Annotation of a block whose inside is not read.
+WHOLE = "edgetlm.whole"
 _REDUCE, _OPAQUE = 2, 4  # tirx.IterVar.CommReduce, tirx.IterVar.Opaque
 
 
@@ -79,8 +81,24 @@ def _anchor(stages: list[Stage]) -> int:
     return len(stages) - 1
 
 
+def _whole(block: tirx.SBlock, arguments: set[str]) -> Stage:
+    """A block whose inside only its own rule knows: the buffers that it declares, each read as one."""
+    axes = tuple(Axis(one.var.name, _extent(one), one.iter_type == _REDUCE) for one in block.iter_vars)
+
+    def access(region: tvm.ir.TensorRegion) -> Access:
+        buffer = region.source
+        shape = tuple(int(extent) for extent in buffer.shape)
+        kind = numeric_type(str(buffer.dtype))
+        return Access(buffer.name, kind, shape, ((),) * len(axes), buffer.name in arguments, True)
+
+    reads = tuple(access(region) for region in block.reads)
+    return Stage(block.name_hint, axes, reads, access(block.writes[-1]), "whole", 0.0, False)
+
+
 def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> Stage:
     block = schedule.get(block_rv)
+    if WHOLE in block.annotations:
+        return _whole(block, arguments)
     loops = schedule.get_loops(block_rv)
     if len(block.writes) != 1 or len(loops) != len(block.iter_vars):
         raise ScheduleError(f"block {block.name_hint} is not a plain loop nest over one output")

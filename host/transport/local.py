@@ -34,6 +34,21 @@ def default_store() -> Path:
     return data_root() / "device"
 
 
+def linked_agent(folder: Path) -> None:
+    """Put the agent's package into an empty folder, in which Python finds it and nothing else of ours.
+
+    Raises:
+        DeviceError: there is no such package.
+    """
+    spec = importlib.util.find_spec("device_agent")
+    if spec is None or not spec.submodule_search_locations:
+        raise DeviceError(
+            "local: the package device_agent is not installed; install the complete package edgetlm"
+        )
+    # The link is all that the agent finds of ours, and the folder all that it could find by accident.
+    (folder / "device_agent").symlink_to(Path(next(iter(spec.submodule_search_locations))).resolve())
+
+
 class LocalAgent(OnThisMachine):
     """The agent as a child process, and its private folder.
 
@@ -56,21 +71,15 @@ class LocalAgent(OnThisMachine):
     def __init__(
         self, store: Path, log: Path | None, system_root: Path, python: Path = Path(sys.executable)
     ) -> None:
-        spec = importlib.util.find_spec("device_agent")
-        if spec is None or not spec.submodule_search_locations:
-            raise DeviceError(
-                "local: the package device_agent is not installed; install the complete package edgetlm"
-            )
         self.folder = Path(tempfile.mkdtemp(prefix="edgetlm-"))
         self.log = log or self.folder / "agent.log"
         self.token = secrets.token_hex(32)
         token_file = self.folder / "token"
         token_file.touch(mode=0o600)
         token_file.write_text(self.token)
-        # The link is all that the agent finds of ours, and the folder all that it could find by accident.
         code = self.folder / "agent"
         code.mkdir()
-        (code / "device_agent").symlink_to(Path(next(iter(spec.submodule_search_locations))).resolve())
+        linked_agent(code)
         command = [sys.executable, "-m", "device_agent", "serve", "--token-file", str(token_file)]
         command += ["--store", str(store.absolute()), "--parent-pid", str(os.getpid())]
         command += ["--system-root", str(system_root), "--python", str(python)]

@@ -23,6 +23,12 @@ def print_line(text: str) -> None:
     sys.stdout.write(visible_line(text) + "\n")
 
 
+def print_piece(text: str) -> None:
+    """A part of a text that comes piece by piece, shown at once; lines break where it breaks them."""
+    sys.stdout.write(visible_lines(text))
+    sys.stdout.flush()
+
+
 def print_text(text: str) -> None:
     """Several lines of a result."""
     sys.stdout.write(visible_lines(text) + "\n")

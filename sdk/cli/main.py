@@ -26,7 +26,7 @@ from typer.exceptions import TyperException
 
 from host.devices import notes
 from host.errors import EdgeError
-from sdk.cli.commands import bundles, compile_model, deploy, explain, profile, run, tune
+from sdk.cli.commands import bundles, chat, compile_model, deploy, explain, profile, run, tune
 from sdk.cli.console import (
     escape_unencodable_text,
     print_error,
@@ -64,7 +64,7 @@ def build_app() -> typer.Typer:
         _NAME, "Compile a model for a device, measure it there beside its peers, and deploy it.", root=True
     )
     app.callback()(_root)
-    running = (deploy, compile_model, profile, explain, run, tune, bundles)
+    running = (deploy, compile_model, profile, explain, run, chat, tune, bundles)
     for group in (*running, devices, keys, env, records, report, tlm):
         group.register(app)
     return app

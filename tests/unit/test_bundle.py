@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from host import bundle
 from host.errors import BundleError, ModelFileError
-from host.manifest import Draft, Origin, signature_part
+from host.manifest import DecoderPart, Draft, Origin, StateTensor, signature_part
 from host.model import GoldenCase, Signature, TensorSpec
 from host.options import Backend
 from tests.signing import entry as file_entry
@@ -357,3 +357,44 @@ def test_what_a_device_runs_is_without_what_is_for_checks(made: Path) -> None:
     assert bundle.runnable_bytes(made) == expected
     bundle.pack(made, made.with_suffix(".zip"))
     assert bundle.runnable_bytes(made.with_suffix(".zip")) == expected
+
+
+def language_model() -> Draft:
+    tokens = Signature(
+        (TensorSpec("tokens", (1,), "int32"), TensorSpec("position", (1,), "int32")),
+        (TensorSpec("logits", (1, 8), "float32"),),
+    )
+    changes = {
+        "signature": signature_part(tokens),
+        "state": (StateTensor(name="key_0", shape=(2, 4), dtype="float32"),),
+        "decoder": DecoderPart(context=32, chunk=16, vocabulary=8, end_tokens=(7,)),
+    }
+    return draft().model_copy(update=changes)
+
+
+def test_state_has_a_schema_of_its_own_and_a_tokenizer_is_a_file(tmp_path: Path) -> None:
+    library, tokenizer = tmp_path / "some.so", tmp_path / "any.json"
+    library.write_bytes(b"not really a library")
+    tokenizer.write_text("{}")
+    folder = tmp_path / "bundle"
+    bundle.write_tvm(folder, language_model(), library, PARAMETERS, (), tokenizer=tokenizer)
+    fields = json.loads((folder / "manifest.json").read_text())
+    assert fields["schema"] == "edgetlm.bundle/3"
+    assert fields["state"] == [{"name": "key_0", "shape": [2, 4], "dtype": "float32"}]
+    assert fields["decoder"] == {"context": 32, "chunk": 16, "vocabulary": 8, "end_tokens": [7]}
+    manifest = bundle.load(folder)
+    assert "tokenizer.json" in manifest.files and manifest.decoder is not None
+    # A variant of it keeps all of that.
+    changed = bundle.write_variant(tmp_path / "variant", folder, threads=2)
+    assert (changed.bundle_schema, changed.state, changed.decoder) == (
+        manifest.bundle_schema,
+        manifest.state,
+        manifest.decoder,
+    )
+    assert (tmp_path / "variant" / "tokenizer.json").read_text() == "{}"
+
+
+def test_a_bundle_without_state_says_nothing_of_it(made: Path) -> None:
+    fields = json.loads((made / "manifest.json").read_text())
+    assert fields["schema"] == "edgetlm.bundle/2"
+    assert not {"state", "decoder"} & set(fields)

@@ -171,6 +171,56 @@ std::vector<Parameter> check_parameters(const JsonValue* value, const CheckedMan
   return parameters;
 }
 
+void check_decoder(const JsonValue& decoder, CheckedManifest* manifest) {
+  object(&decoder, "the decoder");
+  DecoderInfo& info = manifest->decoder;
+  info.context = whole(decoder.find("context"), "the context", 1, bounds::context);
+  info.chunk = whole(decoder.find("chunk"), "the chunk", 1, info.context);
+  info.vocabulary = whole(decoder.find("vocabulary"), "the vocabulary", 1, bounds::vocabulary);
+  for (const JsonValue& token : list(decoder.find("end_tokens"), "the tokens that end a text", bounds::end_tokens)) {
+    info.end_tokens.push_back(whole(&token, "a token that ends a text", 0, info.vocabulary - 1));
+  }
+  // Whoever generates text fills and reads these tensors without looking at the signature.
+  const auto is = [](const TensorInfo& tensor, const std::vector<int64_t>& shape, const char* dtype) {
+    return tensor.shape == shape && tensor.dtype == dtype;
+  };
+  const std::vector<TensorInfo>& taken = manifest->inputs;
+  const std::vector<TensorInfo>& given = manifest->outputs;
+  need(taken.size() == 2 && is(taken[0], {1}, "int32") && is(taken[1], {1}, "int32") && given.size() == 1 &&
+           is(given[0], {1, info.vocabulary}, "float32"),
+       "its signature is not that of a decoder: a token and a position to logits");
+}
+
+// Fills in the state and the decoder of a manifest whose other fields are checked.
+void check_state(const JsonValue& fields, const std::string& schema, CheckedManifest* manifest) {
+  static const JsonList kNone;
+  const JsonValue* value = fields.find("state");
+  const JsonList& entries = value == nullptr ? kNone : list(value, "the state", bounds::tensors);
+  need(entries.empty() == (schema == protocol::bundle::schema),
+       "its schema is " + schema + ", and it has " + std::to_string(entries.size()) + " tensors of state");
+  const JsonValue* decoder = fields.find("decoder");
+  const bool decodes = decoder != nullptr && !decoder->is_null();
+  if (entries.empty()) {
+    need(!decodes, "it has a decoder and no state");
+    return;
+  }
+  need(manifest->backend == "tvm", "it has state and a backend other than tvm");
+  const JsonValue* length = fields.find("signature")->find("length");
+  need(length == nullptr || length->is_null(), "it has state and a range of lengths");
+  int64_t total = 0;
+  for (const JsonValue& entry : entries) {
+    object(&entry, "one of the state");
+    const JsonValue* name = entry.find("name");
+    need(text(name) != nullptr, "one of the state has no name");
+    TensorInfo info{*text(name), {}, {}, {}};
+    // No sum overflows: there are few tensors, and each is bounded.
+    total += check_tensor(entry, shown(name) + " of the state", &info.shape, &info.dtype);
+    manifest->state.push_back(std::move(info));
+  }
+  need(total <= bounds::state_bytes, "its state is too large");
+  if (decodes) check_decoder(*decoder, manifest);
+}
+
 std::string check_target(const JsonValue* target) {
   if (target == nullptr) return {};
   need(target->fields() != nullptr, "its target is not an object");
@@ -196,9 +246,11 @@ bool is_digits(const std::string* text, size_t count) {
 CheckedManifest check_manifest(std::string_view data) {
   const JsonValue fields = parse_fields(data);
   const JsonValue* schema = fields.find("schema");
-  if (text(schema) == nullptr || *text(schema) != protocol::bundle::schema) {
+  if (text(schema) == nullptr ||
+      (*text(schema) != protocol::bundle::schema && *text(schema) != protocol::bundle::state_schema)) {
     const std::string found = text(schema) ? printable(*text(schema), kSchemaCharacters) : shown(schema, kSchemaCharacters);
-    throw ContractError("it has the schema " + found + ", this version reads " + protocol::bundle::schema);
+    throw ContractError("it has the schema " + found + ", this version reads " + protocol::bundle::schema + " and " +
+                        protocol::bundle::state_schema);
   }
   CheckedManifest manifest;
   const std::string* name = text(fields.find("name"));
@@ -220,6 +272,7 @@ CheckedManifest check_manifest(std::string_view data) {
   manifest.outputs = check_tensors(*signature, "outputs");
   manifest.range = check_range(signature->find("length"));
   manifest.parameters = check_parameters(fields.find("parameters"), manifest);
+  check_state(fields, *text(schema), &manifest);
   manifest.target_kind = check_target(fields.find("target"));
   return manifest;
 }

@@ -42,6 +42,14 @@ struct Parameter {
   std::string dtype;
 };
 
+// What a language model has beside its signature; without a context it is none.
+struct DecoderInfo {
+  int64_t context = 0;
+  int64_t chunk = 0;
+  int64_t vocabulary = 0;
+  std::vector<int64_t> end_tokens;
+};
+
 struct CheckedManifest {
   std::string name;
   std::string backend;
@@ -52,6 +60,9 @@ struct CheckedManifest {
   std::vector<TensorInfo> inputs;
   std::vector<TensorInfo> outputs;
   LengthRange range;
+  // Tensors that the model keeps from call to call.
+  std::vector<TensorInfo> state;
+  DecoderInfo decoder;
   std::vector<Parameter> parameters;
   std::string target_kind;
 };

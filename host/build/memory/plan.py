@@ -21,39 +21,49 @@ _UNBOUNDED = 1 << 60
 _BOUNDS = "tir_var_upper_bound"
 
 
-def plan_memory(module: tvm.IRModule) -> tvm.IRModule:
-    """Give the intermediate tensors of `main` their places in one block, which is taken once in a run.
+def entries_of(module: tvm.IRModule) -> tuple[str, ...]:
+    """The relax functions of a module, which are what a runtime calls: `main` and those beside it."""
+    names = (v.name_hint for v, function in module.functions.items() if isinstance(function, relax.Function))
+    return tuple(sorted(names))
 
-    What `main` returns keeps memory of its own, since it outlives the run. So does a tensor whose size has no
-    bound. A kernel takes the address of a tensor and knows no offset, so a tensor that is not at the
-    beginning of the block is replaced by a view that begins where its data does.
+
+def plan_memory(module: tvm.IRModule) -> tvm.IRModule:
+    """Give the intermediate tensors of each entry their places in one block, which is taken once in a run.
+
+    What an entry returns keeps memory of its own, since it outlives the run. So does a tensor whose size has
+    no bound. Inputs, state and parameters are the caller's memory and never used for anything else. A kernel
+    takes the address of a tensor and knows no offset, so a tensor that is not at the beginning of the block is
+    replaced by a view that begins where its data does.
 
     Args:
         module: after calls of kernels got their outputs as arguments, with `relax.builtin.alloc_tensor`.
     """
-    main = module["main"]
-    body = main.body
-    if not isinstance(body, relax.SeqExpr):
-        return module
-    planned = _planned(main)
-    if not planned:
-        return module
-    layout = place(list(planned.values()), ALIGNMENT)
-    offsets = dict(zip(planned, layout.offsets, strict=True))
-    writer = _Writer(relax.BlockBuilder(module), layout.size_bytes, offsets)
-    blocks = [relax.BindingBlock(list(writer.rewritten(block.bindings))) for block in body.blocks]
-    changed = relax.Function(
-        main.params, relax.SeqExpr(blocks, body.body), main.ret_ty, main.is_pure, main.attrs
-    )
+    changed = {name: _with_places(module, module[name]) for name in entries_of(module)}
     functions = {
-        variable: changed if variable.name_hint == "main" else function
-        for variable, function in module.functions.items()
+        variable: changed.get(variable.name_hint, function) for variable, function in module.functions.items()
     }
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
+def _with_places(module: tvm.IRModule, entry: relax.Function) -> relax.Function:
+    body = entry.body
+    planned = _planned(entry) if isinstance(body, relax.SeqExpr) else {}
+    if not planned:
+        return entry
+    layout = place(list(planned.values()), ALIGNMENT)
+    offsets = dict(zip(planned, layout.offsets, strict=True))
+    writer = _Writer(relax.BlockBuilder(module), layout.size_bytes, offsets)
+    blocks = [relax.BindingBlock(list(writer.rewritten(block.bindings))) for block in body.blocks]
+    return relax.Function(
+        entry.params, relax.SeqExpr(blocks, body.body), entry.ret_ty, entry.is_pure, entry.attrs
+    )
+
+
 def planned_bytes(module: tvm.IRModule) -> int:
-    """Bytes of the blocks that `main` takes for its intermediate tensors, after they were planned."""
+    """Bytes of the blocks that all entries take for their intermediate tensors, after they were planned.
+
+    The runtime keeps the block of each entry for its next run, so they count together.
+    """
     total = 0
 
     def visit(node: Any) -> None:
@@ -61,7 +71,8 @@ def planned_bytes(module: tvm.IRModule) -> int:
         if isinstance(node, relax.Call) and getattr(node.op, "name", "") == "relax.memory.alloc_storage":
             total += prod(int(size) for size in node.args[0].values)
 
-    relax.analysis.post_order_visit(module["main"].body, visit)
+    for name in entries_of(module):
+        relax.analysis.post_order_visit(module[name].body, visit)
     return total
 
 
@@ -96,9 +107,7 @@ def _planned(main: relax.Function) -> dict[relax.Var, Buffer]:
     }
 
 
-def _memory_of(
-    expression: Any, memory: Mapping[relax.Var, frozenset[relax.Var]]
-) -> frozenset[relax.Var]:
+def _memory_of(expression: Any, memory: Mapping[relax.Var, frozenset[relax.Var]]) -> frozenset[relax.Var]:
     """The tensors whose memory an expression reads, writes or gives."""
     found: set[relax.Var] = set()
 

@@ -73,6 +73,17 @@ def import_decoder(
     )
 
 
+def positions_of(folder: Path) -> int:
+    """The greatest context of a language model: its positions, in whole blocks of the state.
+
+    Raises:
+        ModelFileError, ImportFailed, OSError: see `import_decoder`.
+    """
+    read = read_folder(Path(folder))
+    description, _ = describe(read.config, read.weights)
+    return description.positions // BLOCK * BLOCK
+
+
 def _signature(description: DecoderDescription) -> Signature:
     return Signature(
         (TensorSpec("tokens", (1,), "int32"), TensorSpec("position", (1,), "int32")),

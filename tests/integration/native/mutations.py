@@ -30,6 +30,22 @@ MANIFEST: dict[str, Any] = {
     "target": {"kind": "llvm"},
     "origin": ["é", 1.5, True, None, -3, 1e10],
 }
+DECODER: dict[str, Any] = {
+    **MANIFEST,
+    "schema": "edgetlm.bundle/3",
+    "signature": {
+        "inputs": [
+            {"name": "tokens", "shape": [1], "dtype": "int32"},
+            {"name": "position", "shape": [1], "dtype": "int32"},
+        ],
+        "outputs": [{"name": "logits", "shape": [1, 64], "dtype": "float32"}],
+    },
+    "state": [
+        {"name": "key_0", "shape": [2, 4, 8, 16], "dtype": "float32"},
+        {"name": "value_0", "shape": [2, 64, 8], "dtype": "float32"},
+    ],
+    "decoder": {"context": 128, "chunk": 64, "vocabulary": 64, "end_tokens": [0, 63]},
+}
 _NUMBERS = [0, 1, -1, -64, 63, 64, 128, 576, 600, 1024, 1025, 1 << 34, (1 << 34) + 1, 1 << 40, (1 << 40) + 1]
 _NUMBERS += [(1 << 63) - 1, 1 << 63, -(1 << 63), -(1 << 63) - 1]
 _TEXTS = [
@@ -57,6 +73,8 @@ _TEXTS += [
     "float16",
     "cuda",
     "edgetlm.bundle/1",
+    "edgetlm.bundle/2",
+    "edgetlm.bundle/3",
 ]
 _OTHERS = [None, True, False, 1.0, 1e300, [], {}, [0], [1 << 40, 1 << 40, 0], [1 << 40] * 32, [1] * 33]
 _PIECES = [
@@ -93,7 +111,7 @@ def mutated_manifests(count: int, seed: int) -> Iterator[bytes]:
     rng = random.Random(seed)
     yield json.dumps(MANIFEST).encode()
     for _ in range(count - 1):
-        fields = copy.deepcopy(MANIFEST)
+        fields = copy.deepcopy(rng.choice([MANIFEST, DECODER]))
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
             change_field(fields, rng)
         data = json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
@@ -129,7 +147,9 @@ def change_field(fields: dict[str, Any], rng: random.Random) -> None:
     if what < 0.2:
         del holder[last]
     elif what < 0.3 and isinstance(holder, dict):
-        holder[rng.choice(["../x", "extra", "open", "length", "a/b", ".hidden", "f"])] = value
+        holder[rng.choice(["../x", "extra", "open", "length", "state", "decoder", "a/b", ".hidden", "f"])] = (
+            value
+        )
     else:
         holder[last] = value
 

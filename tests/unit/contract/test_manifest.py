@@ -34,9 +34,20 @@ FIELDS: dict[str, Any] = {
     "target": {"kind": "llvm"},
 }
 
+DECODER: dict[str, Any] = {
+    **FIELDS,
+    "schema": "edgetlm.bundle/3",
+    "signature": {
+        "inputs": [{"name": name, "shape": [1], "dtype": "int32"} for name in ("tokens", "position")],
+        "outputs": [{"name": "logits", "shape": [1, 10], "dtype": "float32"}],
+    },
+    "state": [{"name": "key_0", "shape": [2, 4, 8, 16], "dtype": "float32"}],
+    "decoder": {"context": 64, "chunk": 16, "vocabulary": 10, "end_tokens": [2, 9]},
+}
 
-def changed(*path: Any, to: Any) -> bytes:
-    fields = copy.deepcopy(FIELDS)
+
+def changed(*path: Any, to: Any, of: dict[str, Any] = FIELDS) -> bytes:
+    fields = copy.deepcopy(of)
     place: Any = fields
     for step in path[:-1]:
         place = place[step]
@@ -121,6 +132,63 @@ def test_what_cannot_be_is_refused_in_one_line(path: tuple[Any, ...], value: Any
     assert str(refusal.value).isprintable() and len(str(refusal.value)) < 300
 
 
+WRONG_DECODER: list[tuple[tuple[Any, ...], Any]] = [
+    (("schema",), "edgetlm.bundle/2"),  # which a runtime takes that knows of no state
+    (("state",), []),
+    (("state",), None),
+    (("state",), {"key_0": 1}),
+    (("state",), [DECODER["state"][0]] * (LIMIT.tensors + 1)),
+    (("state",), [{"name": "x", "shape": [1 << 35], "dtype": "int8"}] * 3),
+    (("state", 0), "key_0"),
+    (("state", 0, "name"), None),
+    (("state", 0, "shape"), [-1]),
+    (("state", 0, "shape"), [1 << 40, 1 << 40]),
+    (("state", 0, "dtype"), "float"),
+    (("backend",), "litert"),
+    (("signature", "length"), {"name": "n", "low": 1, "high": 4}),
+    (("decoder",), []),
+    (("decoder", "context"), 0),
+    (("decoder", "context"), -64),
+    (("decoder", "context"), LIMIT.context + 1),
+    (("decoder", "context"), 64.0),
+    (("decoder", "chunk"), 0),
+    (("decoder", "chunk"), 65),
+    (("decoder", "chunk"), True),
+    (("decoder", "vocabulary"), 0),
+    (("decoder", "vocabulary"), LIMIT.vocabulary + 1),
+    (("decoder", "vocabulary"), 11),  # another than the logits
+    (("decoder", "end_tokens"), None),
+    (("decoder", "end_tokens"), 2),
+    (("decoder", "end_tokens"), [10]),
+    (("decoder", "end_tokens"), [-1]),
+    (("decoder", "end_tokens"), [2] * (LIMIT.end_tokens + 1)),
+    (("signature", "inputs", 0, "shape"), [2]),
+    (("signature", "inputs", 1, "dtype"), "int64"),
+    (("signature", "inputs"), []),
+    (("signature", "outputs", 0, "dtype"), "float16"),
+]
+
+
+def test_a_manifest_with_state_passes() -> None:
+    assert check_manifest(json.dumps(DECODER).encode()).fields["decoder"]["chunk"] == 16
+    # State alone makes no decoder, and a writer may say so.
+    assert check_manifest(changed("decoder", to=None, of=DECODER))
+    assert check_manifest(changed("state", to=[]))
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG_DECODER)
+def test_state_and_decoders_that_cannot_be_are_refused(path: tuple[Any, ...], value: Any) -> None:
+    with pytest.raises(ContractError) as refusal:
+        check_manifest(changed(*path, to=value, of=DECODER))
+    assert str(refusal.value).isprintable() and len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("field", ["state", "decoder"])
+def test_a_manifest_without_state_has_none_of_it(field: str) -> None:
+    with pytest.raises(ContractError):
+        check_manifest(changed(field, to=DECODER[field]))
+
+
 @pytest.mark.parametrize("field", ["name", "backend", "files", "model", "threads", "signature"])
 def test_nothing_needed_can_be_left_out(field: str) -> None:
     fields = {name: value for name, value in FIELDS.items() if name != field}
@@ -159,3 +227,10 @@ def test_the_digest_of_the_content_leaves_figures_out() -> None:
     assert digest(lambda f: f.update(threads=3)) != digest()
     assert digest(lambda f: f["files"]["lib.so"].update(sha256="3" * 64)) != digest()
     assert digest(lambda f: f["signature"]["inputs"][0].update(dtype="int32")) != digest()
+
+
+def test_state_is_of_the_digest_where_there_is_some() -> None:
+    assert digest(lambda f: f.update(state=[], decoder=None)) == digest()
+    with_state = digest(lambda f: f.update(state=DECODER["state"]))
+    assert with_state != digest()
+    assert digest(lambda f: f.update(state=DECODER["state"], decoder=DECODER["decoder"])) != with_state

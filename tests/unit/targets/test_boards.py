@@ -111,6 +111,40 @@ def test_vectors_are_used_where_the_system_has_them(cpu: str, isa: str, name: st
     assert (board.name, board.hardware.vector_bits) == (name, bits)
 
 
+_V4 = ("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_ICE_LAKE = (*_V4, "avx512_vbmi2", "avx512_vnni")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features", "units"),
+    [
+        # Skylake's first generation, by data sheet.
+        ("Intel(R) Xeon(R) Silver 4110 CPU @ 2.10GHz", _V4, 1.0),
+        ("Intel(R) Xeon(R) Platinum 8180 CPU @ 2.50GHz", _V4, 2.0),
+        ("Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", (*_V4, "avx512_vnni"), 2.0),
+        ("Intel(R) Xeon(R) Gold 5217 CPU @ 3.00GHz", (*_V4, "avx512_vnni"), 1.0),
+        ("Intel(R) Xeon(R) Silver 4310 CPU @ 2.10GHz", _ICE_LAKE, 2.0),
+        ("Intel(R) Xeon(R) E-2388G CPU @ 3.20GHz", _ICE_LAKE, 1.0),
+        ("Intel(R) Xeon(R) Processor", (*_ICE_LAKE, "amx_tile", "avx512_fp16"), 2.0),
+        ("11th Gen Intel(R) Core(TM) i7-11700K @ 3.60GHz", _ICE_LAKE, 1.0),
+        ("AMD EPYC 9354 32-Core Processor", (*_ICE_LAKE, "avx512_bf16"), 1.0),
+        ("AMD EPYC 9555 64-Core Processor", (*_ICE_LAKE, "avx512_bf16", "avx_vnni"), 2.0),
+        ("AMD Ryzen AI 9 HX 370 w/ Radeon 890M", (*_ICE_LAKE, "avx512_bf16", "avx_vnni"), 1.0),
+        ("AMD EPYC 7763 64-Core Processor", ("avx2", "fma"), 2.0),
+        ("", ("avx2", "fma"), 2.0),
+        ("", (), 1.0),
+    ],
+)
+def test_multiply_adds_of_a_core_by_its_name_and_instructions(
+    cpu: str, features: tuple[str, ...], units: float
+) -> None:
+    board = board_for(machine("x86_64", cpu, features=features))
+    assert board is not None
+    hardware = board.hardware
+    assert hardware.fma_per_cycle == units
+    assert hardware.peak_flops == 2.0 * hardware.lanes * units * hardware.frequency_hz
+
+
 def test_a_machine_that_nobody_claims() -> None:
     assert board_for(machine("sparc64", "")) is None
 

@@ -81,9 +81,24 @@ Model::Model(const VerifiedBundle& bundle, int threads) {
   device_ = device_of(manifest);
   map_parameters(manifest, bundle.directory);
   for (const TensorInfo& info : signature_.inputs) inputs_.push_back(empty_input(info.shape, info.dtype));
+  make_state(manifest);
   library_ = ffi::Module::LoadFromFile(bundle.directory + "/" + manifest.model);
   machine_ = machine(*library_);
   invoke_ = bound(*machine_);
+}
+
+void Model::make_state(const CheckedManifest& manifest) {
+  for (const TensorInfo& info : manifest.state) {
+    const size_t size = tensor_bytes(info.shape, info.dtype);
+    const tvm::runtime::Tensor zeros = empty_tensor(info.shape, info.dtype);
+    if (size > 0) memset(zeros->data, 0, size);
+    state_.push_back(zeros);
+    if (device_.device_type != kDLCPU) {
+      state_.back() = empty_input(info.shape, info.dtype);
+      state_.back().CopyFrom(zeros);
+      synchronise();
+    }
+  }
 }
 
 void Model::map_parameters(const CheckedManifest& manifest, const std::string& directory) {
@@ -125,6 +140,7 @@ ffi::Function Model::bound(const ffi::Module& machine) const {
   // A saved closure binds the arguments once: a call then passes none of the hundreds of weights.
   std::vector<ffi::AnyView> arguments{"main", "edgetlm_main", 1};
   for (const tvm::runtime::Tensor& tensor : inputs_) arguments.push_back(tensor);
+  for (const tvm::runtime::Tensor& tensor : state_) arguments.push_back(tensor);
   for (const tvm::runtime::Tensor& tensor : parameters_) arguments.push_back(tensor);
   ffi::Any nothing;
   machine->GetFunction("save_function").value().CallPacked(arguments.data(), arguments.size(), &nothing);

@@ -61,6 +61,7 @@ class Model {
  private:
   struct Mapping;
 
+  void make_state(const CheckedManifest& manifest);
   void map_parameters(const CheckedManifest& manifest, const std::string& directory);
   tvm::ffi::Module machine(const tvm::ffi::Module& library) const;
   tvm::ffi::Function bound(const tvm::ffi::Module& machine) const;
@@ -74,6 +75,8 @@ class Model {
   Signature signature_;
   std::vector<tvm::runtime::Tensor> parameters_;
   std::vector<tvm::runtime::Tensor> inputs_;
+  // Kept from call to call: zeros at first, changed by every call.
+  std::vector<tvm::runtime::Tensor> state_;
   tvm::ffi::Optional<tvm::ffi::Module> machine_;
   tvm::ffi::Function invoke_;
   int64_t length_ = 0;

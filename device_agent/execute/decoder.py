@@ -1,0 +1,113 @@
+"""A language model on the virtual machine: the logits behind any tokens, computing as little as possible."""
+
+from __future__ import annotations
+
+import array
+from typing import Any, Dict, List, Sequence, Union
+
+from device_agent.execute import ffi
+from device_agent.execute.model_signature import TensorInfo
+from device_agent.execute.virtual_machine import Entry, VirtualMachine, tensors_of
+from device_agent.store.opened_bundle import BundleError
+
+# The function of the library that takes several tokens at once.
+PREFILL = "prefill"
+
+
+class Decoder:
+    """Computes logits, and remembers whose keys and values the state holds.
+
+    Args:
+        machine: the loaded model.
+        fields: `decoder` of the checked manifest.
+
+    Attributes:
+        context: tokens that the state has places for.
+        vocabulary: number of tokens that there are.
+        end_tokens: those that end a text.
+        reused: tokens of the last call that were not computed again.
+
+    Raises:
+        BundleError: the library has no function for several tokens.
+    """
+
+    def __init__(self, machine: VirtualMachine, fields: Dict[str, Any]) -> None:
+        self.context = int(fields["context"])
+        self.vocabulary = int(fields["vocabulary"])
+        self.end_tokens = frozenset(int(token) for token in fields["end_tokens"])
+        self.reused = 0
+        self._chunk = int(fields["chunk"])
+        self._machine = machine
+        chunk, one = TensorInfo("tokens", (self._chunk,), "int32"), TensorInfo("position", (1,), "int32")
+        try:
+            self._prefill = machine.entry(PREFILL, (chunk, one, one))
+        except (RuntimeError, AttributeError, ValueError) as error:
+            raise BundleError("its library has no function %s: make the bundle again" % PREFILL) from error
+        # The tokens that the state is right for, from position 0 on.
+        self._tokens: List[int] = []
+
+    def check(self, tokens: Sequence[int]) -> None:
+        """Refuses tokens that the model cannot take.
+
+        Raises:
+            ValueError: there are none, too many, or one that the model does not know.
+        """
+        if not tokens:
+            raise ValueError("the prompt is empty: give at least one token")
+        if len(tokens) > self.context:
+            raise ValueError(
+                "the prompt has %d tokens, the model has a context of %d: shorten it, or deploy the model"
+                " with a larger --context" % (len(tokens), self.context)
+            )
+        for token in tokens:
+            if not 0 <= token < self.vocabulary:
+                raise ValueError(
+                    "token %d is not of the model's vocabulary, 0 to %d" % (token, self.vocabulary - 1)
+                )
+
+    def forget(self) -> None:
+        """To be called where somebody else has changed the state."""
+        self._tokens = []
+
+    def logits(self, tokens: Sequence[int]) -> bytearray:
+        """Logits of the token that follows some tokens, float32.
+
+        Tokens at the beginning that the last call had too are not computed again.
+
+        Args:
+            tokens: that have been checked.
+        """
+        # The last one is always computed, for its logits.
+        position = min(self._common(tokens), len(tokens) - 1)
+        self.reused = position
+        # Before the state changes: an interrupted call leaves what is known to be right.
+        del self._tokens[position:]
+        result = None
+        while position < len(tokens):
+            left = len(tokens) - position
+            if left > 1 and position + self._chunk <= self.context:
+                given = list(tokens[position : position + self._chunk])
+                result = self._call_prefill(given, position)
+            else:
+                given = [tokens[position]]
+                result = self._call(self._machine, [given, [position]])
+            self._tokens += given
+            position += len(given)
+        return ffi.to_bytes(tensors_of(result)[0], 4 * self.vocabulary)
+
+    def _common(self, tokens: Sequence[int]) -> int:
+        known = len(self._tokens)
+        if known <= len(tokens) and self._tokens == list(tokens[:known]):
+            return known
+        pairs = enumerate(zip(self._tokens, tokens))
+        return next((place for place, (one, other) in pairs if one != other), min(known, len(tokens)))
+
+    def _call_prefill(self, tokens: List[int], position: int) -> Any:
+        padding = [0] * (self._chunk - len(tokens))
+        return self._call(self._prefill, [tokens + padding, [position], [len(tokens) - 1]])
+
+    @staticmethod
+    def _call(function: Union[VirtualMachine, Entry], values: List[List[int]]) -> Any:
+        for tensor, numbers in zip(function.inputs, values):
+            ffi.copy_from_buffer(tensor, array.array("i", numbers).tobytes())
+        return function.invoke()

@@ -1,0 +1,144 @@
+"""Text of a language model, token by token."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from device_agent.errors import AgentError
+from device_agent.execute.decoder import Decoder
+from device_agent.execute.sampling import Sampler
+from device_agent.execute.tokenizer import TextPieces, Tokenizer
+from device_agent.execute.virtual_machine import VirtualMachine
+
+END_OF_TEXT = "end of text"
+MAX_TOKENS = "max_tokens"
+
+
+class Timing(NamedTuple):
+    """What the last text took; of a text that is not complete, so far.
+
+    Attributes:
+        prompt_tokens: of the prompt.
+        reused_tokens: of these, whose state was there from the text before.
+        prefill_s: seconds until the first token was known.
+        tokens: that were generated.
+        decode_s: seconds of computing those behind the first.
+    """
+
+    prompt_tokens: int
+    reused_tokens: int
+    prefill_s: float
+    tokens: int = 0
+    decode_s: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> Optional[float]:
+        """Tokens per second behind the first; None where there are none."""
+        return (self.tokens - 1) / self.decode_s if self.tokens > 1 and self.decode_s > 0.0 else None
+
+
+class Generation:
+    """Generates texts with one loaded model.
+
+    Args:
+        machine: the model.
+        fields: `decoder` of the checked manifest.
+        folder: of the bundle.
+        lock: that a call of the model holds.
+
+    Attributes:
+        stopped: why the last text ended; "" while it has not.
+        timing: what the last text took; None before the first.
+        decoder: computes the logits.
+
+    Raises:
+        BundleError: the library is not that of a language model.
+    """
+
+    def __init__(
+        self, machine: VirtualMachine, fields: Dict[str, Any], folder: str, lock: ContextManager[Any]
+    ) -> None:
+        self.decoder = Decoder(machine, fields)
+        self.stopped = ""
+        self.timing: Optional[Timing] = None
+        self._folder = folder
+        self._lock = lock
+        self._tokenizer: Optional[Tokenizer] = None
+
+    def generate(
+        self, prompt: Union[str, Sequence[int]], max_tokens: int, sampler: Sampler
+    ) -> Iterator[Union[str, int]]:
+        """Begins a text; what follows the prompt, in pieces, is computed when they are taken.
+
+        Args:
+            prompt: text, or numbers of tokens.
+            max_tokens: most tokens to generate.
+            sampler: chooses them.
+
+        Returns:
+            Pieces of text, or numbers of tokens where the prompt is numbers. Without the token that ends it.
+
+        Raises:
+            ValueError: the prompt does not fit the model.
+            AgentError: the prompt is text, and there is no tokenizer.
+        """
+        if max_tokens < 1:
+            raise ValueError("max_tokens is %d, not 1 or more" % max_tokens)
+        if not isinstance(prompt, str):
+            tokens = [int(token) for token in prompt]
+            self.decoder.check(tokens)
+            return self._tokens(tokens, max_tokens, sampler)
+        tokens = self._known_tokenizer().encode(prompt)
+        self.decoder.check(tokens)
+        return self._pieces(tokens, max_tokens, sampler)
+
+    def _known_tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            self._tokenizer = Tokenizer(self._folder)
+        return self._tokenizer
+
+    def _pieces(self, prompt: List[int], max_tokens: int, sampler: Sampler) -> Iterator[str]:
+        pieces = TextPieces(self._known_tokenizer(), prompt)
+        for token in self._tokens(prompt, max_tokens, sampler):
+            piece = pieces.add(token)
+            if piece:
+                yield piece
+        rest = pieces.rest()
+        if rest:
+            yield rest
+
+    def _tokens(self, prompt: List[int], max_tokens: int, sampler: Sampler) -> Iterator[int]:
+        # All tokens are given to the decoder each time, which knows whose state it has: the model may have
+        # been used for something else since the last one was taken.
+        tokens, self.stopped = list(prompt), ""
+        token, seconds = self._next(tokens, sampler)
+        self.timing = timing = Timing(len(prompt), self.decoder.reused, seconds)
+        while True:
+            if token in self.decoder.end_tokens:
+                self.stopped = END_OF_TEXT
+                return
+            tokens.append(token)
+            self.timing = timing = timing._replace(tokens=timing.tokens + 1)
+            yield token
+            if timing.tokens == max_tokens:
+                self.stopped = MAX_TOKENS
+                return
+            if len(tokens) > self.decoder.context:
+                self.stopped = "the context of %d tokens is full" % self.decoder.context
+                return
+            token, seconds = self._next(tokens, sampler)
+            timing = timing._replace(decode_s=timing.decode_s + seconds)
+
+    def _next(self, tokens: List[int], sampler: Sampler) -> Tuple[int, float]:
+        start_s = time.monotonic()
+        with self._lock:
+            token = sampler.choose(self.decoder.logits(tokens))
+        return token, time.monotonic() - start_s
+
+
+def no_language_model(folder: str) -> AgentError:
+    """What is said where a bundle that is no language model's is to generate text."""
+    return AgentError(
+        "bad_request", "%s is not the bundle of a language model: run it with its inputs" % folder
+    )

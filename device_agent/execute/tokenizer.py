@@ -1,0 +1,93 @@
+"""Text to tokens and back, by the `tokenizer.json` of a bundle."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, List, Sequence
+
+from device_agent.contract.manifest import TOKENIZER
+from device_agent.contract.text import printable
+from device_agent.errors import AgentError
+
+# What stands for bytes that are no character, or not a whole one yet.
+_INCOMPLETE = "\ufffd"
+# A character has four bytes at most, and so has at most four tokens: what is longer does not become one.
+_MOST_HELD = 4
+# Tokens of the prompt that are decoded before the first new one: some tokenizers drop a leading space.
+_BEFORE = 4
+
+
+class Tokenizer:
+    """A bundle's tokenizer.
+
+    Args:
+        folder: of the bundle, whose files have been checked.
+
+    Raises:
+        AgentError: the bundle has none, it cannot be read, or the package `tokenizers` is not installed.
+    """
+
+    def __init__(self, folder: str) -> None:
+        path = os.path.join(folder, TOKENIZER)
+        if not os.path.isfile(path):
+            raise AgentError(
+                "bad_request",
+                "%s has no %s: give the prompt as token numbers, or deploy a model folder that has one"
+                % (folder, TOKENIZER),
+            )
+        try:
+            from tokenizers import Tokenizer as Implementation
+        except ImportError as error:
+            raise AgentError(
+                "engine",
+                "a prompt of text needs the package tokenizers: pip install it, or give token numbers",
+            ) from error
+        try:
+            self._implementation: Any = Implementation.from_file(path)
+        except Exception as error:
+            # It raises nothing narrower.
+            raise AgentError("bundle", "%s cannot be read: %s" % (path, printable(error, 200))) from error
+
+    def encode(self, text: str) -> List[int]:
+        """The tokens of a text, with those that the tokenizer puts around one."""
+        return [int(token) for token in self._implementation.encode(text).ids]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, without special ones."""
+        return str(self._implementation.decode(list(tokens)))
+
+
+class TextPieces:
+    """The text of tokens that come one after the other.
+
+    Args:
+        tokenizer: that knows them.
+        prompt: the tokens before the first.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._tokens = list(prompt[-_BEFORE:])
+        # The text of tokens depends on those before: what follows `_begin` is decoded together, and the part
+        # up to `_told` has been given.
+        self._begin, self._told = 0, len(self._tokens)
+
+    def add(self, token: int) -> str:
+        """The text that one more token makes whole; "" while there is a part of a character."""
+        self._tokens.append(token)
+        before, text = self._texts()
+        held = len(self._tokens) - self._told
+        if len(text) <= len(before) or (text.endswith(_INCOMPLETE) and held < _MOST_HELD):
+            return ""
+        self._begin, self._told = self._told, len(self._tokens)
+        return text[len(before) :]
+
+    def rest(self) -> str:
+        """What is left at the end, without a character that never became whole."""
+        before, text = self._texts()
+        return text[len(before) :].rstrip(_INCOMPLETE)
+
+    def _texts(self) -> List[str]:
+        return [
+            self._tokenizer.decode(self._tokens[self._begin : end]) for end in (self._told, len(self._tokens))
+        ]

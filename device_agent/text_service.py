@@ -1,0 +1,95 @@
+"""Generates texts for the process that started this one: requests on stdin, answers on stdout, in lines of JSON.
+
+    (first)                                     {"warning": text} or {"error": message, "kind": kind}
+    {"prompt": text or numbers, "max_tokens",   {} or an error; the text before is left
+     "temperature", "top_k", "top_p", "seed"}
+    {}                                          {"piece": text or number}, or at the end {"stopped": reason,
+                                                "timing": {fields of `Timing`}, "tokens_per_s"}, or an error
+
+Each piece is asked for, so that a text can be left at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from typing import IO, Any, Dict, Iterable, Iterator, Optional
+
+from device_agent import runtime
+from device_agent.contract.text import printable
+from device_agent.errors import AgentError
+
+_FIELDS = ("prompt", "max_tokens", "temperature", "top_k", "top_p", "seed")
+
+
+def serve(bundle: str, trust: str, keys: Optional[str]) -> int:
+    """Loads a bundle and generates texts until stdin ends.
+
+    Args:
+        bundle: folder of the bundle.
+        trust: "signed" or "unsigned"; see `device_agent.runtime.load`.
+        keys: file of the trusted keys.
+
+    Returns:
+        0, or 1 where the bundle cannot be loaded.
+    """
+    # Whatever a library prints goes to stderr, so that it is not taken for an answer.
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="ascii") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = runtime.load(bundle, trust=trust, keys=keys)
+        except (AgentError, RuntimeError, OSError) as error:
+            _answer(answers, _refusal(error))
+            return 1
+        _answer(answers, {"warning": model.warning or ""})
+        for reply in replies(model, sys.stdin):
+            _answer(answers, reply)
+    return 0
+
+
+def replies(model: runtime.Model, lines: Iterable[str]) -> Iterator[Dict[str, Any]]:
+    """The answers to some requests.
+
+    Args:
+        model: that generates.
+        lines: the requests.
+    """
+    pieces: Iterator[Any] = iter(())
+    for line in lines:
+        try:
+            request = json.loads(line)
+            if request:
+                pieces = iter(())
+                pieces = model.generate(**{name: request[name] for name in _FIELDS if name in request})
+                yield {}
+            else:
+                yield _next(model, pieces)
+        except (AgentError, ValueError, TypeError, RuntimeError) as error:
+            yield _refusal(error)
+
+
+def _next(model: runtime.Model, pieces: Iterator[Any]) -> Dict[str, Any]:
+    for piece in pieces:
+        return {"piece": piece}
+    timing = model.timing
+    return {
+        "stopped": model.stopped,
+        "timing": timing._asdict() if timing is not None else None,
+        "tokens_per_s": timing.tokens_per_s if timing is not None else None,
+    }
+
+
+def _refusal(error: Exception) -> Dict[str, Any]:
+    kind = error.kind if isinstance(error, AgentError) else "engine"
+    if isinstance(error, (ValueError, TypeError)):
+        kind = "bad_request"
+    return {"error": printable(error), "kind": kind}
+
+
+def _answer(answers: IO[str], fields: Dict[str, Any]) -> None:
+    answers.write(json.dumps(fields) + "\n")
+    answers.flush()

@@ -1,0 +1,208 @@
+"""The function of attention over a cache: T new rows of H heads, each with D elements.
+
+Keys of 16 positions are vectors: key_cache (Hk, C / 16, D, 16); values are rows: value_cache (Hk, C, D). The
+function writes the new keys and values to their places first. Then it computes, for a few rows at a time,
+scores of all positions up to the last one that any of the rows may read, their softmax, and the mean of values.
+
+Loops over positions end where the text ends, so that the function is one block for each head of keys whose
+inside no schedule changes: rows of a tile and vectors are chosen here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from host.lowering.expressions.math import exp_of_nonpositive
+from host.lowering.graph import Node
+
+BLOCK = "cached_attention"
+# Positions of a vector of keys.
+POSITIONS = 16
+# Rows of a tile at most, and vectors of sums that its values may take.
+_MOST_ROWS, _MOST_SUMS = 8, 16
+_LOWEST = "T.float32(-3.4028234663852886e38)"
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """The extents of a function.
+
+    Attributes:
+        rows: new tokens, T.
+        heads: of queries, H.
+        key_heads: Hk, a divisor of H.
+        size: elements of a head, D.
+        capacity: positions of the cache, C, a multiple of 16.
+        window: positions that a token reads at most, itself included; 0 for all.
+        scale: of the scores.
+        lanes: fp32 elements of the target's vector.
+    """
+
+    rows: int
+    heads: int
+    key_heads: int
+    size: int
+    capacity: int
+    window: int
+    scale: float
+    lanes: int
+
+    @property
+    def group(self) -> int:
+        """Heads of queries that share a head of keys."""
+        return self.heads // self.key_heads
+
+    @property
+    def tile(self) -> int:
+        """Rows that are computed together: each key and value is loaded once for them."""
+        vectors = -(-self.size // self.lanes)
+        rows = self.rows * self.group
+        fitting = max(1, _MOST_SUMS // vectors)
+        return max(n for n in range(1, min(_MOST_ROWS, fitting, rows) + 1) if rows % n == 0)
+
+
+def cached_attention_function(node: Node) -> tirx.PrimFunc:
+    """The function of a "cached_attention" node: query, key, value, position, both caches, the result."""
+    shape: CacheShape = node.attrs["extents"]
+
+    def power(score: Any, largest: Any) -> Any:
+        return exp_of_nonpositive(score - largest)
+
+    extra = {"T": tvm.script.tirx, "power": power}
+    return tvm.script.from_source(_text(shape), extra_vars=extra).with_attr("tirx.noalias", True)
+
+
+def _text(shape: CacheShape) -> str:
+    """TVMScript of the function."""
+    rows, heads, key_heads, size = shape.rows, shape.heads, shape.key_heads, shape.size
+    capacity, tile = shape.capacity, shape.tile
+    blocks = capacity // POSITIONS
+    body = [*_append(shape), *_tiles(shape)]
+    lines = "\n".join(" " * 12 + line for line in body)
+    return f"""
+@T.prim_func(s_tir=True, private=True)
+def function(
+    query: T.Buffer(({rows}, {heads}, {size}), "float32"),
+    key: T.Buffer(({rows}, {key_heads}, {size}), "float32"),
+    value: T.Buffer(({rows}, {key_heads}, {size}), "float32"),
+    position: T.Buffer((1,), "int32"),
+    key_cache: T.Buffer(({key_heads}, {blocks}, {size}, {POSITIONS}), "float32"),
+    value_cache: T.Buffer(({key_heads}, {capacity}, {size}), "float32"),
+    output: T.Buffer(({rows}, {heads}, {size}), "float32"),
+) -> None:
+    for h in range({key_heads}):
+        with T.sblock("{BLOCK}"):
+            vh = T.axis.spatial({key_heads}, h)
+            T.sblock_attr({{"edgetlm.whole": 1}})
+            T.reads(
+                query[0:{rows}, vh * {shape.group} : vh * {shape.group} + {shape.group}, 0:{size}],
+                key[0:{rows}, vh, 0:{size}],
+                value[0:{rows}, vh, 0:{size}],
+                position[0],
+                key_cache[vh, 0:{blocks}, 0:{size}, 0:{POSITIONS}],
+                value_cache[vh, 0:{capacity}, 0:{size}],
+            )
+            T.writes(
+                key_cache[vh, 0:{blocks}, 0:{size}, 0:{POSITIONS}],
+                value_cache[vh, 0:{capacity}, 0:{size}],
+                output[0:{rows}, vh * {shape.group} : vh * {shape.group} + {shape.group}, 0:{size}],
+            )
+            scores = T.sblock_alloc_buffer(({tile}, {blocks}, {POSITIONS}), "float32")
+            sums = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")
+            largest = T.sblock_alloc_buffer(({tile}, {POSITIONS}), "float32", scope="local")
+            highest = T.sblock_alloc_buffer(({tile},), "float32", scope="local")
+            mixed = T.sblock_alloc_buffer(({tile}, {size}), "float32", scope="local")
+{lines}
+"""
+
+
+def _start(shape: CacheShape) -> str:
+    """Text of the position of the first row, which leaves room for all of them whatever the caller says."""
+    return f"T.max(T.min(position[0], {shape.capacity - shape.rows}), 0)"
+
+
+def _append(shape: CacheShape) -> list[str]:
+    start = _start(shape)
+    return [
+        f"for t in range({shape.rows}):",
+        f"    for d in range({shape.size}):",
+        f"        key_cache[vh, ({start} + t) // 16, d, ({start} + t) % 16] = key[t, vh, d]",
+        f"    for d in T.vectorized({shape.size}):",
+        f"        value_cache[vh, {start} + t, d] = value[t, vh, d]",
+    ]
+
+
+def _tiles(shape: CacheShape) -> list[str]:
+    """Text of the loop over tiles of rows: row r is token r // G and head r % G of its group."""
+    group, tile = shape.group, shape.tile
+    count = shape.rows * group // tile
+    # One more than the last position that a row may read, of this row and of the tile's last one.
+    row = f"(r * {tile} + i)"
+    end = f"({_start(shape)} + {row} // {group} + 1)"
+    last = f"({_start(shape)} + (r * {tile} + {tile - 1}) // {group} + 1)"
+    low = f"T.max({end} - {shape.window}, 0)" if shape.window else "0"
+    first_row = f"({_start(shape)} + r * {tile} // {group} + 1)"
+    first = f"(T.max({first_row} - {shape.window}, 0) // 16)" if shape.window else "0"
+    blocks = f"(({last} + 15) // 16 - {first})"
+    query = f"query[{row} // {group}, vh * {group} + {row} % {group}, d]"
+    output = f"output[{row} // {group}, vh * {group} + {row} % {group}, d]"
+    place = f"({first} + b) * 16 + l"
+    inside = f"{place} < {end}" + (f" and {place} >= {low}" if shape.window else "")
+    within = f"T.Select({inside}, sums[i, l] * T.float32({shape.scale!r}), {_LOWEST})"
+    lanes = shape.lanes
+    parts = [(start, min(lanes, shape.size - start)) for start in range(0, shape.size, lanes)]
+    lines = [
+        f"for r in range({count}):",
+        *_each(tile, "largest[i, l] = " + _LOWEST),
+        f"    for b in range({blocks}):",
+        *_each(tile, "sums[i, l] = T.float32(0)", 8),
+        f"        for d in range({shape.size}):",
+        *_each(tile, f"sums[i, l] = sums[i, l] + {query} * key_cache[vh, {first} + b, d, l]", 12),
+        *_each(tile, f"scores[i, b, l] = {within}", 8),
+        *_each(tile, "largest[i, l] = T.max(largest[i, l], scores[i, b, l])", 8),
+        f"    for i in T.unroll({tile}):",
+        "        highest[i] = largest[i, 0]",
+        "        for n in T.unroll(15):",
+        "            highest[i] = T.max(highest[i], largest[i, n + 1])",
+        *_each(tile, "sums[i, l] = T.float32(0)"),
+        f"    for b in range({blocks}):",
+        *_each(tile, "scores[i, b, l] = power(scores[i, b, l], highest[i])", 8),
+        *_each(tile, "sums[i, l] = sums[i, l] + scores[i, b, l]", 8),
+        f"    for i in T.unroll({tile}):",
+        "        highest[i] = sums[i, 0]",
+        "        for n in T.unroll(15):",
+        "            highest[i] = highest[i] + sums[i, n + 1]",
+        *_vectors(tile, parts, "mixed[i, d] = T.float32(0)", 4),
+        f"    for n in range({last} - {first} * 16):",
+        *_vectors(
+            tile,
+            parts,
+            f"mixed[i, d] = mixed[i, d] + scores[i, n // 16, n % 16] * value_cache[vh, {first} * 16 + n, d]",
+            8,
+        ),
+        *_vectors(tile, parts, f"{output} = mixed[i, d] / highest[i]", 4),
+    ]
+    return lines
+
+
+def _each(tile: int, statement: str, indent: int = 4) -> list[str]:
+    """A statement for every row of a tile and every lane of a vector of positions."""
+    lines = [f"for i in T.unroll({tile}):", "    for l in T.vectorized(16):", f"        {statement}"]
+    return [" " * indent + line for line in lines]
+
+
+def _vectors(tile: int, parts: list[tuple[int, int]], statement: str, indent: int) -> list[str]:
+    """A statement for every row of a tile and every element `d` of a head, vector by vector."""
+    lines = [f"for i in T.unroll({tile}):"]
+    for start, lanes in parts:
+        lines += [f"    for e in T.vectorized({lanes}):", f"        {_shifted(statement, start)}"]
+    return [" " * indent + line for line in lines]
+
+
+def _shifted(statement: str, start: int) -> str:
+    """The statement with `e` of a vector in place of `d`."""
+    return statement.replace(", d]", f", {start} + e]")

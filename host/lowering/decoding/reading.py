@@ -1,0 +1,61 @@
+"""Reads attention over a cache from the importer's call, and prepares its function."""
+
+from __future__ import annotations
+
+import json
+
+from host.errors import LoweringError
+from host.lowering.builder import Builder
+from host.lowering.decoding.function import POSITIONS, CacheShape
+from host.lowering.graph import Graph, Node, Value
+from host.lowering.reader.call import OperatorCall
+from host.lowering.rebuild import rebuild
+from targets import HardwareModel
+
+READ, OPERATION = "unplaced_cached_attention", "cached_attention"
+
+
+def read_cached_attention(builder: Builder, call: OperatorCall) -> Value:
+    """The importer's call: query, key, value, position and both caches; "scale" and "window" as JSON."""
+    *tensors, options = call.arguments
+    return builder.emit(READ, tensors, json.loads(options.value), call.outputs)[0]
+
+
+def place_cached_attention(graph: Graph, hardware: HardwareModel) -> Graph:
+    """An equal graph whose attention over caches is shaped for a processor.
+
+    Raises:
+        LoweringError: the target is a GPU, or the caches are none that the function can use.
+    """
+
+    def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
+        if node.op != READ:
+            return builder.copy(node, inputs)
+        if hardware.gpu is not None:
+            raise LoweringError("Language models run on CPUs only; deploy with --processor cpu.")
+        shape = _shape_of(node, hardware.lanes)
+        return builder.one(OPERATION, inputs, node.output.shape, "float32", extents=shape)
+
+    return rebuild(graph, rule) if any(node.op == READ for node in graph.nodes) else graph
+
+
+def _shape_of(node: Node, lanes: int) -> CacheShape:
+    query, key, value, position, key_cache, value_cache = (one.shape for one in node.inputs)
+    rows, heads, size = query
+    key_heads, capacity = value_cache[:2]
+    window = int(node.attrs["window"])
+    shape = CacheShape(
+        rows, heads, key_heads, size, capacity, window, float(node.attrs["scale"]), max(4, lanes)
+    )
+    fits = (
+        key == value == (rows, key_heads, size)
+        and position == (1,)
+        and key_cache == (key_heads, capacity // POSITIONS, size, POSITIONS)
+        and value_cache == (key_heads, capacity, size)
+        and capacity % POSITIONS == 0
+        and heads % key_heads == 0
+        and rows <= capacity
+    )
+    if not fits:
+        raise LoweringError(f"Attention over a cache of {value_cache} does not fit queries of {query}.")
+    return shape

@@ -1,0 +1,182 @@
+"""Several functions that a runtime calls, in one module: they share kernels and parameters."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+MAIN = "main"
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A function that a runtime calls, lowered by itself.
+
+    Attributes:
+        name: in the module that is made of all entries.
+        module: relax module; its `main` takes the interface and then the parameters.
+        parameters: values of the parameters.
+    """
+
+    name: str
+    module: tvm.IRModule
+    parameters: tuple[np.ndarray, ...]
+
+
+def merged(entries: Sequence[Entry]) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
+    """All entries in one module, and the values of the parameters that each of them takes.
+
+    Kernels that are structurally equal become one; others that have the same name are renamed. Parameters of
+    the same content are stored once. Every entry takes all parameters, in the same order, so that a runtime
+    binds them without knowing which entry reads which.
+
+    Args:
+        entries: lowered for the same target; the first keeps the names of its kernels.
+    """
+    union = _Union()
+    places = [union.places(entry.parameters) for entry in entries]
+    functions: dict[str, tirx.PrimFunc] = {}
+    renamed = [_share_kernels(entry.module, functions) for entry in entries]
+    builder = relax.BlockBuilder()
+    variables = {name: builder.add_func(function, name) for name, function in functions.items()}
+    module = builder.get()
+    for entry, names, own in zip(entries, renamed, places, strict=True):
+        writer = _Writer(builder, {name: variables[new] for name, new in names.items()})
+        parameters = _parameters(entry, own, union.arrays)
+        module[entry.name] = writer.written(entry.module[MAIN], entry.name, parameters)
+    return module, tuple(union.arrays)
+
+
+class _Union:
+    """Arrays without those that are equal."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self._like: dict[tuple[Any, ...], list[int]] = {}
+        self._digests: dict[int, bytes] = {}
+
+    def places(self, arrays: Sequence[np.ndarray]) -> list[int]:
+        """An index for each of the arrays of one entry; those that are not known are added.
+
+        No two of them share one: each is a parameter of its own of the entry.
+        """
+        before = len(self.arrays)
+        found: list[int] = []
+        for array in arrays:
+            like = self._like.setdefault((array.shape, str(array.dtype)), [])
+            free = [index for index in like if index < before and index not in found]
+            found.append(self._equal(array, free))
+            if found[-1] == len(self.arrays):
+                like.append(len(self.arrays))
+                self.arrays.append(array)
+        return found
+
+    def _equal(self, array: np.ndarray, candidates: Sequence[int]) -> int:
+        for index in candidates:
+            if _same_memory(self.arrays[index], array):
+                return index
+        # Weights are read for this only where there are others of their shape.
+        digest = _digest(array) if candidates else b""
+        for index in candidates:
+            if index not in self._digests:
+                self._digests[index] = _digest(self.arrays[index])
+            if self._digests[index] == digest:
+                return index
+        return len(self.arrays)
+
+
+def _same_memory(one: np.ndarray, other: np.ndarray) -> bool:
+    return one is other or (one.ctypes.data == other.ctypes.data and one.strides == other.strides)
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
+def _share_kernels(module: tvm.IRModule, known: dict[str, tirx.PrimFunc]) -> dict[str, str]:
+    """The name in `known` of each kernel of a module; those that are new are added to it."""
+    by_hash: dict[int, list[str]] = {}
+    for name, function in known.items():
+        by_hash.setdefault(_hash(function), []).append(name)
+    names: dict[str, str] = {}
+    for variable, function in module.functions.items():
+        if not isinstance(function, tirx.PrimFunc):
+            continue
+        name = variable.name_hint
+        equal = (one for one in by_hash.get(_hash(function), ()) if _equal(known[one], function))
+        names[name] = next(equal, "") or _unused(name, known)
+        if names[name] not in known:
+            named = "global_symbol" in (function.attrs or {})
+            known[names[name]] = function.with_attr("global_symbol", names[name]) if named else function
+    return names
+
+
+def _anonymous(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    return function.without_attr("global_symbol")
+
+
+def _hash(function: tirx.PrimFunc) -> int:
+    return int(tvm_ffi.structural_hash(_anonymous(function)))
+
+
+def _equal(one: tirx.PrimFunc, other: tirx.PrimFunc) -> bool:
+    return bool(tvm_ffi.structural_equal(_anonymous(one), _anonymous(other)))
+
+
+def _unused(name: str, known: Mapping[str, Any]) -> str:
+    number, free = 0, name
+    while free in known:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def _parameters(entry: Entry, own: Sequence[int], arrays: Sequence[np.ndarray]) -> list[relax.Var]:
+    """The interface of an entry and then a variable for each parameter of all, its own where it reads it."""
+    given = list(entry.module[MAIN].params)
+    interface = given[: len(given) - len(own)]
+    variables = dict(zip(own, given[len(interface) :], strict=True))
+    return interface + [
+        variables.get(index, relax.Var(f"other{index}", relax.TensorType(array.shape, str(array.dtype))))
+        for index, array in enumerate(arrays)
+    ]
+
+
+class _Writer:
+    """Rewrites a lowered function with other names of kernels and other parameters."""
+
+    def __init__(self, builder: relax.BlockBuilder, kernels: Mapping[str, tvm.ir.GlobalVar]) -> None:
+        self._builder = builder
+        self._kernels = kernels
+
+    def written(self, function: relax.Function, name: str, parameters: list[relax.Var]) -> relax.Function:
+        """The function, under another name."""
+        body = function.body
+        blocks = []
+        for block in body.blocks:
+            bindings = [self._binding(binding) for binding in block.bindings]
+            blocks.append(type(block)(bindings))
+        changed = relax.Function(
+            parameters, relax.SeqExpr(blocks, body.body), function.ret_ty, function.is_pure, function.attrs
+        )
+        return changed.with_attr("global_symbol", name)
+
+    def _binding(self, binding: relax.VarBinding) -> relax.VarBinding:
+        value = binding.value
+        if not isinstance(value, relax.Call) or not any(
+            isinstance(argument, tvm.ir.GlobalVar) for argument in value.args
+        ):
+            return binding
+        arguments = [
+            self._kernels[argument.name_hint] if isinstance(argument, tvm.ir.GlobalVar) else argument
+            for argument in value.args
+        ]
+        call = relax.Call(value.op, arguments, value.attrs, value.ty_args)
+        return relax.VarBinding(binding.var, self._builder.normalize(call))

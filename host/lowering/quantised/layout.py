@@ -1,0 +1,123 @@
+"""How weights of groups lie in memory, for the instructions of a processor.
+
+A weight (N, K) has a scale for each group of `GROUP` elements of a row. Rows are outputs, and L of them are
+one panel: each 32-bit lane of a vector belongs to an output. The elements of a group are taken `width` at a
+time, as many as the processor's instruction multiplies and adds up for each lane.
+
+    8 bits   (panels, groups, GROUP / width, L, width) int8
+    4 bits   (panels, groups, GROUP / width / 2, L, width) uint8: the low half of a byte is of an even step, the
+             high half of the step behind it, both 8 more than the number
+
+Scales are (panels, groups, L) float16. Panels that are not full have rows of zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from targets import HardwareModel
+
+GROUP = 32
+# The largest number that an activation is rounded to: two bytes with sign hold it as high * 256 + low.
+LARGEST = 127 * 256 + 127
+# What a stored half byte is more than its number; also of whole bytes where an instruction takes no sign.
+HALF_OFFSET, BYTE_OFFSET = 8, 128
+
+
+@dataclass(frozen=True)
+class WeightLayout:
+    """The form of weights that one kind of processor wants.
+
+    Attributes:
+        bits: of an element, 4 or 8.
+        lanes: outputs of a panel, L.
+        instruction: how products of a group are added up: "u8s8" (four unsigned bytes by signed ones), "s8s8"
+            (four signed bytes), "u4s8" (four half bytes by signed bytes, summed in 16 bits), "s16s16" (two
+            numbers of 16 bits), or "plain" (one by one).
+    """
+
+    bits: int
+    lanes: int
+    instruction: str
+
+    @classmethod
+    def of(cls, bits: int, hardware: HardwareModel) -> WeightLayout:
+        """The layout for a processor."""
+        kind = hardware.dot_product
+        if kind == "s16s16" and bits == 4:
+            # Sums of two products of half bytes fit 16 bits, so that bytes are multiplied as they are.
+            kind = "u4s8"
+        return cls(bits, max(4, hardware.lanes), kind or "plain")
+
+    @property
+    def width(self) -> int:
+        """Elements that go to one lane in one step."""
+        return {"u8s8": 4, "s8s8": 4, "u4s8": 4, "s16s16": 2, "plain": 1}[self.instruction]
+
+    @property
+    def steps(self) -> int:
+        """Steps of a group."""
+        return GROUP // self.width
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of bytes of a group."""
+        return self.steps // 2 if self.bits == 4 else self.steps
+
+    @property
+    def offset(self) -> int:
+        """What stored elements are more than their numbers."""
+        if self.bits == 4:
+            return HALF_OFFSET
+        return BYTE_OFFSET if self.instruction == "u8s8" else 0
+
+    @property
+    def stored(self) -> str:
+        """Type of the bytes in memory."""
+        return "uint8" if self.bits == 4 or self.offset else "int8"
+
+    @property
+    def activations(self) -> str:
+        """Type of the numbers that weights are multiplied with."""
+        return "int16" if self.width < 4 else "int8"
+
+    @property
+    def planes(self) -> int:
+        """Numbers that a rounded activation is made of: two bytes, the second of which counts 1/256, or one."""
+        return 2 if self.activations == "int8" else 1
+
+    def packed(self, weight: np.ndarray) -> np.ndarray:
+        """A weight as it lies in memory.
+
+        Args:
+            weight: (N, K / 2) uint8 with the element of the even column in the low half, or (N, K) int8.
+        """
+        rows = _filled(weight, self.lanes, fill=0x88 if self.bits == 4 else 0)
+        numbers = rows
+        if self.bits == 4:
+            numbers = np.stack([rows & 15, rows >> 4], axis=-1).reshape(rows.shape[0], -1)
+        elif self.offset:
+            numbers = (rows.astype(np.int16) + self.offset).astype(np.uint8)
+        panels, groups = numbers.shape[0] // self.lanes, numbers.shape[1] // GROUP
+        split = numbers.reshape(panels, self.lanes, groups, self.steps, self.width)
+        ordered = split.transpose(0, 2, 3, 1, 4)
+        if self.bits == 8:
+            return np.ascontiguousarray(ordered)
+        return np.ascontiguousarray(ordered[:, :, 0::2] | (ordered[:, :, 1::2] << 4))
+
+    def packed_scales(self, scales: np.ndarray) -> np.ndarray:
+        """Scales (N, groups) as they lie in memory: half precision, whatever type they were widened to."""
+        rows = _filled(scales.astype(np.float16), self.lanes, fill=0)
+        return np.ascontiguousarray(rows.reshape(-1, self.lanes, rows.shape[1]).transpose(0, 2, 1))
+
+
+def _filled(rows: np.ndarray, multiple: int, fill: int) -> np.ndarray:
+    """Rows up to a multiple."""
+    missing = -rows.shape[0] % multiple
+    if not missing:
+        return rows
+    padding: Any = ((0, missing), (0, 0))
+    return np.pad(rows, padding, constant_values=fill)

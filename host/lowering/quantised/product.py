@@ -1,0 +1,138 @@
+"""The function of a product with a quantised weight: (T, K) by (N, K) to (T, N).
+
+Each group of a row of activations is rounded to 16 bits, by its largest absolute value. With 8 bits, logits of
+language models move by 2% of the largest. Processors that multiply bytes take them as two bytes. A group of a
+product is summed in integers, exactly, and multiplied by both scales. The function is unscheduled: the rule
+`quantised` of the schedule families makes a program of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from host.lowering.graph import Node
+from host.lowering.quantised import layout as stored
+from host.lowering.quantised.layout import GROUP, WeightLayout
+
+# Blocks that the rule knows.
+LARGEST, SCALES, ROUNDED, SUMS, DOTS, TOTALS, OUTPUT = (
+    "largest",
+    "scales",
+    "rounded",
+    "group_sums",
+    "group_dots",
+    "totals",
+    "output",
+)
+
+
+def product_function(node: Node) -> tirx.PrimFunc:
+    """The function of a "packed_quantised_dense" node: rows, packed weight, packed scales, the result."""
+    layout: WeightLayout = node.attrs["layout"]
+    rows, depth = node.inputs[0].shape
+    panels, groups = node.inputs[2].shape[:2]
+    assert groups * GROUP == depth, "a weight of whole groups"
+    text = _text(layout, rows, groups, panels)
+
+    def magnitude(value: Any) -> Any:
+        # Absolute values of floats are ordered as integers are, and LLVM takes maxima of those in any order.
+        return tirx.reinterpret("int32", value) & tirx.const(0x7FFFFFFF, "int32")
+
+    def as_float(value: Any) -> Any:
+        return tirx.reinterpret("float32", value)
+
+    def whole(value: Any, scale: Any) -> Any:
+        zero, one = tirx.const(0.0, "float32"), tirx.const(1.0, "float32")
+        inverse = tirx.Select(scale > zero, one / tirx.max(scale, tirx.const(1e-30, "float32")), zero)
+        return tirx.Cast("int32", tirx.nearbyint(value * inverse))
+
+    def high(number: Any) -> Any:
+        # Of the two bytes: the low one is from -128 to 127.
+        return (number + 128) >> 8
+
+    extra = {"T": tvm.script.tirx, "magnitude": magnitude, "as_float": as_float, "whole": whole, "high": high}
+    return tvm.script.from_source(text, extra_vars=extra).with_attr("tirx.noalias", True)
+
+
+def element_text(layout: WeightLayout, step: str, index: str) -> str:
+    """Text of the stored element of a step: `index` is of panel and group, then of lane and place."""
+    first, last = index.split("|")
+    if layout.bits == 8:
+        return f"weight[{first}, {step}, {last}]"
+    byte = f"weight[{first}, {step} // 2, {last}]"
+    return f"((T.shift_right({byte}, T.cast({step} % 2 * 4, 'uint8'))) & T.uint8(15))"
+
+
+def _text(layout: WeightLayout, rows: int, groups: int, panels: int) -> str:
+    """TVMScript of the function."""
+    lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
+    element = element_text(layout, "vq", "vp, vg|vl, vj")
+    packed = f"({panels}, {groups}, {layout.vectors}, {lanes}, {width})"
+    product = f"T.cast({element}, 'int32') * T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
+    total = f"{DOTS}[vt, vp, vg, 0, vl]"
+    if planes == 2:
+        total = f"{total} * 256 + {DOTS}[vt, vp, vg, 1, vl]"
+    # What the offset of stored elements adds to the products of a group is taken off again.
+    total = f"({total} - {SUMS}[vt, vg])" if layout.offset else f"({total})"
+    whole = f"whole(data[vt, (vg * {steps} + vq) * {width} + vj], {SCALES}[vt, vg])"
+    plane = f"T.Select(ve == 0, high({whole}), {whole} - high({whole}) * 256)" if planes == 2 else whole
+    weighed = f"T.cast({ROUNDED}[vt, vg, ve, vq, vj], 'int32')"
+    weighed = f"T.Select(ve == 0, {256 if planes == 2 else 1}, 1) * {weighed}"
+    return f"""
+@T.prim_func(s_tir=True, private=True)
+def function(
+    data: T.Buffer(({rows}, {groups * GROUP}), "float32"),
+    weight: T.Buffer({packed}, "{layout.stored}"),
+    factors: T.Buffer(({panels}, {groups}, {lanes}), "float16"),
+    output: T.Buffer(({rows}, {panels * lanes}), "float32"),
+) -> None:
+    {LARGEST} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
+    {SCALES} = T.sblock_alloc_buffer(({rows}, {groups}), "float32")
+    {ROUNDED} = T.sblock_alloc_buffer(
+        ({rows}, {groups}, {planes}, {steps}, {width}), "{layout.activations}"
+    )
+    {SUMS} = T.sblock_alloc_buffer(({rows}, {groups}), "int32")
+    {DOTS} = T.sblock_alloc_buffer(({rows}, {panels}, {groups}, {planes}, {lanes}), "int32")
+    {TOTALS} = T.sblock_alloc_buffer(({rows}, {panels}, {lanes}), "float32")
+    for t, g, k in T.grid({rows}, {groups}, {GROUP}):
+        with T.sblock("{LARGEST}"):
+            vt, vg, vk = T.axis.remap("SSR", [t, g, k])
+            with T.init():
+                {LARGEST}[vt, vg] = T.int32(0)
+            {LARGEST}[vt, vg] = T.max({LARGEST}[vt, vg], magnitude(data[vt, vg * {GROUP} + vk]))
+    for t, g in T.grid({rows}, {groups}):
+        with T.sblock("{SCALES}"):
+            vt, vg = T.axis.remap("SS", [t, g])
+            {SCALES}[vt, vg] = as_float({LARGEST}[vt, vg]) * T.float32({1.0 / stored.LARGEST!r})
+    for t, g, e, q, j in T.grid({rows}, {groups}, {planes}, {steps}, {width}):
+        with T.sblock("{ROUNDED}"):
+            vt, vg, ve, vq, vj = T.axis.remap("SSSSS", [t, g, e, q, j])
+            {ROUNDED}[vt, vg, ve, vq, vj] = T.cast({plane}, "{layout.activations}")
+    for t, g, e, q, j in T.grid({rows}, {groups}, {planes}, {steps}, {width}):
+        with T.sblock("{SUMS}"):
+            vt, vg, ve, vq, vj = T.axis.remap("SSRRR", [t, g, e, q, j])
+            with T.init():
+                {SUMS}[vt, vg] = T.int32(0)
+            {SUMS}[vt, vg] = {SUMS}[vt, vg] + {layout.offset} * {weighed}
+    for t, p, g, e, q, l, j in T.grid({rows}, {panels}, {groups}, {planes}, {steps}, {lanes}, {width}):
+        with T.sblock("{DOTS}"):
+            vt, vp, vg, ve, vq, vl, vj = T.axis.remap("SSSSRSR", [t, p, g, e, q, l, j])
+            with T.init():
+                {DOTS}[vt, vp, vg, ve, vl] = T.int32(0)
+            {DOTS}[vt, vp, vg, ve, vl] = {DOTS}[vt, vp, vg, ve, vl] + {product}
+    for t, p, l, g in T.grid({rows}, {panels}, {lanes}, {groups}):
+        with T.sblock("{TOTALS}"):
+            vt, vp, vl, vg = T.axis.remap("SSSR", [t, p, l, g])
+            with T.init():
+                {TOTALS}[vt, vp, vl] = T.float32(0)
+            {TOTALS}[vt, vp, vl] = {TOTALS}[vt, vp, vl] + T.cast({total}, "float32") * (
+                {SCALES}[vt, vg] * T.cast(factors[vp, vg, vl], "float32")
+            )
+    for t, p, l in T.grid({rows}, {panels}, {lanes}):
+        with T.sblock("{OUTPUT}"):
+            vt, vp, vl = T.axis.remap("SSS", [t, p, l])
+            output[vt, vp * {lanes} + vl] = {TOTALS}[vt, vp, vl]
+"""

@@ -1,0 +1,1 @@
+"""Attention over a cache: one block for each head of keys."""

@@ -1,0 +1,1 @@
+"""Products with quantised weights: tiles of rows and panels, summed group by group."""

@@ -1,0 +1,124 @@
+"""The products of one group as a tensor intrinsic: C[L] += sum over the group's elements of A times B[L].
+
+Half bytes are taken apart in registers. How sums are formed depends on the processor, see
+`host.lowering.quantised.layout`; all of them are exact.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm.s_tir import TensorIntrin
+
+from host.lowering.quantised.layout import WeightLayout
+from host.lowering.quantised.product import element_text
+
+# LLVM's intrinsic by `WeightLayout.instruction` and 32-bit lanes. VPMADDUBSW multiplies unsigned by signed bytes
+# and adds two products to 16 bits, VPMADDWD numbers of 16 bits to 32 (Intel SDM).
+_INSTRUCTIONS = {
+    ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
+    ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",
+    ("u8s8", 4): "llvm.x86.avx512.vpdpbusd.128",
+    ("s8s8", 4): "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    ("u4s8", 16): "llvm.x86.avx512.pmaddubs.w.512",
+    ("u4s8", 8): "llvm.x86.avx2.pmadd.ub.sw",
+    ("u4s8", 4): "llvm.x86.ssse3.pmadd.ub.sw.128",
+    ("s16s16", 16): "llvm.x86.avx512.pmaddw.d.512",
+    ("s16s16", 8): "llvm.x86.avx2.pmadd.wd",
+    ("s16s16", 4): "llvm.x86.sse2.pmadd.wd",
+}
+
+
+def has_intrinsic(layout: WeightLayout) -> bool:
+    """Whether there are instructions for a layout; others are left to LLVM's vectors."""
+    return (layout.instruction, layout.lanes) in _INSTRUCTIONS
+
+
+def intrinsic(layout: WeightLayout) -> str:
+    """The name under which `Schedule.tensorize` finds the products of a group; made when first asked for."""
+    name = f"edgetlm.group_{layout.bits}_{layout.instruction}_{layout.lanes}"
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        extra = {"T": tvm.script.tirx}
+        description, implementation = (
+            tvm.script.from_source(_head(layout) + body, extra_vars=extra)
+            for body in (_description(layout), _implementation(layout))
+        )
+        TensorIntrin.register(name, description, implementation)
+    return name
+
+
+def _head(layout: WeightLayout) -> str:
+    lanes, width, steps, vectors = layout.lanes, layout.width, layout.steps, layout.vectors
+    return f"""
+@T.prim_func(s_tir=True, private=True)
+def function(
+    a: T.Buffer(({steps}, {width}), "{layout.activations}", offset_factor=1),
+    weight: T.Buffer(({vectors}, {lanes}, {width}), "{layout.stored}", offset_factor=1),
+    c: T.Buffer(({lanes},), "int32", scope="local", offset_factor=1),
+) -> None:
+    with T.sblock("root"):
+        T.reads(c[0:{lanes}], weight[0:{vectors}, 0:{lanes}, 0:{width}], a[0:{steps}, 0:{width}])
+        T.writes(c[0:{lanes}])
+"""
+
+
+def _description(layout: WeightLayout) -> str:
+    element = element_text(layout, "vq", "|vl, vj").replace("[, ", "[")
+    return f"""
+        for q, l, j in T.grid({layout.steps}, {layout.lanes}, {layout.width}):
+            with T.sblock("update"):
+                vq, vl, vj = T.axis.remap("RSR", [q, l, j])
+                c[vl] = c[vl] + T.cast({element}, "int32") * T.cast(a[vq, vj], "int32")
+"""
+
+
+def _implementation(layout: WeightLayout) -> str:
+    lanes, instruction = layout.lanes, _INSTRUCTIONS[layout.instruction, layout.lanes]
+    sums = f'c[T.ramp(T.int32(0), 1, {lanes})] = c.vload([0], "int32x{lanes}")'
+    lines = []
+    if layout.bits == 4:
+        lines += [
+            f'w{v} = weight.vload([{v}, 0, 0], "uint8x{lanes * layout.width}")' for v in range(layout.vectors)
+        ]
+    products = [_product(layout, step, instruction) for step in range(layout.steps)]
+    if layout.instruction == "u4s8":
+        pairs = " + ".join(products)
+        add, ones = _INSTRUCTIONS["s16s16", lanes], f"T.broadcast(T.int16(1), {2 * lanes})"
+        lines.append(f"{sums} + {_call(add, f'({pairs})', ones, f'int32x{lanes}')}")
+    elif layout.instruction == "s16s16":
+        lines += [f"{sums} + {one}" for one in products]
+    else:
+        # These add to what they are given.
+        lines += [f"c[T.ramp(T.int32(0), 1, {lanes})] = {one}" for one in products]
+    return "".join(f"        {line}\n" for line in lines)
+
+
+def _product(layout: WeightLayout, step: int, instruction: str) -> str:
+    """Text of the products of a step."""
+    lanes, width = layout.lanes, layout.width
+    both, kind = lanes * width, layout.activations
+    # LLVM loads some groups as integers into general registers; as floating-point numbers all are broadcast.
+    group = f'T.reinterpret(a.vload([{step}, 0], "{kind}x{width}"), dtype="float32")'
+    given = f'T.reinterpret(T.broadcast({group}, {lanes}), dtype="{kind}x{both}")'
+    element = _element(layout, step)
+    if layout.instruction == "u4s8":
+        return _call(instruction, element, given, f"int16x{2 * lanes}")
+    if layout.instruction == "s16s16":
+        return _call(instruction, f'T.cast({element}, "int16x{both}")', given, f"int32x{lanes}")
+    total = f'c.vload([0], "int32x{lanes}")'
+    return _call(instruction, f"{total}, {element}", given, f"int32x{lanes}")
+
+
+def _element(layout: WeightLayout, step: int) -> str:
+    """Text of the vector of stored elements of a step."""
+    both = layout.lanes * layout.width
+    if layout.bits == 8:
+        return f'weight.vload([{step}, 0, 0], "{layout.stored}x{both}")'
+    half = f"w{step // 2} & T.broadcast(T.uint8(15), {both})"
+    if step % 2:
+        half = f"T.shift_right(w{step // 2}, T.broadcast(T.uint8(4), {both}))"
+    return f'T.reinterpret({half}, dtype="int8x{both}")' if layout.instruction == "s8s8" else f"({half})"
+
+
+def _call(instruction: str, first: str, second: str, dtype: str) -> str:
+    name = f'T.llvm_lookup_intrinsic_id("{instruction}")'
+    return f'T.call_llvm_pure_intrin({name}, {first}, {second}, dtype="{dtype}")'

@@ -1,0 +1,151 @@
+"""Products with quantised weights: tiles of rows and panels, summed group by group.
+
+Activations are rounded first. A tile is `rows` rows by `vectors` panels; the products of a group are summed in
+integers and then scaled, and the weight is read as one stream for each panel of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from host.lowering.quantised import product as parts
+from host.lowering.quantised.layout import GROUP, WeightLayout
+from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cpu.quantised.cost import CONSTANTS, quantised_seconds
+from host.schedules.cpu.quantised.intrinsics import has_intrinsic, intrinsic
+from host.schedules.workload import Stage, Workload
+from targets import HardwareModel
+
+_MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED = 8, 8, 4
+
+
+class Quantised(Rule):
+    """A tile of rows and panels."""
+
+    name = "quantised"
+    processor = CPU
+    version = 1
+    priority = 6
+    constants = CONSTANTS
+    decisions = (
+        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),
+        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+    )
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """The function of such a product, whose blocks have these names; no other rule takes it."""
+        return {parts.ROUNDED, parts.DOTS, parts.TOTALS} <= {stage.name for stage in workload.stages}
+
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
+        """Divisors: of the rows, of the panels, and of the groups."""
+        rows, panels, groups = (axis.extent for axis in stage_of(workload, parts.DOTS).axes[:3])
+        return {
+            "vectors": _divisors(panels, _MOST_VECTORS),
+            "rows": _divisors(rows, _MOST_ROWS),
+            "unroll": _divisors(groups, _MOST_UNROLLED),
+        }
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Both kinds of sums of a tile fit the registers beside the weights of a group, or it is the least."""
+        tile = values["rows"] * values["vectors"]
+        sums = 1 + layout_of(workload).planes
+        return tile == 1 or sums * tile + 3 <= hardware.vector_registers
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Rounds the activations, then tiles the product."""
+        schedule = sampler.schedule
+        layout = layout_of(workload)
+        _round(schedule, stage_of(workload, parts.ROUNDED), threads)
+        row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
+        row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
+        panel, panel_tile = schedule.split(panel, [None, sampler.sample("vectors")])
+        schedule.reorder(panel, row, row_tile, panel_tile, lane)
+        _in_registers(schedule, row_tile, panel_tile, lane)
+        totals = schedule.get_sblock(parts.TOTALS)
+        schedule.set_scope(totals, 0, "local")
+        schedule.compute_at(totals, row, preserve_unit_loops=True)
+        row_tile, panel_tile, lane, group = schedule.get_loops(totals)[-4:]
+        group, steps = schedule.split(group, [None, sampler.sample("unroll")])
+        schedule.reorder(group, steps, row_tile, panel_tile, lane)
+        schedule.unroll(steps)
+        _in_registers(schedule, row_tile, panel_tile, lane)
+        _products(schedule, steps, layout)
+        first = schedule.decompose_reduction(totals, group)
+        assert schedule.get(first) is not None
+        if threads > 1:
+            schedule.parallel(panel)
+
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        return quantised_seconds(workload, hardware, threads, values)
+
+
+def stage_of(workload: Workload, name: str) -> Stage:
+    """The stage of a block."""
+    return next(stage for stage in workload.stages if stage.name == name)
+
+
+def layout_of(workload: Workload) -> WeightLayout:
+    """The layout of the weight, from the types and shapes of what the products read."""
+    dots = stage_of(workload, parts.DOTS)
+    weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
+    lanes, width = weight.shape[-2:]
+    bits = 4 if weight.shape[-3] * width < GROUP else 8
+    signed = weight.type.name == "int8"
+    if width == 1:
+        instruction = "plain"
+    elif width == 2:
+        instruction = "s16s16"
+    elif bits == 8:
+        instruction = "s8s8" if signed else "u8s8"
+    else:
+        instruction = "u8s8"
+    return WeightLayout(bits, lanes, instruction)
+
+
+def _divisors(extent: int, most: int) -> tuple[int, ...]:
+    return tuple(size for size in range(1, min(extent, most) + 1) if extent % size == 0)
+
+
+def _in_registers(schedule: Any, *loops: Any) -> None:
+    """Unrolls the loops of a tile; the last one is a vector."""
+    for loop in loops[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(loops[-1])
+
+
+def _round(schedule: Any, rounded: Stage, threads: int) -> None:
+    """Rounds each row for itself: scale, numbers and their sum group by group."""
+    row, group = schedule.get_loops(schedule.get_sblock(parts.LARGEST))[:2]
+    for name in (parts.SCALES, parts.ROUNDED, parts.SUMS):
+        schedule.reverse_compute_at(schedule.get_sblock(name), group, preserve_unit_loops=True)
+    numbers = schedule.get_sblock(parts.ROUNDED)
+    *_, plane, step, place = schedule.get_loops(numbers)
+    schedule.unroll(plane)
+    schedule.vectorize(schedule.fuse(step, place))
+    if threads > 1 and rounded.axes[0].extent > 1:
+        schedule.parallel(row)
+
+
+def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
+    """Sums the products of a group under the loop over groups, by the processor's instructions."""
+    dots = schedule.get_sblock(parts.DOTS)
+    schedule.set_scope(dots, 0, "local")
+    schedule.compute_at(dots, loop, preserve_unit_loops=True)
+    row, panel, group, plane, step, lane, place = schedule.get_loops(dots)[-7:]
+    for one in (row, panel, group, plane):
+        schedule.unroll(one)
+    first = schedule.decompose_reduction(dots, step)
+    schedule.vectorize(schedule.get_loops(first)[-1])
+    if has_intrinsic(layout):
+        schedule.tensorize(step, intrinsic(layout))
+        return
+    schedule.reorder(step, place, lane)
+    _in_registers(schedule, step, place, lane)
+
+
+RULE = Quantised()

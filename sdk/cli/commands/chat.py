@@ -1,0 +1,98 @@
+"""`sdk chat`: texts of a language model on this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sdk.cli import completion
+from sdk.cli.help import add_command
+from sdk.cli.options import DeviceName, Trust, Verbose
+
+if TYPE_CHECKING:
+    from sdk.language_model import LanguageModel, TextTiming
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    add_command(app, chat, "sdk chat edgetlm-out/qwen/bundle --prompt 'The sea is'")
+
+
+def chat(
+    bundle: Annotated[
+        Path,
+        typer.Argument(
+            help="Bundle directory or zip, or the name of an installed model.",
+            autocompletion=completion.bundles,
+        ),
+    ],
+    prompt: Annotated[
+        str | None, typer.Option(help="Text to continue; without it, each line of the input is one.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.")] = 256,
+    temperature: Annotated[
+        float, typer.Option(help="0 takes the most likely token; above, tokens are drawn.")
+    ] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Draw from so many of the likeliest tokens; 0: all.")] = 0,
+    top_p: Annotated[
+        float, typer.Option(help="Draw from the likeliest tokens of this probability together.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of what is drawn: the same seed gives the same text.")] = 0,
+    device: DeviceName = "local",
+    trust: Trust = "signed",
+    verbose: Verbose = False,
+) -> None:
+    """Continue texts with a language model on this machine."""
+    from sdk import api
+    from sdk.cli.console import print_line
+
+    with api.load_language_model(bundle, device=device, trust=trust) as model:
+        if model.warning:
+            print_line(f"warning: {model.warning}")
+        for text in _lines() if prompt is None else (prompt,):
+            pieces = model.generate(
+                text,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                seed=seed,
+            )
+            _show(model, pieces)
+
+
+def _lines() -> Iterator[str]:
+    """Lines of the input until its end; empty ones are left out."""
+    asked = sys.stdin.isatty()
+    while True:
+        if asked:
+            sys.stdout.write("> ")
+            sys.stdout.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def _show(model: LanguageModel, pieces: Iterable[str | int]) -> None:
+    from sdk.cli.console import print_line, print_piece
+
+    for piece in pieces:
+        print_piece(str(piece))
+    print_line("")
+    if model.timing is not None:
+        print_line(speed(model.timing, model.stopped))
+
+
+def speed(timing: TextTiming, stopped: str) -> str:
+    """The line behind a text: how fast it came, and why it ended."""
+    parts = [f"{timing.tokens} tokens"]
+    if timing.tokens_per_s is not None:
+        parts.append(f"{timing.tokens_per_s:.1f} tokens/s")
+    parts.append(f"first token after {timing.prefill_s:.2f} s ({timing.prompt_tokens} tokens of prompt)")
+    return f"[{', '.join(parts)}; {stopped}]"

@@ -1,0 +1,27 @@
+"""A model with state in the native executor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from host import bundle
+from tests import tiny_decoder as tiny
+from tests.tiny_bundle import write_tiny
+
+# The first test may wait for the build.
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_state_is_zeros_at_first_and_kept_from_call_to_call(tmp_path, device):
+    folder = write_tiny(tmp_path)
+    with device.open_session("tvm", threads=1) as session:
+        session.load(folder)
+        [found] = session.run([np.array([2], "int32"), np.array([2], "int32")])
+        np.testing.assert_array_equal(found, tiny.logits([0, 0, 2]))
+        for case in bundle.golden_cases(folder, bundle.load(folder)):
+            [found] = session.run(case.inputs)
+            np.testing.assert_array_equal(found, case.outputs[0])
+        assert set(session.profile([np.array([7], "int32"), np.array([4], "int32")], 1)) >= {"step", "score"}
+        [found] = session.run([np.array([2], "int32"), np.array([5], "int32")])
+        np.testing.assert_array_equal(found, tiny.logits([3, 1, 4, 1, 7, 2]))

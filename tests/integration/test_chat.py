@@ -1,0 +1,140 @@
+"""`sdk chat`, and texts of a language model by the Python API."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import sdk
+from host import bundle as bundles
+from host.errors import BundleError, EngineError, ModelFileError, UserError
+from sdk.cli.console import print_piece
+from sdk.cli.main import main
+from tests import tiny_decoder as tiny
+from tests.signing import reseal
+from tests.tiny_bundle import write_tiny
+from tests.tiny_tokenizer import WORDS, write_tokenizer
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    return write_tiny(folder, write_tokenizer(folder / "words.json"))
+
+
+def following(prompt, count):
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(tiny.next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+def text(tokens):
+    return " ".join(WORDS[token] for token in tokens)
+
+
+def test_a_prompt_is_continued_and_its_speed_shown(tiny_bundle, capsys):
+    words = ["chat", str(tiny_bundle), "--prompt", text([3, 1, 4]), "--max-tokens", "4"]
+    assert main(words) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == text(following([3, 1, 4], 4)).split()
+    assert out[1].startswith("[4 tokens, ") and " tokens/s, first token after " in out[1]
+    assert out[1].endswith("; max_tokens]")
+
+
+def test_each_line_of_the_input_is_a_prompt(tiny_bundle, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{text([3, 1])}\n\n{text([3, 1, 4])}"))
+    assert main(["chat", str(tiny_bundle), "--max-tokens", "2"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in out[::2]] == [
+        text(following(prompt, 2)).split() for prompt in ([3, 1], [3, 1, 4])
+    ]
+
+
+def test_the_same_seed_gives_the_same_text(tiny_bundle, capsys):
+    def drawn(seed):
+        words = ["chat", str(tiny_bundle), "--prompt", "one two", "--temperature", "3", "--seed", str(seed)]
+        assert main([*words, "--max-tokens", "6"]) == 0
+        return capsys.readouterr().out.splitlines()[0]
+
+    first = drawn(1)
+    assert drawn(1) == first
+    assert len({first, drawn(2), drawn(3), drawn(4)}) > 1
+
+
+def test_texts_by_the_python_api(tiny_bundle, tmp_path):
+    archive = tmp_path / "tiny.zip"
+    bundles.pack(tiny_bundle, archive)
+    with sdk.load_language_model(archive) as model:
+        left = model.generate([3, 1, 4], max_tokens=6)
+        assert next(left) == following([3, 1, 4], 1)[0]
+        # Left in the middle, and another one begun.
+        assert list(model.generate([2, 7, 1], max_tokens=3)) == following([2, 7, 1], 3)
+        assert model.stopped == "max_tokens" and model.timing.tokens == 3
+        with pytest.raises(UserError, match="token 13 is not of the model's vocabulary"):
+            model.generate([13])
+        with pytest.raises(UserError, match="the prompt has 33 tokens, the model has a context of 32"):
+            model.generate([1] * 33)
+        assert list(model.generate([2, 7, 1], max_tokens=1)) == following([2, 7, 1], 1)
+    with pytest.raises(EngineError, match="the process of the model ended"):
+        model.generate([1])
+
+
+def test_an_installed_model_goes_by_its_name(tiny_bundle, capsys):
+    with sdk.connect() as device:
+        device.install(tiny_bundle, "tiny")
+    assert main(["chat", "tiny", "--prompt", text([3, 1, 4]), "--max-tokens", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == text(following([3, 1, 4], 2)).split()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (["nowhere"], 2, "no such bundle"),
+        (["BUNDLE", "--device", "pi5", "--prompt", "one"], 2, "on this machine only, not on pi5"),
+        (["BUNDLE", "--prompt", ""], 2, "the prompt is empty"),
+        (["BUNDLE", "--prompt", "one", "--temperature", "-1"], 2, "temperature is -1.0"),
+        (["BUNDLE", "--prompt", "one " * 33], 2, "the prompt has 33 tokens"),
+    ],
+)
+def test_mistakes_are_one_line(tiny_bundle, capsys, words, code, reason):
+    assert main(["chat", *(str(tiny_bundle) if word == "BUNDLE" else word for word in words)]) == code
+    [line] = capsys.readouterr().err.splitlines()
+    assert reason in line
+
+
+def test_a_damaged_bundle_is_refused(tiny_bundle, tmp_path):
+    archive = tmp_path / "tiny.zip"
+    bundles.pack(tiny_bundle, archive)
+    copy = bundles.unpacked(archive, tmp_path / "copy")
+    (copy / "params.bin").write_bytes(b"\0\0\0\0")
+    with pytest.raises(BundleError, match=r"params\.bin"):
+        sdk.load_language_model(copy)
+
+
+def test_other_bundles_are_for_another_command(tiny_bundle, tmp_path):
+    with pytest.raises(ModelFileError, match="it is not a bundle"):
+        sdk.load_language_model(tmp_path)
+    other = tmp_path / "other"
+    shutil.copytree(tiny_bundle, other)
+    reseal(other, decoder=None)
+    with pytest.raises(UserError, match="use sdk run"):
+        sdk.load_language_model(other)
+
+
+def test_what_a_model_writes_moves_no_cursor(capsys):
+    print_piece("a\x1b[2Jb\u202e\n c")
+    assert capsys.readouterr().out == "a\\x1b[2Jb\\u202e\n c"
+
+
+def test_a_model_whose_process_is_gone_says_so(tiny_bundle):
+    with sdk.load_language_model(tiny_bundle) as model:
+        os.kill(model._process.pid, signal.SIGKILL)
+        with pytest.raises(EngineError, match="the process of the model ended"):
+            list(model.generate([1], max_tokens=2))

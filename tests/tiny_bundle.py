@@ -1,0 +1,32 @@
+"""A bundle of the model of `tests.tiny_decoder`, compiled for any x86-64 machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from host import bundle
+from host.build import build_model
+from host.compile.static_model import memory_use
+from host.lowering import lower
+from host.manifest import Draft, Origin, decoder_part, memory_part, signature_part, state_part
+from tests import tiny_decoder as tiny
+from tests.unit.lowering.harness import board
+
+
+def write_tiny(folder: Path, tokenizer: Path | None = None) -> Path:
+    model = tiny.imported(tokenizer)
+    lowered = lower(model, board())
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / "tiny.so"
+    stats = build_model(lowered, {}, library)
+    draft = Draft(
+        name="tiny",
+        backend="tvm",
+        signature=signature_part(model.signature),
+        origin=Origin(name="tiny", format=model.format, content_hash=model.content_hash),
+        state=state_part(model.state),
+        decoder=decoder_part(model.decoder),
+        memory=memory_part(memory_use(lowered, stats, 1)),
+    )
+    bundle.write_tvm(folder / "bundle", draft, library, lowered.parameters, model.golden, tokenizer=tokenizer)
+    return folder / "bundle"

@@ -1,0 +1,139 @@
+"""A language model of two kernels, whose next token is known without running it.
+
+The state holds the tokens so far. The next token is the sum of all of them, each times one more than its
+position, and of a constant, modulo the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.script import tirx as T
+
+from host.model import Decoder, GoldenCase, ImportedModel, Signature, TensorSpec
+
+CONTEXT, CHUNK, VOCABULARY = 32, 4, 13
+END = 12
+ADDED = 5
+SIGNATURE = Signature(
+    (TensorSpec("tokens", (1,), "int32"), TensorSpec("position", (1,), "int32")),
+    (TensorSpec("logits", (1, VOCABULARY), "float32"),),
+)
+PREFILL_INPUTS = (
+    TensorSpec("tokens", (CHUNK,), "int32"),
+    TensorSpec("position", (1,), "int32"),
+    TensorSpec("last", (1,), "int32"),
+)
+STATE = (TensorSpec("seen", (CONTEXT,), "float32"),)
+
+
+def next_token(tokens: Sequence[int]) -> int:
+    """The most likely token behind some tokens."""
+    return (sum((place + 1) * token for place, token in enumerate(tokens)) + ADDED) % VOCABULARY
+
+
+def logits(tokens: Sequence[int]) -> np.ndarray:
+    """What the model gives behind some tokens: 0 for the most likely one, less for those that are far off."""
+    return -np.abs(np.arange(VOCABULARY) - next_token(tokens)).astype("float32")[None]
+
+
+@T.prim_func(s_tir=True)
+def step(
+    tokens: T.Buffer((1,), "int32"),
+    position: T.Buffer((1,), "int32"),
+    seen: T.Buffer((CONTEXT,), "float32"),
+    added: T.Buffer((1,), "float32"),
+    summed: T.Buffer((1,), "float32"),
+) -> None:
+    T.func_attr({"tirx.noalias": True})
+    with T.sblock("step"):
+        T.reads(tokens[0], position[0], seen[0:CONTEXT], added[0])
+        T.writes(seen[0:CONTEXT], summed[0])
+        seen[position[0]] = T.cast(tokens[0], "float32")
+        summed[0] = added[0]
+        for i in range(CONTEXT):
+            if i <= position[0]:
+                summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
+
+
+@T.prim_func(s_tir=True)
+def steps(
+    tokens: T.Buffer((CHUNK,), "int32"),
+    position: T.Buffer((1,), "int32"),
+    last: T.Buffer((1,), "int32"),
+    seen: T.Buffer((CONTEXT,), "float32"),
+    added: T.Buffer((1,), "float32"),
+    summed: T.Buffer((1,), "float32"),
+) -> None:
+    T.func_attr({"tirx.noalias": True})
+    with T.sblock("steps"):
+        T.reads(tokens[0:CHUNK], position[0], last[0], seen[0:CONTEXT], added[0])
+        T.writes(seen[0:CONTEXT], summed[0])
+        for t in range(CHUNK):
+            seen[position[0] + t] = T.cast(tokens[t], "float32")
+        summed[0] = added[0]
+        for i in range(CONTEXT):
+            if i <= position[0] + last[0]:
+                summed[0] = summed[0] + seen[i] * T.cast(i + 1, "float32")
+
+
+@T.prim_func(s_tir=True)
+def score(summed: T.Buffer((1,), "float32"), out: T.Buffer((1, VOCABULARY), "float32")) -> None:
+    T.func_attr({"tirx.noalias": True})
+    for i in range(VOCABULARY):
+        with T.sblock("score"):
+            v = T.axis.spatial(VOCABULARY, i)
+            T.reads(summed[0])
+            T.writes(out[0, v])
+            out[0, v] = -T.fabs(
+                T.cast(v, "float32") - T.cast(T.cast(summed[0], "int32") % VOCABULARY, "float32")
+            )
+
+
+def module(
+    function: tvm.tirx.PrimFunc, name: str, inputs: Sequence[TensorSpec], constant: int = ADDED
+) -> tvm.IRModule:
+    """One entry: `function`, under a name, on inputs, the state and the constant, and then `score`."""
+    function = function.with_attr("global_symbol", name)
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(one.name, relax.TensorType(one.shape, one.dtype)) for one in (*inputs, *STATE)]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            kernel, scoring = builder.add_func(function, name), builder.add_func(score, "score")
+            added = relax.const(np.array([constant], "float32"))
+            summed = builder.emit(
+                relax.call_tir(kernel, [*variables, added], relax.TensorType((1,), "float32"))
+            )
+            result = builder.emit_output(
+                relax.call_tir(scoring, [summed], relax.TensorType((1, VOCABULARY), "float32"))
+            )
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def golden(prompt: Sequence[int]) -> tuple[GoldenCase, ...]:
+    """A case for each token of a prompt."""
+    return tuple(
+        GoldenCase((np.array([token], "int32"), np.array([place], "int32")), (logits(prompt[: place + 1]),))
+        for place, token in enumerate(prompt)
+    )
+
+
+def imported(tokenizer: Path | None = None, name: str = "tiny") -> ImportedModel:
+    """The model as an importer would hand it over."""
+    prefill = module(steps, "steps", PREFILL_INPUTS)
+    return ImportedModel(
+        name=name,
+        format="transformers",
+        path=Path(name),
+        signature=SIGNATURE,
+        module=module(step, "step", SIGNATURE.inputs),
+        golden=golden((3, 1, 4, 1)),
+        content_hash="0" * 64,
+        state=STATE,
+        decoder=Decoder(CONTEXT, CHUNK, VOCABULARY, (END,), prefill, tokenizer),
+    )

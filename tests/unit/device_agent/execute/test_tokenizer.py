@@ -1,0 +1,56 @@
+"""Pieces of text are whole characters."""
+
+from __future__ import annotations
+
+import pytest
+
+from device_agent.execute.tokenizer import TextPieces
+
+
+class Bytes:
+    """A token for each byte."""
+
+    def decode(self, tokens):
+        return bytes(tokens).decode("utf-8", "replace")
+
+
+def pieces(data: bytes, prompt: bytes = b"") -> list[str]:
+    text = TextPieces(Bytes(), list(prompt))
+    return [*(text.add(token) for token in data), text.rest()]
+
+
+@pytest.mark.parametrize("text", ["abc", "é", "日本語", "a😀b", "é\u0301", ""])
+def test_no_piece_has_a_part_of_a_character(text):
+    found = pieces(text.encode())
+    assert "".join(found) == text
+    assert all("\ufffd" not in piece for piece in found)
+
+
+def test_each_character_is_given_when_it_is_whole():
+    assert pieces("aé😀".encode()) == ["a", "", "é", "", "", "", "😀", ""]
+
+
+def test_a_character_that_is_cut_off_at_the_end_is_left_out():
+    assert "".join(pieces("ab😀".encode()[:-1])) == "ab"
+
+
+def test_bytes_that_are_no_text_are_not_held_for_ever():
+    found = pieces(b"\xff" * 12 + b"abc")
+    assert "".join(found).endswith("abc")
+    assert any(piece.strip("\ufffd") == "" and piece for piece in found[:8])
+
+
+def test_the_prompt_is_not_given_again():
+    assert "".join(pieces(b" text", prompt=b"a long prompt")) == " text"
+
+
+class Words:
+    """Words with a space before each but the first, as many tokenizers decode."""
+
+    def decode(self, tokens):
+        return " ".join(f"w{token}" for token in tokens)
+
+
+def test_the_space_before_the_first_word_is_kept():
+    text = TextPieces(Words(), [1, 2])
+    assert text.add(3) + text.add(4) + text.rest() == " w3 w4"
