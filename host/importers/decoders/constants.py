@@ -87,18 +87,13 @@ class Constants:
             )
         return self._others[matrix]
 
-    def rotation(self, rotary: Rotary, head_size: int) -> tuple[relax.Constant, relax.Constant]:
-        """Cosines, and sines with the sign of their half, (C, 1, D) each.
-
-        Elements that do not rotate have cosine 1 and sine 0.
-        """
+    def rotation(self, rotary: Rotary) -> tuple[relax.Constant, relax.Constant]:
+        """Cosines, and sines with the sign of their half, (C, 1, 2, pairs) each."""
         if rotary not in self._tables:
             angles = np.outer(np.arange(self._context, dtype=np.float64), rotary.frequencies)
-            pairs = len(rotary.frequencies)
-            cosine, sine = np.ones((self._context, head_size)), np.zeros((self._context, head_size))
-            cosine[:, : 2 * pairs] = np.tile(np.cos(angles) * rotary.scale, 2)
-            sine[:, : 2 * pairs] = np.concatenate([-np.sin(angles), np.sin(angles)], axis=1) * rotary.scale
-            tables = [constant(table.astype(np.float32)) for table in (cosine, sine)]
+            cosine, sine = np.cos(angles) * rotary.scale, np.sin(angles) * rotary.scale
+            halves = (np.stack([cosine, cosine], axis=1), np.stack([-sine, sine], axis=1))
+            tables = [constant(table[:, None].astype(np.float32)) for table in halves]
             self._tables[rotary] = (tables[0], tables[1])
         return self._tables[rotary]
 

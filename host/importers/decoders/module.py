@@ -149,41 +149,47 @@ class _Builder:
         """Rows (T, Hq D) of the attention."""
         kind, weights = layer
         heads, keys, size = self._model.heads, self._model.key_heads, self._model.head_size
+        # A head that rotates as a whole is two rows of halves from the start: no reshape then keeps the
+        # slice, the rotation and what is between them from being one kernel.
+        head = (2, size // 2) if kind.rotary and 2 * len(kind.rotary.frequencies) == size else (size,)
         joined = self._product(value, weights.query_key_value)
-        joined = self._emit(relax.op.reshape(joined, (rows, heads + 2 * keys, size)))
+        joined = self._emit(relax.op.reshape(joined, (rows, heads + 2 * keys, *head)))
         ends = (0, heads, heads + keys, heads + 2 * keys)
         query, key, own = (
             self._emit(relax.op.strided_slice(joined, [1], [begin], [end])) for begin, end in pairwise(ends)
         )
         if weights.query_norm is not None and weights.key_norm is not None:
-            query, key = self._norm(query, weights.query_norm), self._norm(key, weights.key_norm)
+            query = self._norm(query, weights.query_norm, head)
+            key = self._norm(key, weights.key_norm, head)
         if kind.rotary is not None:
             query, key = (self._rotated(one, kind.rotary, places[1]) for one in (query, key))
+        query, key, own = (
+            self._shaped(one, (rows, count, size))
+            for one, count in ((query, heads), (key, keys), (own, keys))
+        )
         window = kind.window if kind.window < self._context else 0
         options = {"scale": kind.attention_scale, "window": window}
         made = self._call(ATTENTION, [query, key, own, places[0], *caches], options, (rows, heads, size))
         return self._emit(relax.op.reshape(made, (rows, heads * size)))
 
     def _rotated(self, heads: Any, rotary: Rotary, places: Any) -> Any:
-        """Heads (T, H, D), each rotated by its position."""
+        """Heads (T, H, 2, pairs), or (T, H, D) of which a part rotates, each rotated by its position."""
         if rotary not in self._rotations:
-            tables = self._constants.rotation(rotary, self._model.head_size)
-            taken = [self._emit(relax.op.take(table, places, axis=0, mode="clip")) for table in tables]
-            # One row for all heads.
-            shape = (taken[0].ty.shape[0], 1, self._model.head_size)
-            cosine, sine = (self._emit(relax.op.reshape(one, shape)) for one in taken)
+            cosine, sine = (
+                self._emit(relax.op.take(table, places, axis=0, mode="clip"))
+                for table in self._constants.rotation(rotary)
+            )
             self._rotations[rotary] = (cosine, sine)
         cosine, sine = self._rotations[rotary]
-        pairs, size = len(rotary.frequencies), self._model.head_size
-        ends = [(pairs, 2 * pairs), (0, pairs), (2 * pairs, size)]
-        parts = [
-            self._emit(relax.op.strided_slice(heads, [2], [begin], [end]))
-            for begin, end in ends
-            if begin < end
-        ]
-        other = self._emit(relax.op.concat(parts, axis=2))
-        first = self._emit(relax.op.multiply(heads, cosine))
-        return self._emit(relax.op.add(first, self._emit(relax.op.multiply(other, sine))))
+        pairs, shape = len(rotary.frequencies), _sizes(heads)
+        if len(shape) == 4:
+            other = self._emit(relax.op.multiply(self._emit(relax.op.flip(heads, axis=2)), sine))
+            return self._emit(relax.op.add(self._emit(relax.op.multiply(heads, cosine)), other))
+        part = self._emit(relax.op.strided_slice(heads, [2], [0], [2 * pairs]))
+        halves = self._emit(relax.op.reshape(part, (*shape[:2], 2, pairs)))
+        made = self._shaped(self._rotated(halves, rotary, places), (*shape[:2], 2 * pairs))
+        rest = self._emit(relax.op.strided_slice(heads, [2], [2 * pairs], [shape[2]]))
+        return self._emit(relax.op.concat([made, rest], axis=2))
 
     def _feed(self, rows: int, value: Any, weights: LayerWeights) -> Any:
         activation = _ACTIVATIONS[self._model.activation]
@@ -216,11 +222,14 @@ class _Builder:
         value = self._emit(relax.op.multiply(value, relax.const(1.0 / cap, "float32")))
         return self._emit(relax.op.multiply(self._emit(relax.op.tanh(value)), relax.const(cap, "float32")))
 
-    def _norm(self, value: Any, weights: NormWeights) -> Any:
+    def _norm(self, value: Any, weights: NormWeights, shape: tuple[int, ...] = ()) -> Any:
+        """Rows normalised; `shape` is that of a row where it is not one dimension."""
         kind = self._model.norm
         weight, bias = self._constants.norm(kind, weights)
         if bias is None:
-            return self._emit(relax.op.nn.rms_norm(value, weight, axes=[-1], epsilon=kind.epsilon))
+            axes = list(range(-len(shape), 0)) or [-1]
+            weight = self._shaped(weight, shape or _sizes(weight))
+            return self._emit(relax.op.nn.rms_norm(value, weight, axes=axes, epsilon=kind.epsilon))
         return self._emit(relax.op.nn.layer_norm(value, weight, bias, axes=[-1], epsilon=kind.epsilon))
 
     def _product(self, value: Any, product: Product) -> Any:
@@ -230,7 +239,7 @@ class _Builder:
             weight = self._emit(relax.op.permute_dims(made.weight))
             result = self._emit(relax.op.matmul(value, weight))
         else:
-            shape = (int(value.ty.shape[0]), product.rows)
+            shape = (_sizes(value)[0], product.rows)
             result = self._call(DENSE, [value, made.weight, made.scales], _options(made), shape)
         return result if made.bias is None else self._emit(relax.op.add(result, made.bias))
 
@@ -241,8 +250,15 @@ class _Builder:
         result = relax.TensorType(shape, "float32")
         return self._emit(relax.call_dps_packed(name, relax.Tuple([*arguments, text]), [result]))
 
+    def _shaped(self, value: Any, shape: tuple[int, ...]) -> Any:
+        return value if _sizes(value) == shape else self._emit(relax.op.reshape(value, shape))
+
     def _emit(self, expression: Any) -> Any:
         return self._builder.emit(expression)
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in value.ty.shape)
 
 
 def _options(made: ProductConstants) -> dict[str, Any]:
