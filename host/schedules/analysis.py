@@ -91,8 +91,10 @@ def _whole(block: tirx.SBlock, arguments: set[str]) -> Stage:
         kind = numeric_type(str(buffer.dtype))
         return Access(buffer.name, kind, shape, ((),) * len(axes), buffer.name in arguments, True)
 
-    reads = tuple(access(region) for region in block.reads)
-    return Stage(block.name_hint, axes, reads, access(block.writes[-1]), "whole", 0.0, False)
+    # A schedule wants no buffer among both, so that one which is read and changed stands among the writes.
+    *changed, result = (access(region) for region in block.writes)
+    reads = (*(access(region) for region in block.reads), *changed)
+    return Stage(block.name_hint, axes, reads, result, "whole", 0.0, False)
 
 
 def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> Stage:

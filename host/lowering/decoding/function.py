@@ -105,8 +105,6 @@ def function(
                 key[0:{rows}, vh, 0:{size}],
                 value[0:{rows}, vh, 0:{size}],
                 position[0],
-                key_cache[vh, 0:{blocks}, 0:{size}, 0:{POSITIONS}],
-                value_cache[vh, 0:{capacity}, 0:{size}],
             )
             T.writes(
                 key_cache[vh, 0:{blocks}, 0:{size}, 0:{POSITIONS}],

@@ -111,17 +111,20 @@ def test_a_position_that_is_none_writes_nothing_outside(position: int) -> None:
     call, draw = program(lowered(case), 1), np.random.default_rng(6)
     given = [draw.normal(size=shape).astype(dtype) for shape, dtype in case.shapes[:3]]
     guard = 4096
-    large = [np.full(np.prod(shape) + 2 * guard, 7.0, "float32") for shape, _ in case.shapes[4:]]
-    views = [
-        tvm.runtime.from_dlpack(one[guard:-guard].reshape(shape))
-        for one, (shape, _) in zip(large, case.shapes[4:], strict=True)
-    ]
+    large, views = [], []
+    for shape, _ in case.shapes[4:]:
+        size = int(np.prod(shape))
+        whole = np.full(size + 2 * guard, 7.0, "float32")
+        # Where tensors of other libraries may begin.
+        first = guard - (whole.ctypes.data + 4 * guard) % 64 // 4
+        views.append(tvm.runtime.from_dlpack(whole[first : first + size].reshape(shape)))
+        large.append((whole, first, first + size))
     made = tvm.runtime.tensor(np.zeros(case.shapes[0][0], "float32"))
     place = tvm.runtime.tensor(np.array([position], np.int32))
     call(*map(tvm.runtime.tensor, given), place, *views, made)
-    for one in large:
-        assert (one[:guard] == 7.0).all() and (one[-guard:] == 7.0).all()
-        assert (one != 7.0).any()
+    for whole, first, end in large:
+        assert (whole[:first] == 7.0).all() and (whole[end:] == 7.0).all()
+        assert (whole != 7.0).any()
 
 
 def test_caches_that_do_not_fit_are_refused() -> None:

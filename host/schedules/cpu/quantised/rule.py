@@ -50,13 +50,13 @@ class Quantised(Rule):
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Both kinds of sums of a tile fit the registers beside the weights of a group, or it is the least."""
         tile = values["rows"] * values["vectors"]
-        sums = 1 + layout_of(workload).planes
+        sums = 1 + layout_of(workload, hardware).planes
         return tile == 1 or sums * tile + 3 <= hardware.vector_registers
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Rounds the activations, then tiles the product."""
         schedule = sampler.schedule
-        layout = layout_of(workload)
+        layout = layout_of(workload, hardware)
         _round(schedule, stage_of(workload, parts.ROUNDED), threads)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
@@ -88,22 +88,12 @@ def stage_of(workload: Workload, name: str) -> Stage:
     return next(stage for stage in workload.stages if stage.name == name)
 
 
-def layout_of(workload: Workload) -> WeightLayout:
-    """The layout of the weight, from the types and shapes of what the products read."""
+def layout_of(workload: Workload, hardware: HardwareModel) -> WeightLayout:
+    """The layout of the weight that the function was written for."""
     dots = stage_of(workload, parts.DOTS)
     weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
-    lanes, width = weight.shape[-2:]
-    bits = 4 if weight.shape[-3] * width < GROUP else 8
-    signed = weight.type.name == "int8"
-    if width == 1:
-        instruction = "plain"
-    elif width == 2:
-        instruction = "s16s16"
-    elif bits == 8:
-        instruction = "s8s8" if signed else "u8s8"
-    else:
-        instruction = "u8s8"
-    return WeightLayout(bits, lanes, instruction)
+    vectors, _, width = weight.shape[-3:]
+    return WeightLayout.of(4 if vectors * width < GROUP else 8, hardware)
 
 
 def _divisors(extent: int, most: int) -> tuple[int, ...]:
@@ -138,13 +128,15 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
     row, panel, group, plane, step, lane, place = schedule.get_loops(dots)[-7:]
     for one in (row, panel, group, plane):
         schedule.unroll(one)
+    if not has_intrinsic(layout):
+        schedule.reorder(step, place, lane)
+        schedule.unroll(place)
+        schedule.vectorize(lane)
+        schedule.decompose_reduction(dots, step)
+        return
     first = schedule.decompose_reduction(dots, step)
     schedule.vectorize(schedule.get_loops(first)[-1])
-    if has_intrinsic(layout):
-        schedule.tensorize(step, intrinsic(layout))
-        return
-    schedule.reorder(step, place, lane)
-    _in_registers(schedule, step, place, lane)
+    schedule.tensorize(step, intrinsic(layout))
 
 
 RULE = Quantised()
