@@ -1,7 +1,4 @@
-"""Language models out of transformers folders (config.json, *.safetensors) to `ImportedModel`."""
+"""Language models out of transformers folders (config.json, *.safetensors): see `importer`.
 
-from __future__ import annotations
-
-from host.importers.decoders.importer import import_decoder
-
-__all__ = ["import_decoder"]
+Nothing is imported here, because the process of the golden outputs needs no compiler.
+"""

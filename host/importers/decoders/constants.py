@@ -23,7 +23,7 @@ from host.importers.decoders.description import (
     Vector,
 )
 from host.importers.decoders.folder import ModelFolder
-from host.importers.decoders.quantise import GROUP, Quantised, quantise
+from host.importers.decoders.quantise import GROUP, Quantised, QuantisedPart, quantise
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,19 +41,6 @@ class ProductConstants:
     weight: relax.Constant
     scales: relax.Constant | None
     bias: relax.Constant | None
-
-
-@dataclass(frozen=True, eq=False)
-class QuantisedPart:
-    """A quantised matrix of the files, as part of a product.
-
-    Attributes:
-        matrix: where it lies in the files.
-        values: its rows.
-    """
-
-    matrix: Matrix
-    values: Quantised
 
 
 class Constants:
@@ -180,7 +167,8 @@ def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None
     total = sum(4 * math.prod(shape) for _, shape in weights.tensors())
     for product in weights.products():
         if is_quantised(product, bits):
-            total -= product.rows * product.columns * (32 - bits - 16 // GROUP) // 8
+            elements = product.rows * product.columns
+            total -= elements * (32 - bits) // 8 - 2 * elements // GROUP
     if total > LIMITS.bundle.file_bytes:
         raise ModelFileError(
             f"{folder.path}: its weights take {total / 2**30:.1f} GiB, a bundle holds at most "

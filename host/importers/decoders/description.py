@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+# The head's weight in the files of every architecture.
+HEAD = "lm_head.weight"
+
 
 @dataclass(frozen=True)
 class NormKind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from device_agent.contract.strict_json import parse
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
 from host.importers.decoders.config import MAX_VOCABULARY, Config
+from host.importers.decoders.description import HEAD, DecoderWeights, Product
 from host.importers.decoders.safetensors_file import StoredTensor, read_header
 
 _CONFIG_BYTES = 1 << 20
@@ -61,6 +62,20 @@ class ModelFolder:
                     f"{self.path}: weight {printable(name, 100)!r} has shape {list(found.shape)}, "
                     f"config.json makes it {list(shape)}: give the config.json that belongs to the weights"
                 )
+
+    def with_own_head(self, weights: DecoderWeights) -> DecoderWeights:
+        """The weights, no longer tied where the files have a head that differs from the embedding.
+
+        Transformers takes such a head in spite of `tie_word_embeddings`.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        embedding, head = weights.embedding.parts[0], self.weights.get(HEAD)
+        stored = self.weights.get(embedding.name)
+        if weights.head != weights.embedding or head is None or stored is None or head.equals(stored):
+            return weights
+        return replace(weights, head=Product((replace(embedding, name=HEAD),)))
 
     def files(self) -> tuple[Path, ...]:
         """All files that the model is made of."""

@@ -44,6 +44,7 @@ def import_decoder(
         raise UserError(f"--quantize {quantize}: use one of {', '.join(name for name in BITS if name)}")
     read = read_folder(Path(folder))
     description, weights = describe(read.config, read.weights)
+    weights = read.with_own_head(weights)
     _check_context(read, description, context, chunk)
     read.check(weights.tensors())
     bits = BITS[quantize]

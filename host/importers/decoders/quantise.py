@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from host.importers.decoders.description import Matrix
+
 GROUP = 32
 BITS = {"": 0, "int8": 8, "int4": 4}
 # Elements that are worked on at a time, so that the copies on the way stay small.
@@ -36,6 +38,19 @@ class Quantised:
     bits: int
     weight: np.ndarray
     scales: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class QuantisedPart:
+    """A quantised matrix of the files, as part of a product.
+
+    Attributes:
+        matrix: where it lies in the files.
+        values: its rows.
+    """
+
+    matrix: Matrix
+    values: Quantised
 
 
 def quantise(values: np.ndarray, bits: int) -> Quantised:

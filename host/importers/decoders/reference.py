@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from host.errors import EngineError
-from host.importers.decoders.constants import QuantisedPart
 from host.importers.decoders.description import Matrix
-from host.importers.decoders.quantise import Quantised, dequantise
+from host.importers.decoders.quantise import Quantised, QuantisedPart, dequantise
 
 _FILES = ("plan.json", "weights.npz", "logits.npy", "error.json")
 _OFFLINE = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

@@ -74,6 +74,20 @@ class StoredTensor:
             )
         return values.reshape(self.shape)
 
+    def equals(self, other: StoredTensor) -> bool:
+        """Whether another tensor has the same type, shape and bytes.
+
+        Raises:
+            OSError: one cannot be read.
+        """
+        if (self.dtype, self.shape) != (other.dtype, other.shape):
+            return False
+        with self.path.open("rb") as first, other.path.open("rb") as second:
+            first.seek(self.begin)
+            second.seek(other.begin)
+            sizes = [min(_BLOCK, self.end - begin) for begin in range(self.begin, self.end, _BLOCK)]
+            return all(first.read(size) == second.read(size) for size in sizes)
+
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a file, by name.

@@ -21,6 +21,8 @@ import numpy as np
 from targets import HardwareModel
 
 GROUP = 32
+# The largest number that an activation is rounded to: two bytes with sign hold it as high * 256 + low.
+LARGEST = 127 * 256 + 127
 # What a stored half byte is more than its number; also of whole bytes where an instruction takes no sign.
 HALF_OFFSET, BYTE_OFFSET = 8, 128
 
@@ -80,7 +82,12 @@ class WeightLayout:
     @property
     def activations(self) -> str:
         """Type of the numbers that weights are multiplied with."""
-        return "int16" if self.instruction == "s16s16" else "int8"
+        return "int16" if self.width < 4 else "int8"
+
+    @property
+    def planes(self) -> int:
+        """Numbers that a rounded activation is made of: two bytes, the second of which counts 1/256, or one."""
+        return 2 if self.activations == "int8" else 1
 
     def packed(self, weight: np.ndarray) -> np.ndarray:
         """A weight as it lies in memory.

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from device_agent.contract.fields import Fields
 from host.importers.decoders.architectures.gemma import as_gemma
 from host.importers.decoders.architectures.gemma2 import logit_cap
 from host.importers.decoders.config import MAX_LAYERS, Config
@@ -48,13 +49,13 @@ def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription
 
 def _rotaries(config: Config, sizes: Sizes) -> tuple[Rotary, Rotary, int]:
     """The rotations of layers without and with a window, and the positions that they serve."""
-    given = config.object("rope_parameters", 64).values if config.has("rope_parameters") else {}
-    for name in given:
+    given = _inner(config, "rope_parameters")
+    for name in given.values:
         if name not in ("full_attention", "sliding_attention"):
             raise config.unsupported(f"rope_parameters of {name!r}")
-    scaling = config.object("rope_scaling", 64).values if config.has("rope_scaling") else {}
-    full: dict[str, Any] = {**(given.get("full_attention") or {}), **scaling}
-    local: dict[str, Any] = dict(given.get("sliding_attention") or {})
+    scaling = _inner(config, "rope_scaling").values
+    full: dict[str, Any] = {**_inner(given, "full_attention").values, **scaling}
+    local: dict[str, Any] = dict(_inner(given, "sliding_attention").values)
     if config.has("rope_theta"):
         full.setdefault("rope_theta", config.values["rope_theta"])
     if config.has("rope_local_base_freq"):
@@ -64,3 +65,8 @@ def _rotaries(config: Config, sizes: Sizes) -> tuple[Rotary, Rotary, int]:
         for values, theta in ((full, _THETA), (local, _LOCAL_THETA))
     ]
     return found[0][0], found[1][0], found[0][1]
+
+
+def _inner(fields: Fields, name: str) -> Fields:
+    """An object within another; one without fields where it is absent."""
+    return fields.object(name, 64) if fields.has(name) else Fields({}, fields.error)

@@ -14,6 +14,7 @@ from host.importers.decoders.config import (
     Config,
 )
 from host.importers.decoders.description import (
+    HEAD,
     DecoderDescription,
     DecoderWeights,
     Layer,
@@ -65,7 +66,7 @@ def _weights(config: Config, model: DecoderDescription, prefix: str) -> DecoderW
         embedding,
         tuple(_layer(f"{prefix}h.{number}", model) for number in range(len(model.layers))),
         _norm(f"{prefix}ln_f", hidden),
-        embedding if tied else Product((Matrix("lm_head.weight", vocabulary, hidden),)),
+        embedding if tied else Product((Matrix(HEAD, vocabulary, hidden),)),
         Matrix(f"{prefix}wpe.weight", model.positions, hidden),
     )
 

@@ -19,9 +19,21 @@ _LOOP_CYCLES = EstimateConstant("quantised.loop", 1.0)
 # Share of the transfer that arithmetic does not hide.
 _EXPOSED = EstimateConstant("quantised.exposed", 0.2)
 # Cycles of rounding one vector of activations.
-_ROUND_CYCLES = EstimateConstant("quantised.round", 8.0)
+_ROUND_CYCLES = EstimateConstant("quantised.round", 12.0)
+# Each panel of a tile is a stream. One alone has this share of a level's bandwidth (Granite Rapids: 10 of 19 GB/s
+# with two), and each one of more than four costs this share more time.
+_ONE_STREAM, _CROWD = EstimateConstant("quantised.one_stream", 0.55), EstimateConstant("quantised.crowd", 0.06)
+_MOST_STREAMS = 4
 
-CONSTANTS = (_STEP_OPERATIONS, _SCALE_OPERATIONS, _LOOP_CYCLES, _EXPOSED, _ROUND_CYCLES)
+CONSTANTS = (
+    _STEP_OPERATIONS,
+    _SCALE_OPERATIONS,
+    _LOOP_CYCLES,
+    _EXPOSED,
+    _ROUND_CYCLES,
+    _ONE_STREAM,
+    _CROWD,
+)
 
 
 def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -31,10 +43,9 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     tile. Weights come from the memory that holds them, once for all rows of a tile.
     """
     dots = next(stage for stage in workload.stages if stage.name == parts.DOTS)
-    rows, panels, groups, steps = (axis.extent for axis in dots.axes[:4])
-    lanes = dots.axes[4].extent
+    rows, panels, groups, planes, steps, lanes = (axis.extent for axis in dots.axes[:6])
     tall, wide = values["rows"], values["vectors"]
-    operations = steps * wide * (tall + _STEP_OPERATIONS.on(hardware))
+    operations = steps * wide * (tall * planes + _STEP_OPERATIONS.on(hardware))
     operations += _SCALE_OPERATIONS.on(hardware) * tall * wide
     # The sums of a group wait for each other unless several are under way.
     latency = steps * hardware.fma_latency_cycles / min(values["unroll"] * 2.0, steps)
@@ -42,11 +53,14 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     cycles += _LOOP_CYCLES.on(hardware) / values["unroll"]
     tiles = (rows // tall) * (panels // wide) * groups
     seconds = tiles * cycles / hardware.frequency_hz
-    weight = next(access for access in dots.reads if len(access.shape) == 5)
+    weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
     size = weight.elements * weight.element_bytes + 2 * panels * groups * lanes
     moved = size / resident_level(hardware.levels, size).bandwidth_bytes_per_s
     panel = size // panels * wide
     moved += (rows // tall - 1) * size / resident_level(hardware.levels, panel).bandwidth_bytes_per_s
+    moved /= min(1.0, _ONE_STREAM.on(hardware) * wide)
+    crowded = 1.0 + _CROWD.on(hardware) * max(0, wide - _MOST_STREAMS)
+    seconds, moved = seconds * crowded, moved * crowded
     total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
     rounded = rows * groups * 32 / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
     return shared_seconds(total, hardware, threads) + rounded

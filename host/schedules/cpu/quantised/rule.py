@@ -50,7 +50,8 @@ class Quantised(Rule):
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Both kinds of sums of a tile fit the registers beside the weights of a group, or it is the least."""
         tile = values["rows"] * values["vectors"]
-        return tile == 1 or 2 * tile + 4 <= hardware.vector_registers
+        sums = 1 + layout_of(workload).planes
+        return tile == 1 or sums * tile + 3 <= hardware.vector_registers
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Rounds the activations, then tiles the product."""
@@ -91,14 +92,13 @@ def stage_of(workload: Workload, name: str) -> Stage:
 def layout_of(workload: Workload) -> WeightLayout:
     """The layout of the weight, from the types and shapes of what the products read."""
     dots = stage_of(workload, parts.DOTS)
-    weight = next(access for access in dots.reads if len(access.shape) == 5)
-    data = next(access for access in dots.reads if len(access.shape) == 4)
+    weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
     lanes, width = weight.shape[-2:]
     bits = 4 if weight.shape[-3] * width < GROUP else 8
     signed = weight.type.name == "int8"
     if width == 1:
         instruction = "plain"
-    elif data.type.name == "int16":
+    elif width == 2:
         instruction = "s16s16"
     elif bits == 8:
         instruction = "s8s8" if signed else "u8s8"
@@ -124,7 +124,9 @@ def _round(schedule: Any, rounded: Stage, threads: int) -> None:
     for name in (parts.SCALES, parts.ROUNDED, parts.SUMS):
         schedule.reverse_compute_at(schedule.get_sblock(name), group, preserve_unit_loops=True)
     numbers = schedule.get_sblock(parts.ROUNDED)
-    schedule.vectorize(schedule.fuse(*schedule.get_loops(numbers)[-2:]))
+    *_, plane, step, place = schedule.get_loops(numbers)
+    schedule.unroll(plane)
+    schedule.vectorize(schedule.fuse(step, place))
     if threads > 1 and rounded.axes[0].extent > 1:
         schedule.parallel(row)
 
@@ -134,8 +136,8 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
     dots = schedule.get_sblock(parts.DOTS)
     schedule.set_scope(dots, 0, "local")
     schedule.compute_at(dots, loop, preserve_unit_loops=True)
-    row, panel, group, step, lane, place = schedule.get_loops(dots)[-6:]
-    for one in (row, panel, group):
+    row, panel, group, plane, step, lane, place = schedule.get_loops(dots)[-7:]
+    for one in (row, panel, group, plane):
         schedule.unroll(one)
     first = schedule.decompose_reduction(dots, step)
     schedule.vectorize(schedule.get_loops(first)[-1])

@@ -79,6 +79,7 @@ class Decoder:
     def __init__(self, folder: Path, model: Any, bits: int = 0) -> None:
         read = read_folder(folder)
         description, weights = describe(read.config, read.weights)
+        weights = read.with_own_head(weights)
         read.check(weights.tensors())
         constants = Constants(read, bits, CONTEXT)
         self.specs = state_specs(description, CONTEXT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import save
@@ -25,6 +27,38 @@ def test_quantised_logits_are_those_of_the_dequantised_weights(name: str, bits: 
     if name == "gpt2-by-layer":  # its product of 80 inputs has no whole groups
         assert "transformer.h.0.mlp.c_fc.weight" in made.quantised
         assert "transformer.h.0.mlp.c_proj.weight" not in made.quantised
+
+
+def check(made: Decoder) -> None:
+    machine = Machine(made.step, empty_state(made.specs))
+    for position, token in enumerate(made.tokens[:6]):
+        assert distance(machine.run([token], [position])[0], made.logits[position]) < 1e-4, position
+
+
+def test_a_head_of_its_own_is_not_tied(tmp_path: Path) -> None:
+    """Transformers ties a head to the embedding only where the files do not say otherwise."""
+    for head in ("own", "equal"):
+        folder = tmp_path / head
+        model = save(folder, "llama")
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+        if head == "equal":
+            weights = safetensors.numpy.load_file(folder / "model.safetensors")
+            weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+            safetensors.numpy.save_file(weights, folder / "model.safetensors")
+            model.lm_head.weight = model.model.embed_tokens.weight
+        made = Decoder(folder, model, 8)
+        assert ("lm_head.weight" in made.quantised) == (head == "own")
+        check(made)
+
+
+def test_files_without_the_name_of_the_body(tmp_path: Path) -> None:
+    kind, fields = MODELS["gpt2"]
+    model = save(tmp_path, kind, **fields)
+    weights = safetensors.numpy.load_file(tmp_path / "model.safetensors")
+    renamed = {name.removeprefix("transformer."): value for name, value in weights.items()}
+    safetensors.numpy.save_file(renamed, tmp_path / "model.safetensors")
+    check(Decoder(tmp_path, model, 8))
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3"])

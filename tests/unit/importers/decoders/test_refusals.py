@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from host.importers import load, load_here
 from host.importers.decoders import constants
 from host.importers.decoders.architectures import describe, known_architectures
 from host.importers.decoders.config import Config
+from host.importers.decoders.folder import read_folder
 from host.importers.decoders.importer import import_decoder
 from tests.unit.importers.decoders.models import SIZES, llama, llama_weights, write
 
@@ -161,10 +163,15 @@ def test_a_state_or_weights_that_no_device_has(tmp_path: Path, monkeypatch: pyte
     write(tmp_path, llama(max_position_embeddings=1 << 27), llama_weights())
     with pytest.raises(ShapeError, match=r"the state of .* takes more than 16 GiB"):
         import_decoder(tmp_path, 1 << 27, 8)
-    bundle = LIMITS.bundle._replace(file_bytes=200_000)
-    monkeypatch.setattr(constants, "LIMITS", LIMITS._replace(bundle=bundle))
-    with pytest.raises(ModelFileError, match="a bundle holds at most"):
-        import_decoder(tmp_path, 32, 8)
+    folder = read_folder(tmp_path)
+    _, weights = describe(folder.config, folder.weights)
+    elements = sum(tensor.end - tensor.begin for tensor in folder.weights.values()) // 4
+    for bits, by_element in ((0, 4.0), (8, 1 + 2 / 32), (4, 0.5 + 2 / 32)):
+        for limit, fits in ((1.1, True), (0.9, False)):
+            bundle = LIMITS.bundle._replace(file_bytes=int(elements * by_element * limit))
+            monkeypatch.setattr(constants, "LIMITS", LIMITS._replace(bundle=bundle))
+            with nullcontext() if fits else pytest.raises(ModelFileError, match="a bundle holds at most"):
+                constants.check_bytes(folder, weights, bits)
 
 
 def test_a_way_of_quantising_that_does_not_exist(tmp_path: Path) -> None:
