@@ -180,7 +180,7 @@ class LanguageModel(Closing):
         self._stop()
         last = self._log.read_text(errors="replace").strip().splitlines()[-1:] if self._log.exists() else []
         reason = printable(last[0] if last else f"code {self._process.returncode}")
-        return EngineError(f"the process of the model ended ({reason}): run it again with --verbose")
+        return EngineError(f"the process of the model ended ({reason}): load it again")
 
     def _stop(self) -> None:
         process = self._process

@@ -12,6 +12,7 @@ from device_agent.store.opened_bundle import BundleError
 
 # The function of the library that takes several tokens at once.
 PREFILL = "prefill"
+_ROWS_OF_A_STEP = 4
 
 
 class Decoder:
@@ -37,6 +38,9 @@ class Decoder:
         self.end_tokens = frozenset(int(token) for token in fields["end_tokens"])
         self.reused = 0
         self._chunk = int(fields["chunk"])
+        # A chunk computes all its rows, and a step reads all weights for one: an estimate of where both take
+        # as long. It is no measurement, so that a new prompt is always computed in the same way.
+        self._worth_a_chunk = max(2, self._chunk // _ROWS_OF_A_STEP)
         self._machine = machine
         chunk, one = TensorInfo("tokens", (self._chunk,), "int32"), TensorInfo("position", (1,), "int32")
         try:
@@ -85,7 +89,7 @@ class Decoder:
         result = None
         while position < len(tokens):
             left = len(tokens) - position
-            if left > 1 and position + self._chunk <= self.context:
+            if left >= self._worth_a_chunk and position + self._chunk <= self.context:
                 given = list(tokens[position : position + self._chunk])
                 result = self._call_prefill(given, position)
             else:

@@ -8,10 +8,7 @@ import itertools
 import math
 import random
 import sys
-from typing import Any, List, NamedTuple, Sequence, Tuple
-
-# How many of the likeliest tokens are looked at first for those that make up `top_p`.
-_FIRST = 64
+from typing import Any, List, NamedTuple, Sequence
 
 
 class Sampling(NamedTuple):
@@ -72,43 +69,57 @@ class Sampler:
         values: Any = memoryview(logits).cast("f").tolist()
         if self._how.temperature == 0.0:
             return int(values.index(max(values)))
-        return self._drawn(*self._likeliest(values))
+        return self._plainly(values)
 
     def _with_numpy(self, numpy: Any, logits: Any) -> int:
         if self._how.temperature == 0.0:
             return int(logits.argmax())
-        # Of equal ones the first comes first, as below.
-        scaled = (logits.astype("float64") - float(logits.max())) / self._how.temperature
-        weights = numpy.exp(scaled)
-        if not self._how.top_k and self._how.top_p == 1.0:
-            sums = numpy.cumsum(weights)
-            place = int(numpy.searchsorted(sums, self._random.random() * float(sums[-1]), side="right"))
+        weights = numpy.exp((logits.astype("float64") - float(logits.max())) / self._how.temperature)
+        total, count = float(weights.sum()), self._how.top_k
+        if not count and self._how.top_p == 1.0:
+            place = int(numpy.searchsorted(weights.cumsum(), self._random.random() * total, side="right"))
             return min(place, len(weights) - 1)
-        order = numpy.argsort(-scaled, kind="stable")[: self._how.top_k or len(weights)]
-        ordered = weights[order]
-        if self._how.top_p < 1.0:
-            sums = numpy.cumsum(ordered)
-            kept = int(numpy.searchsorted(sums, self._how.top_p * float(sums[-1]), side="left")) + 1
-            order, ordered = order[:kept], ordered[:kept]
-        return self._drawn(ordered.tolist(), order.tolist())
+        if not count:
+            tokens = numpy.flatnonzero(weights >= self._least(total, len(weights)))
+        else:
+            begin = max(0, len(weights) - count)
+            tokens = numpy.sort(numpy.argpartition(weights, begin)[begin:])
+        # Of equal ones the first comes first, as below.
+        tokens = tokens[numpy.argsort(-weights[tokens], kind="stable")]
+        return self._drawn_of_most(weights[tokens].tolist(), tokens.tolist(), total)
 
-    def _likeliest(self, logits: List[float]) -> Tuple[List[float], Sequence[int]]:
-        """The tokens that are drawn from, the likeliest first unless all are, and their weights."""
-        top, temperature = max(logits), self._how.temperature
-        weights = [math.exp((value - top) / temperature) for value in logits]
-        if not self._how.top_k and self._how.top_p == 1.0:
-            return weights, range(len(weights))
-        count = min(self._how.top_k or _FIRST, len(weights))
-        while True:
-            order = heapq.nlargest(count, range(len(weights)), key=logits.__getitem__)
-            ordered = [weights[token] for token in order]
-            wanted = self._how.top_p * math.fsum(ordered if self._how.top_k else weights)
-            sums = list(itertools.accumulate(ordered))
-            if self._how.top_k or count == len(weights) or sums[-1] >= wanted:
-                break
-            count = min(8 * count, len(weights))
-        kept = len(order) if self._how.top_p == 1.0 else bisect.bisect_left(sums, wanted) + 1
-        return ordered[:kept], order[:kept]
+    def _plainly(self, logits: List[float]) -> int:
+        top, count = max(logits), self._how.top_k
+        weights = [math.exp((value - top) / self._how.temperature) for value in logits]
+        if not count and self._how.top_p == 1.0:
+            return self._drawn(weights, range(len(weights)))
+        total = math.fsum(weights)
+        if count:
+            tokens = heapq.nlargest(count, range(len(weights)), key=weights.__getitem__)
+        else:
+            least = self._least(total, len(weights))
+            tokens = [token for token, weight in enumerate(weights) if weight >= least]
+            tokens.sort(key=lambda token: -weights[token])
+        return self._drawn_of_most([weights[token] for token in tokens], tokens, total)
+
+    def _least(self, total: float, count: int) -> float:
+        """A weight that every token of `top_p` has: all with less together are less than what is left out."""
+        return (1.0 - self._how.top_p) * total / count
+
+    def _drawn_of_most(self, weights: List[float], tokens: List[int], total: float) -> int:
+        """A token of the likeliest that make up `top_p`.
+
+        Args:
+            weights: of the tokens, in falling order.
+            tokens: to draw from.
+            total: of the weights of all tokens that there are.
+        """
+        if self._how.top_p < 1.0:
+            sums = list(itertools.accumulate(weights))
+            wanted = self._how.top_p * (sums[-1] if self._how.top_k else total)
+            kept = bisect.bisect_left(sums, wanted) + 1
+            weights, tokens = weights[:kept], tokens[:kept]
+        return self._drawn(weights, tokens)
 
     def _drawn(self, weights: List[float], tokens: Sequence[int]) -> int:
         sums = list(itertools.accumulate(weights))

@@ -20,6 +20,8 @@ import sdk
 from host.errors import BundleError, DeviceError, ModelFileError, ShapeError
 from tests.integration.small_models import convnet, floats, save
 from tests.signing import reseal, trust
+from tests.tiny_bundle import write_tiny
+from tests.tiny_decoder import logits
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -103,6 +105,18 @@ def test_a_cpp_program_computes_what_python_does(program: Path, pair_bundle: Pat
         found = np.fromfile(tmp_path / f"out{index}.bin", np.float32).reshape(value.shape)
         # The same library on the same machine: the same bits.
         np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_a_cpp_program_runs_a_model_with_state(program: Path, tmp_path: Path) -> None:
+    for name, value in {"tokens": 2, "position": 2}.items():
+        np.array([value], np.int32).tofile(tmp_path / f"{name}.bin")
+    files = [tmp_path / "tokens.bin", tmp_path / "position.bin"]
+    command = [program, write_tiny(tmp_path), "--output", tmp_path / "out", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # The state is zeros at first.
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "out0.bin", np.float32), logits([0, 0, 2])[0])
 
 
 @pytest.mark.parametrize(
