@@ -19,6 +19,8 @@ class CompileSettings(TypedDict, total=False):
     backend: str
     processor: str
     dtype: str
+    quantize: str
+    context_tokens: int
     memory_cap_bytes: int
     cuda: str
     trials: int
