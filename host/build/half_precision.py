@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from host.build.structural import mapped
+from host.build.structural import Rule, mapped
 from host.build.target import architecture_of
 
 # Operations whose operands become floats where they are halves; the result of the first kind is a half again.
@@ -36,7 +36,7 @@ def has_half_conversions(target: tvm.target.Target) -> bool:
 
 def without_half_conversions(body: tirx.Stmt) -> tirx.Stmt:
     """A lowered body in which halves are only moved, and computed with as floats."""
-    rules = [(tirx.Cast, _converted)]
+    rules: list[Rule] = [(tirx.Cast, _converted)]
     rules += [(kind, _computed(narrow=True)) for kind in _ARITHMETIC]
     rules += [(kind, _computed(narrow=False)) for kind in _COMPARISONS]
     return mapped(body, *rules)

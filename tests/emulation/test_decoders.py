@@ -1,4 +1,4 @@
-"""Kernels of language models on emulated boards: quantised products and attention over caches, beside NumPy."""
+"""Kernels of language models on emulated boards, beside NumPy: quantised products, attention over caches."""
 
 from __future__ import annotations
 
@@ -77,13 +77,14 @@ def test_attention_over_a_cache(name: str, tmp_path: Path) -> None:
         arrays[3] = np.array([37], np.int32)
         made = np.zeros(case.shapes[0][0], "float32")
         calls.append(Call(task.workload_hash, (*arrays, made)))
-        exact = [one.astype("float32") for one in arrays[4:]]
-        result = cached_attention(*arrays[:4], *exact, case.options)
-        wanted.append((*exact, result))
+        query, key, value, position, *kept = arrays
+        keys, values = (one.astype("float32") for one in kept)
+        result = cached_attention(query, key, value, position, keys, values, case.options)
+        wanted.append((keys, values, result))
     emulated = executable(board, functions, tmp_path)
     for processor in PROCESSORS[name]:
         found = run(emulated, list(functions), calls, board.architecture, processor)
-        for case, values, expected in zip(CASES, found, wanted, strict=True):
+        for case, arguments, expected in zip(CASES, found, wanted, strict=True):
             tolerance = 1e-3 if case.kept == "float16" else 2e-5
-            for ours, exact in zip(values[4:], expected, strict=True):
+            for ours, exact in zip(arguments[4:], expected, strict=True):
                 np.testing.assert_allclose(ours, exact, rtol=0, atol=tolerance * np.abs(exact).max())

@@ -50,7 +50,7 @@ def product_function(node: Node) -> tirx.PrimFunc:
     def whole(value: Any, scale: Any) -> Any:
         zero, one = tirx.const(0.0, "float32"), tirx.const(1.0, "float32")
         inverse = tirx.Select(scale > zero, one / tirx.max(scale, tirx.const(1e-30, "float32")), zero)
-        # Behind the point of so large a number there is no bit: the sum is rounded to the nearest whole number.
+        # Behind the point of so large a number there is no bit: the sum is rounded to a whole number.
         return tirx.reinterpret("int32", value * inverse + tirx.const(_ROUNDING, "float32")) - _ROUNDING_BITS
 
     def high(number: Any) -> Any:
