@@ -63,6 +63,31 @@ class Mapping {
   size_t size = 0;
 };
 
+// A function of a library, with the tensors that a call of it reads.
+class Entry {
+ public:
+  Entry() = default;
+  Entry(std::vector<Value> inputs, Value invoke) : inputs_(std::move(inputs)), invoke_(std::move(invoke)) {}
+  const DLTensor& input(size_t index) const { return inputs_.at(index).tensor(); }
+  std::vector<Value> run() const {
+    std::vector<Value> results;
+    collect(invoke_(), &results);
+    return results;
+  }
+
+ private:
+  // One tensor, or a (possibly nested) tuple of them.
+  static void collect(const Value& result, std::vector<Value>* found) {
+    if (result.is_tensor()) {
+      found->push_back(result);
+      return;
+    }
+    for (const Value& part : result.items()) collect(part, found);
+  }
+  std::vector<Value> inputs_;
+  Value invoke_;
+};
+
 class Bundle {
  public:
   // Checks the bundle, maps the weights and loads the library. `threads` 0 takes those it was measured with;
@@ -74,12 +99,12 @@ class Bundle {
     warning = opened.warning;
     inputs = manifest.inputs;
     outputs = manifest.outputs;
+    decoder = manifest.decoder;
     try {
       refuse_what_is_not_ours(manifest);
       // TVM reads it when its thread pool starts, at the first parallel loop.
       setenv("TVM_NUM_THREADS", std::to_string(threads == 0 ? manifest.threads : threads).c_str(), 0);
       map_parameters(manifest, folder + "/" + protocol::bundle::parameters);
-      for (const TensorInfo& info : inputs) inputs_.push_back(make_tensor(info.shape, info.dtype));
       for (const TensorInfo& info : manifest.state) {
         state_.push_back(make_tensor(info.shape, info.dtype));
         std::memset(state_.back().tensor().data, 0, bytes_of(state_.back().tensor()));
@@ -91,16 +116,29 @@ class Bundle {
   }
 
   // The tensor that the next run reads; fill its memory.
-  const DLTensor& input(size_t index) const { return inputs_.at(index).tensor(); }
+  const DLTensor& input(size_t index) const { return main_.input(index); }
 
   // One inference.
-  std::vector<Value> run() const {
-    std::vector<Value> results;
-    collect(invoke_(), &results);
-    return results;
+  std::vector<Value> run() const { return main_.run(); }
+
+  // A function of the library with inputs of its own, and with the state and the weights of this bundle, which
+  // has to outlive it.
+  Entry entry(const std::string& name, const std::vector<TensorInfo>& infos) const {
+    std::vector<Value> tensors;
+    for (const TensorInfo& info : infos) tensors.push_back(make_tensor(info.shape, info.dtype));
+    // A saved closure binds the arguments once: a call then passes none of the weights.
+    const std::string saved = "edgetlm_" + name;
+    std::vector<Value> arguments{name, saved, true};
+    arguments.insert(arguments.end(), tensors.begin(), tensors.end());
+    arguments.insert(arguments.end(), state_.begin(), state_.end());
+    arguments.insert(arguments.end(), parameters_.begin(), parameters_.end());
+    function(machine_, "save_function")(arguments);
+    return Entry(std::move(tensors), function(machine_, saved.c_str()));
   }
 
   std::vector<TensorInfo> inputs, outputs;
+  // Of a language model; another model has a context of 0.
+  DecoderInfo decoder;
   std::string warning;
 
  private:
@@ -124,13 +162,7 @@ class Bundle {
     machine_ = function(library_, "vm_load_executable")();
     // Device type 1 is the CPU, allocator 2 the pooled one.
     function(machine_, "vm_initialization")({1, 0, 2});
-    // A saved closure binds the arguments once: a call then passes none of the weights.
-    std::vector<Value> arguments{"main", "edgetlm_main", true};
-    arguments.insert(arguments.end(), inputs_.begin(), inputs_.end());
-    arguments.insert(arguments.end(), state_.begin(), state_.end());
-    arguments.insert(arguments.end(), parameters_.begin(), parameters_.end());
-    function(machine_, "save_function")(arguments);
-    invoke_ = function(machine_, "edgetlm_main");
+    main_ = entry("main", inputs);
   }
   static Value function(const Value& module, const char* name) {
     const Value found = Value::global("ffi.ModuleGetFunction")({module, name, true});
@@ -138,20 +170,12 @@ class Bundle {
     return found;
   }
 
-  // One tensor, or a (possibly nested) tuple of them.
-  static void collect(const Value& result, std::vector<Value>* found) {
-    if (result.is_tensor()) {
-      found->push_back(result);
-      return;
-    }
-    for (const Value& part : result.items()) collect(part, found);
-  }
-
   // In this order: what refers to the weights goes before them.
   Mapping weights_;
   // The state is kept from run to run, and changed by every run.
-  std::vector<Value> inputs_, state_, parameters_;
-  Value library_, machine_, invoke_;
+  std::vector<Value> state_, parameters_;
+  Value library_, machine_;
+  Entry main_;
 };
 
 }  // namespace edgetlm

@@ -1,8 +1,8 @@
 """Half precision by integer arithmetic, for processors without instructions that convert it.
 
-For RISC-V without Zfh, LLVM calls functions that take and return halves in floating-point registers. Those that
-TVM adds to a kernel take them in integer registers: results are wrong. And a call for each element keeps LLVM
-from using vectors. Both conversions are exact as IEEE 754 has them, ties to even.
+For RISC-V without Zfh, LLVM calls functions that take and return halves in floating-point registers. Those
+that TVM adds to a kernel take them in integer registers: results are wrong. And a call for each element keeps
+LLVM from using vectors. Both conversions are exact as IEEE 754 has them, ties to even.
 """
 
 from __future__ import annotations

@@ -1,0 +1,146 @@
+// Continues a text of a language model, given and printed as numbers of tokens, one a line.
+//
+//     generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]
+//              [--trust unsigned] [--memory] TOKEN...
+//
+// Its speed and why it ended come on stderr; with --memory also the memory behind every 100th token.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "generator.h"
+
+namespace {
+
+constexpr const char* kUsage =
+    "generate BUNDLE [--max-tokens N] [--temperature X] [--top-k N] [--top-p X] [--seed N] [--threads N]"
+    " [--trust unsigned] [--memory] TOKEN...";
+constexpr int64_t kEvery = 100;
+
+struct Arguments {
+  std::string bundle, trust = "signed";
+  std::vector<int32_t> prompt;
+  edgetlm::Sampling sampling;
+  int64_t max_tokens = 256;
+  int threads = 0;
+  bool memory = false;
+};
+
+// A number that is the whole word.
+double number_of(const std::string& word) {
+  size_t used = 0;
+  double value = 0.0;
+  try {
+    value = std::stod(word, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  if (used == 0 || used != word.size()) throw std::invalid_argument("'" + word + "' is not a number; " + kUsage);
+  return value;
+}
+
+int64_t whole_of(const std::string& word) {
+  const double value = number_of(word);
+  if (!(value >= -2147483648.0 && value <= 2147483647.0) || value != static_cast<double>(static_cast<int64_t>(value))) {
+    throw std::invalid_argument("'" + word + "' is not a whole number");
+  }
+  return static_cast<int64_t>(value);
+}
+
+bool set_option(const std::string& name, const std::string& value, Arguments* found) {
+  if (name == "--max-tokens") {
+    found->max_tokens = whole_of(value);
+  } else if (name == "--temperature") {
+    found->sampling.temperature = number_of(value);
+  } else if (name == "--top-k") {
+    found->sampling.top_k = whole_of(value);
+  } else if (name == "--top-p") {
+    found->sampling.top_p = number_of(value);
+  } else if (name == "--seed") {
+    found->sampling.seed = static_cast<uint64_t>(whole_of(value));
+  } else if (name == "--threads") {
+    found->threads = static_cast<int>(whole_of(value));
+  } else if (name == "--trust") {
+    found->trust = value;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Arguments parse(int count, char** words) {
+  Arguments found;
+  for (int index = 1; index < count; ++index) {
+    const std::string word = words[index];
+    if (word == "--memory") {
+      found.memory = true;
+    } else if (word.rfind("--", 0) == 0) {
+      if (index + 1 == count || !set_option(word, words[++index], &found)) throw std::invalid_argument(kUsage);
+    } else if (found.bundle.empty()) {
+      found.bundle = word;
+    } else {
+      found.prompt.push_back(static_cast<int32_t>(whole_of(word)));
+    }
+  }
+  if (found.bundle.empty()) throw std::invalid_argument(kUsage);
+  return found;
+}
+
+// Pages that this process has in RAM and shares with no file, such as the library and the weights (man 5 proc).
+int64_t own_pages() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0, resident = 0, shared = 0;
+  file >> size >> resident >> shared;
+  return resident - shared;
+}
+
+const char* reason(edgetlm::Stopped stopped) {
+  switch (stopped) {
+    case edgetlm::Stopped::end_of_text:
+      return "end of text";
+    case edgetlm::Stopped::max_tokens:
+      return "max_tokens";
+    case edgetlm::Stopped::context_full:
+      return "the context is full";
+    case edgetlm::Stopped::left:
+      break;
+  }
+  return "output closed";
+}
+
+int run(const Arguments& arguments) {
+  edgetlm::Bundle model(arguments.bundle, arguments.threads, arguments.trust);
+  if (!model.warning.empty()) std::fprintf(stderr, "warning: %s\n", model.warning.c_str());
+  edgetlm::Generator generator(model);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point first = begin;
+  int64_t made = 0;
+  const edgetlm::Stopped stopped =
+      generator.generate(arguments.prompt, arguments.max_tokens, arguments.sampling, [&](int32_t token) {
+        if (++made == 1) first = Clock::now();
+        if (arguments.memory && made % kEvery == 0) {
+          std::fprintf(stderr, "token %lld: %lld pages\n", static_cast<long long>(made),
+                       static_cast<long long>(own_pages()));
+        }
+        return std::printf("%d\n", token) > 0 && std::fflush(stdout) == 0;
+      });
+  const std::chrono::duration<double> prefill = first - begin, rest = Clock::now() - first;
+  const double speed = made > 1 && rest.count() > 0.0 ? static_cast<double>(made - 1) / rest.count() : 0.0;
+  std::fprintf(stderr, "%lld tokens, %.1f tokens/s, first token after %.3f s; %s\n", static_cast<long long>(made),
+               speed, prefill.count(), reason(stopped));
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    return run(parse(count, words));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}

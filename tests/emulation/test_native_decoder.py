@@ -1,0 +1,63 @@
+"""A language model in the native executor on emulated boards: the same greedy text as on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sdk
+from device_agent import runtime
+from tests.emulation.boards import board_of
+from tests.emulation.test_native import PROGRAMS, START_S, emulator
+from tests.integration.native.process import Executor
+from tests.shared_cache import executor_for, root_of
+from tests.signing import trust
+from tests.unit.importers.decoders.models import save
+
+PROMPT = [7, 101, 42, 42, 9]
+COUNT = 16
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models") / "tiny"
+    save(made, "qwen3", head_dim=32)
+    return made
+
+
+@pytest.fixture(scope="module")
+def wanted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
+    """What this machine writes."""
+    here = tmp_path_factory.mktemp("here")
+    sdk.compile(folder, output=here / "bundle", threads=1, context_tokens=64, quantize="int4")
+    trust(here / "trust.json")
+    model = runtime.load(str(here / "bundle"), keys=str(here / "trust.json"))
+    return [int(token) for token in model.generate(PROMPT, max_tokens=COUNT)]
+
+
+@pytest.mark.parametrize("label", PROGRAMS)
+def test_the_native_executor_writes_what_this_machine_does(
+    label: str, folder: Path, wanted: list[int], tmp_path: Path
+) -> None:
+    name, processor = PROGRAMS[label]
+    board = board_of(name)
+    sdk.compile(
+        folder, output=tmp_path / "bundle", target=name, threads=1, context_tokens=64, quantize="int4"
+    )
+    command = [emulator(board.architecture), "-cpu", processor, "-L", str(root_of(board.architecture))]
+    command.append(str(executor_for(board.architecture)))
+    tokens = list(PROMPT)
+    with Executor(command, tmp_path / "session", START_S) as running:
+        reply, _ = running.ask("load", path=str(tmp_path / "bundle"))
+        assert reply["ok"], reply
+        for place in range(len(PROMPT) + COUNT - 1):
+            inputs = (np.array([tokens[place]], np.int32), np.array([place], np.int32))
+            reply, outputs = running.ask("run", inputs)
+            assert reply["ok"], reply
+            if place >= len(PROMPT) - 1:
+                tokens.append(int(outputs[0].argmax()))
+    assert tokens[len(PROMPT) :] == wanted
