@@ -20,8 +20,8 @@ _LOOP_CYCLES = EstimateConstant("quantised.loop", 1.0)
 _EXPOSED = EstimateConstant("quantised.exposed", 0.2)
 # Cycles of rounding one vector of activations.
 _ROUND_CYCLES = EstimateConstant("quantised.round", 12.0)
-# Each panel of a tile is a stream. One alone has this share of a level's bandwidth (Granite Rapids: 10 of 19 GB/s
-# with two), and each one of more than four costs this share more time.
+# Each panel of a tile is a stream. One alone has this share of a level's bandwidth (a Xeon with AMX: 10 GB/s,
+# and 19 GB/s with two), and each one of more than four costs this share more time.
 _ONE_STREAM, _CROWD = (
     EstimateConstant("quantised.one_stream", 0.55),
     EstimateConstant("quantised.crowd", 0.06),
@@ -42,8 +42,8 @@ CONSTANTS = (
 def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
     """Estimated seconds of one call of a program of the `quantised` rule.
 
-    A step of a group is one instruction for each row, and what prepares the weights is shared by the rows of a
-    tile. Weights come from the memory that holds them, once for all rows of a tile.
+    A step of a group is one instruction for each row, and what prepares the weights is shared by the rows of
+    a tile. Weights come from the memory that holds them, once for all rows of a tile.
     """
     dots = next(stage for stage in workload.stages if stage.name == parts.DOTS)
     rows, panels, groups, planes, steps, lanes = (axis.extent for axis in dots.axes[:6])

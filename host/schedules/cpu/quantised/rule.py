@@ -1,7 +1,7 @@
 """Products with quantised weights: tiles of rows and panels, summed group by group.
 
-Activations are rounded first. A tile is `rows` rows by `vectors` panels; the products of a group are summed in
-integers and then scaled, and the weight is read as one stream for each panel of a tile.
+Activations are rounded first. A tile is `rows` rows by `vectors` panels; the products of a group are summed
+in integers and then scaled, and the weight is read as one stream for each panel of a tile.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Quantised(Rule):
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Both kinds of sums of a tile fit the registers beside the weights of a group, or it is the least."""
+        """All sums of a tile fit the registers beside the weights of a group, or it is the least tile."""
         tile = values["rows"] * values["vectors"]
         sums = 1 + layout_of(workload, hardware).planes
         return tile == 1 or sums * tile + 3 <= hardware.vector_registers
