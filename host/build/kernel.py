@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 
 from host.build.cache import KernelCache
+from host.build.half_precision import has_half_conversions, without_half_conversions
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.periodic_loads import has_periodic_loads, split_at_periods
 from host.build.structural import mapped
@@ -20,7 +21,7 @@ from host.build.target import architecture_of
 from host.errors import BuildError
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
-BUILD_VERSION = 5
+BUILD_VERSION = 6
 
 SYMBOL_PREFIX = "__tvm_ffi_"
 
@@ -95,7 +96,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with five changes.
+    """What TVM's own build does before code generation, with six changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -105,6 +106,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Vectors keep the length that the schedule gave them: see `_fixed_vectors`.
     - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
+    - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
     """
     transform = tvm.tirx.transform
     named = function.with_attr("global_symbol", symbol)
@@ -116,14 +118,19 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
             module = transform.SkipAssert()(lower(bound))
         module = transform.CommonSubexprElim()(split_at_periods(module))
+    own_halves = not has_half_conversions(target)
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
-        variable: body.with_body(_sums_on_the_stack(_natural_alignment(body.body)))
+        variable: body.with_body(_sums_on_the_stack(_natural_alignment(_halves(body.body, own_halves))))
         .without_attr("tirx.is_entry_func")
         .with_attr("target", target.with_host(target))
         for variable, body in module.functions.items()
     }
     return finalize()(tvm.IRModule(lowered, attrs=module.attrs))
+
+
+def _halves(body: tvm.tirx.Stmt, own: bool) -> tvm.tirx.Stmt:
+    return without_half_conversions(body) if own else body
 
 
 def _fixed_vectors(target: tvm.target.Target) -> tvm.target.Target:

@@ -1,0 +1,90 @@
+"""Kernels of language models on emulated boards, beside NumPy: quantised products, attention over caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from host.gensor import Gensor
+from host.model import DeviceProfile, Task
+from host.schedules import scheduled_function, space_for
+from targets import Board
+from tests.decoders.operations import cached_attention
+from tests.emulation.boards import PROCESSORS, board_of
+from tests.emulation.qemu import Call, executable, run
+from tests.unit.lowering.test_cached_attention import Case, lowered
+from tests.unit.lowering.test_quantised_weights import product
+
+# Board, and how its processors add up products: by an instruction, or "plain" vectors.
+BOARDS = {
+    "raspberry_pi_5": "s8s8",
+    "raspberry_pi_4": "",
+    "rv64gcv": "",
+    "rv64gc": "",
+}
+CASES = [
+    Case(1, 6, 2, 32, 64),
+    Case(4, 4, 2, 24, 64, window=9),
+    Case(1, 6, 2, 32, 64, kept="float16"),
+    Case(4, 4, 2, 24, 64, window=9, kept="float16"),
+]
+
+
+def program(task: Task, board: Board) -> object:
+    """The first program of a task, as it is compiled for a board."""
+    space = space_for(task, board.hardware)
+    assert space.rule.name in ("quantised", "cached_attention")
+    profile = DeviceProfile(board.name, board, board.hardware, 1)
+    (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    return scheduled_function(space.apply(candidate))
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_quantised_products(name: str, tmp_path: Path) -> None:
+    board = board_of(name)
+    assert (board.hardware.dot_product or "") == BOARDS[name]
+    functions, calls, wanted = {}, [], []
+    for bits in (4, 8):
+        for rows in (1, 4):
+            model, weight = product(rows, 40, 96, bits, board)
+            [task] = [one for one in model.tasks if "dense" in one.name]
+            functions[task.workload_hash] = program(task, board)
+            data = np.random.default_rng(rows).normal(size=(rows, 96)).astype("float32")
+            made = np.zeros(tuple(map(int, task.function.params[-1].shape)), "float32")
+            calls.append(Call(task.workload_hash, (data, *model.parameters, made)))
+            wanted.append(data.astype("float64") @ weight.T.astype("float64"))
+    emulated = executable(board, functions, tmp_path)
+    for processor in PROCESSORS[name]:
+        found = run(emulated, list(functions), calls, board.architecture, processor)
+        for values, exact in zip(found, wanted, strict=True):
+            ours = values[-1][:, : exact.shape[1]]
+            # Activations are rounded to 16 bits.
+            np.testing.assert_allclose(ours, exact, rtol=0, atol=3e-4 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_attention_over_a_cache(name: str, tmp_path: Path) -> None:
+    board = board_of(name)
+    functions, calls, wanted = {}, [], []
+    for case in CASES:
+        [task] = lowered(case, board).tasks
+        functions[task.workload_hash] = program(task, board)
+        draw = np.random.default_rng(case.size)
+        # Positions before this call are kept from others.
+        arrays = [draw.normal(size=shape).astype(dtype) for shape, dtype in case.shapes]
+        arrays[3] = np.array([37], np.int32)
+        made = np.zeros(case.shapes[0][0], "float32")
+        calls.append(Call(task.workload_hash, (*arrays, made)))
+        query, key, value, position, *kept = arrays
+        keys, values = (one.astype("float32") for one in kept)
+        result = cached_attention(query, key, value, position, keys, values, case.options)
+        wanted.append((keys, values, result))
+    emulated = executable(board, functions, tmp_path)
+    for processor in PROCESSORS[name]:
+        found = run(emulated, list(functions), calls, board.architecture, processor)
+        for case, arguments, expected in zip(CASES, found, wanted, strict=True):
+            tolerance = 1e-3 if case.kept == "float16" else 2e-5
+            for ours, exact in zip(arguments[4:], expected, strict=True):
+                np.testing.assert_allclose(ours, exact, rtol=0, atol=tolerance * np.abs(exact).max())

@@ -1,0 +1,59 @@
+"""Language models on emulated boards: verified there, and the same texts as on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sdk as api
+from host.transport import connect
+from tests.integration.boards.cli import sdk
+from tests.unit.importers.decoders.models import save
+
+pytestmark = pytest.mark.timeout(1200)
+PROMPT = [7, 301, 42, 42, 9]
+COUNT = 16
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models") / "tiny"
+    save(made, "qwen3", head_dim=32, vocab_size=384)
+    return made
+
+
+def greedy(device: str, bundle: Path, prompt: Sequence[int], count: int) -> list[int]:
+    """Tokens by single steps of a session: each run reads what the runs before have left in the state."""
+    tokens = list(prompt)
+    with connect(device) as connected, connected.open_session("tvm") as session:
+        session.load(bundle)
+        for place in range(len(prompt) + count - 1):
+            inputs = (np.array([tokens[place]], np.int32), np.array([place], np.int32))
+            [logits] = session.run(inputs)
+            if place >= len(prompt) - 1:
+                tokens.append(int(logits.argmax()))
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.parametrize("board", ["raspberry_pi_4", "raspberry_pi_5", "rv64gcv"])
+def test_a_board_writes_what_this_machine_does(
+    board: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    architecture = "riscv64" if board.startswith("rv") else "aarch64"
+    options = "--vector-bits 128" if architecture == "riscv64" else f"--board {board}"
+    sdk(capsys, f"devices emulate {architecture} --name board {options}")
+    for device in ("board", "local"):
+        report = tmp_path / "report.html"
+        said = sdk(
+            capsys,
+            f"deploy {folder} --device {device} --threads 1 --context 64 --quantize int4"
+            f" --bundle {tmp_path / device} --report {report}",
+        )
+        assert "verified  largest relative error" in said
+    with api.load_language_model(tmp_path / "local") as model:
+        wanted = list(model.generate(PROMPT, max_tokens=COUNT))
+    assert len(wanted) == COUNT
+    assert greedy("board", tmp_path / "board", PROMPT, COUNT) == wanted
