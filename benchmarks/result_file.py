@@ -145,6 +145,20 @@ def read_result(path: Path) -> Result:
     )
 
 
+def models_so_far(path: Path | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The models of a result that was not finished; none where it is of another command or commit.
+
+    Args:
+        path: of the result.
+        wanted: the heading of the result to make.
+    """
+    if path is None or not path.is_file():
+        return {}
+    found = read_result(path)
+    same = (found.command, found.commit) == (wanted["command"], wanted["commit"] or "")
+    return dict(found.figures["models"]) if same else {}
+
+
 def _matching(fields: Fields, name: str, pattern: re.Pattern[str]) -> str:
     value = fields.text(name)
     if not pattern.fullmatch(value):

@@ -15,14 +15,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e.process_memory import PeakMemory
 from benchmarks.e2e.summary import summary_of
-from benchmarks.result_file import add_json_option, heading, read_result, write_result
+from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
 
 SCHEMA = "edgetlm.e2e/1"
 _STAGES = ("import", "lower", "propose", "build", "measure")
@@ -261,20 +261,6 @@ def _names(words: Sequence[str]) -> list[str]:
     from tests.models.zoo import ZOO
 
     return list(ZOO)
-
-
-def models_so_far(path: Path | None, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The models of a result that was not finished; none where it is of another command or commit.
-
-    Args:
-        path: of the result.
-        wanted: the heading of the result to make.
-    """
-    if path is None or not path.is_file():
-        return {}
-    found = read_result(path)
-    same = (found.command, found.commit) == (wanted["command"], wanted["commit"] or "")
-    return dict(found.figures["models"]) if same else {}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from types import TracebackType
 
 import psutil
 
-_INTERVAL_S = 0.2
+INTERVAL_S = 0.2
+"""Seconds between two samples."""
 
 
 class PeakMemory:
@@ -34,7 +35,7 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(_INTERVAL_S):
+        while not self._done.wait(INTERVAL_S):
             self.peak_bytes = max(self.peak_bytes, self._sum())
 
     def _sum(self) -> int:

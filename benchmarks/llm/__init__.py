@@ -1,0 +1,1 @@
+"""Language models with seeded random weights beside other engines: tokens a second, memory, accuracy."""

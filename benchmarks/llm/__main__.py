@@ -1,0 +1,217 @@
+"""Language models beside other engines: `python -m benchmarks.llm --json FILE`.
+
+Every model has seeded random weights: speed, memory and what quantising loses do not need a text that makes
+sense. It is deployed as a user does it, and written as a file of each peer. The engines are processes of
+their own, which load the model once and work in turn.
+
+decode         tokens a second behind 128 tokens (`decode`) and, where the context has 2048 places, behind
+               1984 (`decode_long`)
+prefill        tokens a second of a prompt of 512 tokens, until the next one is known
+bandwidth      bytes of weights that a token needs times tokens a second, over what a loop reads that only
+               reads a buffer of that size with the same threads
+peak memory    proportional set size of the engine's process
+first token    from the beginning of loading until the token behind a prompt of 512
+kl_divergence  of the next token's distribution to that of transformers with the weights as they were, over 64
+               random tokens
+peer_agrees    whether the peer chooses the tokens that transformers does with the peer's weights
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.llm import rounds
+from benchmarks.llm.deployment import deployed
+from benchmarks.llm.figures import OURS, agrees, divergence, speeds, tokens_of
+from benchmarks.llm.models import SHAPES, folder_of
+from benchmarks.llm.peers import PEERS, Installed, install
+from benchmarks.llm.process import EngineProcess
+from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
+from host.errors import EngineError
+from host.importers.decoders.quantise import BITS
+from host.importers.decoders.reference import reference_logits
+
+SCHEMA = "edgetlm.llm/1"
+_TEXT_TOKENS = 64
+_CHECKED_PROMPT, _CHECKED_TOKENS = 8, 16
+_SEED = 7
+
+
+class ModelBenchmark:
+    """One model with all engines.
+
+    Args:
+        name: of `SHAPES`.
+        options: of the command line.
+        installed: the peers.
+        folder: for files of this model.
+    """
+
+    def __init__(self, name: str, options: argparse.Namespace, installed: Installed, folder: Path) -> None:
+        self._shape = SHAPES[name]
+        self._options = options
+        self._installed = installed
+        self._folder = folder
+        self._model = folder_of(name, options.models_dir)
+        self._bits = BITS[options.quantize]
+        self._notes = dict(installed.missing)
+
+    def run(self) -> dict[str, Any]:
+        """The entry of the results.
+
+        Raises:
+            EngineError: our engine failed, or transformers.
+        """
+        bundle = self._folder / "bundle"
+        options, paths = self._options, {OURS: str(bundle)}
+        entry = deployed(
+            self._model,
+            bundle,
+            quantize=options.quantize,
+            threads=options.threads,
+            context=options.context,
+        )
+        plan = rounds.Plan(self._shape.vocabulary, options.context, options.rounds)
+        step_bytes = self._shape.step_bytes(self._bits)
+        with ExitStack() as stack:
+            engines = {OURS: EngineProcess(OURS, "benchmarks.llm.edgetlm_engine", options.threads)}
+            stack.enter_context(engines[OURS])
+            for name, python in self._installed.pythons.items():
+                engine = EngineProcess(name, PEERS[name].module, options.threads, str(python))
+                stack.enter_context(engine)
+                try:
+                    paths[name] = self._file(engine)
+                except EngineError as error:
+                    self._notes[name] = str(error)
+                else:
+                    engines[name] = engine
+            reader = stack.enter_context(EngineProcess("reader", "benchmarks.llm.reading", options.threads))
+            reader.ask("load", size=step_bytes, threads=options.threads)
+            measured = rounds.measure(engines, paths, reader, plan, options.threads)
+            entry |= speeds(measured.seconds, plan.tokens)
+            entry["bandwidth_share"] = rounds.bandwidth_share(measured, step_bytes)
+            entry["step_bytes"], entry["read_bytes_s"] = step_bytes, measured.read_bytes_s
+            entry["versions"] = {name: engine.ask("version")["version"] for name, engine in engines.items()}
+            entry["peak_memory_mb"] = rounds.peaks_mb(engines)
+            entry["first_token_s"] = measured.first_token_s
+            entry["kl_divergence"] = self._divergences(engines)
+            entry["peer_agrees"] = self._agreements(engines)
+        return entry | {"notes": self._notes, "seconds": measured.seconds}
+
+    def _file(self, engine: EngineProcess) -> str:
+        """The model as a peer reads it, written by a process of the peer's environment that ends with it."""
+        path = self._folder / f"{engine.name}.gguf"
+        with EngineProcess(engine.name, PEERS[engine.name].module, 1, engine.python) as writer:
+            writer.ask("write", folder=str(self._model.absolute()), path=str(path), bits=self._bits)
+        return str(path)
+
+    def _divergences(self, engines: Mapping[str, EngineProcess]) -> dict[str, float]:
+        text = tokens_of(_SEED, _TEXT_TOKENS, self._shape.vocabulary)
+        reference = reference_logits(self._model, np.array(text, np.int32), ())
+        found = {}
+        for name, engine in engines.items():
+            path = self._folder / f"{name}.npy"
+            engine.ask("logits", tokens=text, path=str(path))
+            found[name] = divergence(reference, np.load(path))
+        return found
+
+    def _agreements(self, engines: Mapping[str, EngineProcess]) -> dict[str, bool]:
+        prompt = tokens_of(_SEED + 1, _CHECKED_PROMPT, self._shape.vocabulary)
+        found = {}
+        for name, engine in engines.items():
+            if name == OURS:
+                # The deployment has verified it.
+                continue
+            made = engine.ask("decode", tokens=prompt, count=_CHECKED_TOKENS - 1)["tokens"]
+            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+                with EngineProcess(name, PEERS[name].module, 1, engine.python) as writer:
+                    path = str(self._folder / f"{name}.gguf")
+                    writer.ask("original", path=path, model=str(self._model.absolute()), folder=folder)
+                text = np.array([*prompt, *made[:-1]], np.int32)
+                logits = reference_logits(Path(folder), text, ())
+            found[name] = agrees(logits[len(prompt) - 1 :], made)
+        return found
+
+
+def show(name: str, entry: Mapping[str, Any]) -> None:
+    """A few lines per model."""
+    if "error" in entry:
+        print(f"{name}: failed: {entry['error']}", flush=True)
+        return
+    verified = "verified" if entry["verified"] else "NOT verified"
+    print(f"{name}: {verified}, {entry['bandwidth_share']:.0%} of the bandwidth that reading alone has")
+    for kind in ("decode_tokens_s", "decode_long_tokens_s", "prefill_tokens_s", "peak_memory_mb"):
+        if kind in entry:
+            figures = ", ".join(f"{engine} {value:.1f}" for engine, value in entry[kind].items())
+            print(f"  {kind:<22} {figures}")
+    for kind, value in entry["speedup"].items():
+        bound = "" if None in entry["bounds"][kind] else " ({:.2f} to {:.2f})".format(*entry["bounds"][kind])
+        print(f"  speed to {entry['best_peer'][kind]}, {kind}: {value:.2f}{bound}")
+    print(f"  divergence {', '.join(f'{one} {value:.2e}' for one, value in entry['kl_divergence'].items())}")
+    for engine, agreed in entry["peer_agrees"].items():
+        print(f"  {engine} {'agrees' if agreed else 'does NOT agree'} with transformers")
+    for engine, note in entry["notes"].items():
+        print(f"  without {engine}: {note}")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; 1 where a model was not verified."""
+    options = _parser().parse_args(arguments)
+    names = options.configs.split(",")
+    peers = [name for name in options.peers.split(",") if name]
+    results = heading("benchmarks.llm", SCHEMA, arguments)
+    models = models_so_far(options.json, results) if options.resume else {}
+    installed = install(peers)
+    for name in names:
+        if name not in models:
+            with tempfile.TemporaryDirectory(prefix="edgetlm-llm-") as folder:
+                try:
+                    models[name] = ModelBenchmark(name, options, installed, Path(folder)).run()
+                except EngineError as error:
+                    models[name] = {"verified": False, "error": str(error)}
+        show(name, models[name])
+        write_result(options.json, results | {"models": models})
+    return 0 if all(entry["verified"] for entry in models.values()) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.llm",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--configs", type=_listed(SHAPES), default=",".join(SHAPES), help="comma-separated")
+    parser.add_argument("--quantize", choices=[name for name in BITS if name], default="int4")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--context", type=int, default=2048, help="tokens that the models keep")
+    parser.add_argument("--peers", type=_listed(PEERS), default=",".join(PEERS), help="comma-separated")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--models-dir", type=Path, default=Path("edgetlm-out/language-models"))
+    parser.add_argument("--resume", action="store_true", help="keep the models that the result file has")
+    add_json_option(parser)
+    return parser
+
+
+def _listed(known: Mapping[str, Any]) -> Any:
+    """A type of argument: names, comma-separated, all of them known."""
+
+    def check(text: str) -> str:
+        unknown = [name for name in text.split(",") if name and name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are {', '.join(known)}")
+        return text
+
+    return check
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Figures of a model out of what its engines answered."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from host.statistics import Estimate, paired_ratio
+
+OURS = "edgetlm"
+_KIND_NAMES = {
+    "decode": "decode_tokens_s",
+    "decode_long": "decode_long_tokens_s",
+    "prefill": "prefill_tokens_s",
+}
+# Of the spread of logits: where two are as close, activations that are rounded decide between them.
+_TIE = 0.05
+
+
+class BestPeer(NamedTuple):
+    """The fastest other engine.
+
+    Attributes:
+        engine: its name.
+        speed: its time over ours, with bounds.
+    """
+
+    engine: str
+    speed: Estimate
+
+
+def tokens_of(seed: int, count: int, vocabulary: int) -> list[int]:
+    """A random text whose first token is the seed's own: two texts have no beginning in common."""
+    drawn = np.random.default_rng(seed).integers(0, vocabulary, count).tolist()
+    return [seed % vocabulary, *drawn[1:]]
+
+
+def best_peer(seconds: Mapping[str, Sequence[float]]) -> BestPeer | None:
+    """The peer with the shortest median time; None where there is none.
+
+    Args:
+        seconds: of each round by engine, ours among them; rounds correspond.
+    """
+    peers = [name for name in seconds if name != OURS]
+    if not peers:
+        return None
+    engine = min(peers, key=lambda name: statistics.median(seconds[name]))
+    return BestPeer(engine, paired_ratio(seconds[engine], seconds[OURS]))
+
+
+def speeds(seconds: Mapping[str, Mapping[str, Sequence[float]]], tokens: Mapping[str, int]) -> dict[str, Any]:
+    """Tokens a second, and speedups with their bounds.
+
+    Args:
+        seconds: of each round, by kind ("decode", "decode_long", "prefill") and engine.
+        tokens: of a round, by kind.
+    """
+    found: dict[str, Any] = {}
+    speedup, bounds, best = {}, {}, {}
+    for kind, by_engine in seconds.items():
+        found[_KIND_NAMES[kind]] = {
+            engine: tokens[kind] / statistics.median(times) for engine, times in by_engine.items()
+        }
+        peer = best_peer(by_engine)
+        if peer is not None:
+            speedup[kind], best[kind] = peer.speed.value, peer.engine
+            bounds[kind] = [peer.speed.low, peer.speed.high]
+    return found | {"speedup": speedup, "bounds": bounds, "best_peer": best}
+
+
+def divergence(reference: np.ndarray, logits: np.ndarray) -> float:
+    """Mean Kullback-Leibler divergence of the distributions of the next token, in nats.
+
+    Args:
+        reference: (n, V) logits of what should be.
+        logits: of what is.
+
+    Raises:
+        ValueError: they have different shapes, or some are not finite.
+    """
+    if reference.shape != logits.shape:
+        raise ValueError(f"logits {list(logits.shape)} beside {list(reference.shape)}")
+    if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
+        raise ValueError("some logits are not finite")
+    wanted, found = _log_softmax(reference), _log_softmax(logits)
+    return float((np.exp(wanted) * (wanted - found)).sum(axis=-1).mean())
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def agrees(reference: np.ndarray, tokens: Sequence[int]) -> bool:
+    """Whether an engine chose the likeliest token each time, or one that is as likely but for rounding.
+
+    Args:
+        reference: (n, V) logits behind each of the texts that it chose a token for.
+        tokens: that it chose.
+    """
+    chosen = reference[np.arange(len(tokens)), list(tokens)]
+    return bool((reference.max(axis=-1) - chosen <= _TIE * reference.std(axis=-1)).all())

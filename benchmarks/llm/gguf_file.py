@@ -1,0 +1,181 @@
+"""A transformers folder as a GGUF file, and back: Llama and Qwen3, in one safetensors file of float32.
+
+For the environment of llama.cpp: standard library, NumPy and `gguf`. Sources: the documents of GGUF in
+llama.cpp's repository (docs/gguf.md of ggml), and the names of `gguf.constants`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_WEIGHTS = "model.safetensors"
+_ARCHITECTURES = {"llama": "llama", "qwen3": "qwen3"}
+# Per layer: name in GGUF, name in transformers.
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a tensor of a GGUF file comes from.
+
+    Attributes:
+        name: of the weight in transformers.
+        heads: whose rows stand in another order; 0 where all stay as they are.
+    """
+
+    name: str
+    heads: int = 0
+
+
+def sources_of(config: Mapping[str, Any]) -> dict[str, Source]:
+    """The tensors of the GGUF file of a model.
+
+    Args:
+        config: its config.json.
+    """
+    found = {"token_embd": Source("model.embed_tokens.weight"), "output_norm": Source("model.norm.weight")}
+    if not config["tie_word_embeddings"]:
+        found["output"] = Source("lm_head.weight")
+    # In the files of Llama, the pairs that are rotated stand beside each other; in those of Qwen3, half a
+    # head apart, as in transformers.
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    swapped = heads if config["model_type"] == "llama" else {}
+    layer = _LAYER | (_HEAD_NORMS if config["model_type"] == "qwen3" else {})
+    for number in range(config["num_hidden_layers"]):
+        for ours, theirs in layer.items():
+            name = f"model.layers.{number}.{theirs}.weight"
+            found[f"blk.{number}.{ours}"] = Source(name, swapped.get(ours, 0))
+    return {f"{name}.weight": source for name, source in found.items()}
+
+
+def interleaved(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of queries or keys, with elements i and i + n/2 of a head beside each other."""
+    return weight.reshape(heads, 2, -1, weight.shape[-1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def halved(weight: np.ndarray, heads: int) -> np.ndarray:
+    """The reverse of `interleaved`."""
+    return weight.reshape(heads, -1, 2, weight.shape[-1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def read_weights(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file of float32, mapped.
+
+    Raises:
+        ValueError: a tensor has another type.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    found: dict[str, np.ndarray] = {}
+    for name, entry in header.items():
+        if entry["dtype"] != "F32":
+            raise ValueError(f"{name} has type {entry['dtype']}, not F32")
+        begin = 8 + length + entry["data_offsets"][0]
+        found[name] = np.memmap(path, np.float32, "r", begin, tuple(entry["shape"]))
+    return found
+
+
+def write_gguf(folder: Path, path: Path, bits: int) -> None:
+    """Write a model with all of its matrices in one format: Q4_0 or Q8_0.
+
+    Args:
+        folder: of the model, with one safetensors file of float32.
+        path: of the file to write.
+        bits: 4 or 8.
+    """
+    import gguf
+
+    config = json.loads((folder / "config.json").read_text())
+    kind = {4: gguf.GGMLQuantizationType.Q4_0, 8: gguf.GGMLQuantizationType.Q8_0}[bits]
+    writer = gguf.GGUFWriter(path, _ARCHITECTURES[config["model_type"]])
+    _describe(writer, config)
+    file_types = {4: gguf.LlamaFileType.MOSTLY_Q4_0, 8: gguf.LlamaFileType.MOSTLY_Q8_0}
+    writer.add_file_type(file_types[bits])
+    weights = read_weights(folder / _WEIGHTS)
+    for name, source in sources_of(config).items():
+        values = np.asarray(weights[source.name])
+        if source.heads:
+            values = interleaved(values, source.heads)
+        if values.ndim == 1:
+            writer.add_tensor(name, np.array(values))
+        else:
+            writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _describe(writer: Any, config: Mapping[str, Any]) -> None:
+    """The fields that llama.cpp needs; there is no tokenizer."""
+    head_size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(head_size)
+    writer.add_value_length(head_size)
+    writer.add_rope_dimension_count(head_size)
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("none")
+
+
+def original_of(path: Path, model: Path, folder: Path) -> None:
+    """Write the model that a GGUF file holds as a transformers folder, its values as float32.
+
+    Args:
+        path: of the file.
+        model: folder that it was made of, for the configuration.
+        folder: to write.
+
+    Raises:
+        ValueError: the file does not have the tensors of the model.
+    """
+    import gguf
+
+    config = json.loads((model / "config.json").read_text())
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    sources = sources_of(config)
+    if tensors.keys() != sources.keys():
+        raise ValueError(f"{path.name} differs in {sorted(tensors.keys() ^ sources.keys())}")
+    header, offset = {}, 0
+    for name, source in sources.items():
+        # GGUF names the fastest dimension first.
+        shape = [int(size) for size in reversed(tensors[name].shape)]
+        end = offset + 4 * int(np.prod(shape))
+        header[source.name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _WEIGHTS).open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, source in sources.items():
+            values = gguf.quants.dequantize(tensors[name].data, tensors[name].tensor_type)
+            values = halved(values, source.heads) if source.heads else values
+            file.write(np.ascontiguousarray(values, np.float32).tobytes())
+    shutil.copy(model / "config.json", folder / "config.json")

@@ -1,0 +1,118 @@
+"""llama.cpp's process, in the environment that `scripts/make_environment.py llama-cpp` makes.
+
+Its own settings are those that the library gives, but for the number of threads and the length of the
+context: the keys and values are halves, and a prompt is computed 512 tokens at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from benchmarks.llm.gguf_file import original_of, write_gguf
+from benchmarks.llm.worker import commands_of, serve
+
+
+class LlamaCpp:
+    """A GGUF file, through the functions of the C library."""
+
+    def __init__(self) -> None:
+        llama_cpp.llama_backend_init()
+        self._model: Any = None
+        self._context: Any = None
+        self._vocabulary = 0
+        # The tokens that the memory holds.
+        self._tokens: list[int] = []
+
+    def version(self) -> str:
+        """See `benchmarks.llm.worker.Engine`."""
+        return f"{llama_cpp.__version__}; {llama_cpp.llama_print_system_info().decode().strip()}"
+
+    def load(self, path: str, threads: int, context: int) -> None:
+        """See `benchmarks.llm.worker.Engine`."""
+        settings = llama_cpp.llama_model_default_params()
+        settings.n_gpu_layers = 0
+        self._model = llama_cpp.llama_model_load_from_file(path.encode(), settings)
+        if not self._model:
+            raise ValueError(f"llama.cpp does not load {Path(path).name}")
+        of_context = llama_cpp.llama_context_default_params()
+        of_context.n_ctx = context
+        of_context.n_threads = of_context.n_threads_batch = threads
+        self._context = llama_cpp.llama_init_from_model(self._model, of_context)
+        if not self._context:
+            raise ValueError(f"llama.cpp makes no context of {context} tokens")
+        self._vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+
+    def prompt(self, tokens: Sequence[int]) -> tuple[int, float]:
+        """See `benchmarks.llm.worker.Engine`."""
+        self._keep(0)
+        start_s = time.perf_counter()
+        self._compute(tokens)
+        token = self._likeliest()
+        return token, time.perf_counter() - start_s
+
+    def decode(self, tokens: Sequence[int], count: int) -> tuple[list[int], float]:
+        """See `benchmarks.llm.worker.Engine`."""
+        # The last one is computed again for its logits.
+        known = len(tokens) - 1
+        if self._tokens[:known] != list(tokens[:known]):
+            known = 0
+        self._keep(known)
+        self._compute(tokens[known:])
+        made = [self._likeliest()]
+        start_s = time.perf_counter()
+        for _ in range(count):
+            self._compute(made[-1:])
+            made.append(self._likeliest())
+        return made, time.perf_counter() - start_s
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """See `benchmarks.llm.worker.Engine`."""
+        self._keep(0)
+        rows = []
+        for token in tokens:
+            self._compute([token])
+            rows.append(self._last().copy())
+        return np.stack(rows)
+
+    def _keep(self, count: int) -> None:
+        """Forget all tokens but the first so many."""
+        llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(self._context), 0, count, -1)
+        del self._tokens[count:]
+
+    def _compute(self, tokens: Sequence[int]) -> None:
+        most = llama_cpp.llama_n_batch(self._context)
+        for begin in range(0, len(tokens), most):
+            part = list(tokens[begin : begin + most])
+            array = (llama_cpp.llama_token * len(part))(*part)
+            code = llama_cpp.llama_decode(self._context, llama_cpp.llama_batch_get_one(array, len(part)))
+            if code:
+                raise ValueError(f"llama_decode ends with {code}")
+            self._tokens += part
+
+    def _last(self) -> np.ndarray:
+        """The logits behind the last token, in memory of the library."""
+        place = llama_cpp.llama_get_logits_ith(self._context, -1)
+        return np.ctypeslib.as_array(place, shape=(self._vocabulary,))
+
+    def _likeliest(self) -> int:
+        return int(self._last().argmax())
+
+
+def _write(folder: str, path: str, bits: int) -> dict[str, Any]:
+    write_gguf(Path(folder), Path(path), bits)
+    return {"bytes": Path(path).stat().st_size}
+
+
+def _original(path: str, model: str, folder: str) -> dict[str, Any]:
+    original_of(Path(path), Path(model), Path(folder))
+    return {}
+
+
+if __name__ == "__main__":
+    serve({**commands_of(LlamaCpp()), "write": _write, "original": _original})

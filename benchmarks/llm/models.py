@@ -1,0 +1,132 @@
+"""The models: shapes of Llama and Qwen3 with seeded random weights, written as transformers folders.
+
+python -m benchmarks.llm.models NAME FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result_file import ROOT
+
+GROUP = 32
+"""Weights that share a scale of two bytes, in our bundles as in Q4_0 and Q8_0."""
+
+_SEED = 0
+_POSITIONS = 4096
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a model.
+
+    Attributes:
+        kind: "llama" or "qwen3", which has norms of queries and keys.
+        layers: of the model.
+        hidden: elements of a row between layers.
+        heads, key_heads: of queries, and of keys and values.
+        head_size: elements of a head.
+        intermediate: elements between the products of the feed-forward part.
+        vocabulary: tokens that there are.
+        tied: whether the head's weight is the embedding's.
+    """
+
+    kind: str
+    layers: int
+    hidden: int
+    heads: int
+    key_heads: int
+    head_size: int
+    intermediate: int
+    vocabulary: int
+    tied: bool
+
+    def step_elements(self) -> int:
+        """Elements of the matrices that a step multiplies with: all but an embedding that is no head."""
+        attention = 2 * (self.heads + self.key_heads) * self.head_size * self.hidden
+        layer = attention + 3 * self.hidden * self.intermediate
+        return self.layers * layer + self.vocabulary * self.hidden
+
+    def step_bytes(self, bits: int) -> int:
+        """Bytes of weights that computing one token reads: matrices with scales, norms, a row embedded."""
+        norms = (2 * self.layers + 1) * self.hidden
+        if self.kind == "qwen3":
+            norms += 2 * self.layers * self.head_size
+        elements = self.step_elements() + self.hidden
+        return elements * bits // 8 + 2 * elements // GROUP + 4 * norms
+
+
+SHAPES = {
+    "0.1b": Shape("llama", 12, 768, 12, 12, 64, 2048, 32000, tied=True),
+    # Qwen3-0.6B.
+    "0.5b": Shape("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, tied=True),
+    # TinyLlama.
+    "1.1b": Shape("llama", 22, 2048, 32, 4, 64, 5632, 32000, tied=False),
+}
+
+
+def folder_of(name: str, models: Path) -> Path:
+    """The folder of a model, made by a process of its own if it is not there.
+
+    Raises:
+        subprocess.CalledProcessError: it could not be made.
+    """
+    folder = models / name
+    if not (folder / "config.json").is_file():
+        command = [sys.executable, "-m", "benchmarks.llm.models", name, str(folder.absolute())]
+        subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+def make(shape: Shape, folder: Path) -> None:
+    """Write a model with random weights, and without tokens that would end a text."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    kinds: dict[str, tuple[Any, Any]] = {
+        "llama": (LlamaConfig, LlamaForCausalLM),
+        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    }
+    config, model = kinds[shape.kind]
+    torch.manual_seed(_SEED)
+    made = model(
+        config(
+            num_hidden_layers=shape.layers,
+            hidden_size=shape.hidden,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.key_heads,
+            head_dim=shape.head_size,
+            intermediate_size=shape.intermediate,
+            vocab_size=shape.vocabulary,
+            max_position_embeddings=_POSITIONS,
+            tie_word_embeddings=shape.tied,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+    )
+    partial = folder.with_name(f"partial-{folder.name}")
+    made.save_pretrained(partial, safe_serialization=True, max_shard_size="100GB")
+    partial.replace(folder)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder."""
+    found: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line."""
+    name, folder = sys.argv[1:] if arguments is None else arguments
+    make(SHAPES[name], Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The engines that language models are compared with, each in an environment of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.models.tflite_export import environment
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An engine.
+
+    Attributes:
+        name: in the results.
+        module: of its process.
+        environment: that `scripts/make_environment.py` makes.
+    """
+
+    name: str
+    module: str
+    environment: str
+
+
+PEERS = {"llama.cpp": Peer("llama.cpp", "benchmarks.llm.llama_cpp_engine", "llama-cpp")}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Engines that can be compared with.
+
+    Attributes:
+        pythons: interpreter of each, by name.
+        missing: why another is left out, by name.
+    """
+
+    pythons: dict[str, Path]
+    missing: dict[str, str]
+
+
+def install(names: Sequence[str]) -> Installed:
+    """The environments of some peers, made where they are missing.
+
+    Args:
+        names: of `PEERS`.
+    """
+    found = Installed({}, {})
+    for name in names:
+        try:
+            found.pythons[name] = environment(PEERS[name].environment)
+        except RuntimeError as error:
+            found.missing[name] = " ".join(str(error).split())[-400:]
+    return found

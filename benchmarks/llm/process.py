@@ -1,0 +1,119 @@
+"""The benchmark's side of an engine's process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+from benchmarks.e2e.process_memory import INTERVAL_S, PeakMemory
+from benchmarks.result_file import ROOT
+from host.errors import EngineError
+
+# Of one command; a prompt of a large model on a small machine takes minutes.
+TIME_LIMIT_S = 1800.0
+_STDERR_BYTES = 4000
+
+
+class EngineProcess:
+    """A process that is started once and answers commands, see `worker`. A context manager.
+
+    Args:
+        name: of the engine, for messages.
+        module: what to run.
+        threads: that it may compute with.
+        python: interpreter of its environment; by default this one.
+    """
+
+    def __init__(self, name: str, module: str, threads: int, python: str = sys.executable) -> None:
+        self.name, self.python = name, python
+        self.peak_bytes = 0
+        count = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads)}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close
+        self._process = subprocess.Popen(
+            [python, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | count | {"PYTHONWARNINGS": "ignore"},
+        )
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, name=f"answers of {name}", daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """The answer to a command.
+
+        Raises:
+            EngineError: the engine refused, the process ended, or it took too long.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"command": command, **arguments}) + "\n")
+            self._process.stdin.flush()
+            line = self._lines.get(timeout=TIME_LIMIT_S)
+        except BrokenPipeError:
+            line = None
+        except queue.Empty:
+            raise EngineError(f"{self.name}: {command} took more than {TIME_LIMIT_S:.0f} s") from None
+        if line is None:
+            code = self._process.wait()
+            raise EngineError(
+                f"{self.name}: the process ended with {code} during {command}: {self._last_words()}"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise EngineError(f"{self.name}: {command}: {answer['error']}")
+        return answer
+
+    def watched(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """The same while the memory of the process is looked at, which slows it: for what is not timed.
+
+        Raises:
+            EngineError: as `ask`.
+        """
+        with PeakMemory(self._process.pid) as memory:
+            answer = self.ask(command, **arguments)
+            # What is kept is looked at too, however short the command was.
+            time.sleep(2 * INTERVAL_S)
+        self.peak_bytes = max(self.peak_bytes, memory.peak_bytes)
+        return answer
+
+    def _last_words(self) -> str:
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(self._errors.tell() - _STDERR_BYTES, 0))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no message"
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._errors.close()
+
+    def __enter__(self) -> EngineProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,140 @@
+"""The measurements of one model: engines work in turn, and the others wait."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.llm.figures import OURS, tokens_of
+from benchmarks.llm.process import EngineProcess
+
+PREFILL_TOKENS = 512
+SHORT = 128
+DECODED = 32
+"""Tokens of a round of decoding."""
+
+_MARGIN = 64
+_PAUSE_S = 0.1
+_READ_S = 0.5
+_TEXT_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Attributes:
+        vocabulary: of the model.
+        context: tokens that the engines keep.
+        rounds: of each kind.
+    """
+
+    vocabulary: int
+    context: int
+    rounds: int
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Tokens that precede those that are decoded, by kind."""
+        long = 2048 - _MARGIN
+        return {"decode": SHORT} | ({"decode_long": long} if self.context >= 2048 else {})
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens of a round, by kind."""
+        return {"prefill": PREFILL_TOKENS} | dict.fromkeys(self.positions, DECODED)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of the rounds.
+
+    Attributes:
+        seconds: of each round, by kind and engine.
+        first_token_s: from the beginning of loading to the first token behind a prompt, by engine.
+        read_bytes_s: of the loop that reads only, median of the rounds of decoding.
+    """
+
+    seconds: dict[str, dict[str, list[float]]]
+    first_token_s: dict[str, float]
+    read_bytes_s: float
+
+
+def measure(
+    engines: Mapping[str, EngineProcess],
+    paths: Mapping[str, str],
+    reader: EngineProcess,
+    plan: Plan,
+    threads: int,
+) -> Measured:
+    """Load a model in every engine, and measure them in turn.
+
+    Args:
+        engines: by name, ours among them, nothing loaded.
+        paths: of the model, by engine.
+        reader: of a buffer of the weights' size, loaded.
+        plan: what to measure.
+        threads: to compute with.
+
+    Raises:
+        EngineError: an engine failed.
+    """
+    first = {name: _first_token(engine, paths[name], plan, threads) for name, engine in engines.items()}
+    seconds = {"prefill": _prefill(engines, plan)}
+    read: list[float] = []
+    for kind, position in plan.positions.items():
+        text = tokens_of(_TEXT_SEED + position, position, plan.vocabulary)
+        for engine in engines.values():
+            engine.watched("decode", tokens=text, count=1)
+        seconds[kind] = {name: [] for name in engines}
+        for number in range(plan.rounds):
+            for name, engine in _turns(engines, number):
+                answer = engine.ask("decode", tokens=text, count=DECODED)
+                seconds[kind][name].append(answer["seconds"])
+                time.sleep(_PAUSE_S)
+            read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
+    return Measured(seconds, first, statistics.median(read))
+
+
+def _first_token(engine: EngineProcess, path: str, plan: Plan, threads: int) -> float:
+    loaded = engine.watched("load", path=path, threads=threads, context=plan.context)
+    # Not watched: its pages are looked at again before every kind of rounds.
+    answer = engine.ask("prompt", tokens=tokens_of(0, PREFILL_TOKENS, plan.vocabulary))
+    return float(loaded["seconds"] + answer["seconds"])
+
+
+def _prefill(engines: Mapping[str, EngineProcess], plan: Plan) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in engines}
+    for engine in engines.values():
+        engine.watched("prompt", tokens=tokens_of(1, PREFILL_TOKENS, plan.vocabulary))
+    for number in range(plan.rounds):
+        prompt = tokens_of(2 + number, PREFILL_TOKENS, plan.vocabulary)
+        for name, engine in _turns(engines, number):
+            found[name].append(engine.ask("prompt", tokens=prompt)["seconds"])
+            time.sleep(_PAUSE_S)
+    return found
+
+
+def _turns(engines: Mapping[str, EngineProcess], number: int) -> Sequence[tuple[str, EngineProcess]]:
+    """The engines of a round; every other round the other way round."""
+    order = list(engines.items())
+    return order if number % 2 == 0 else order[::-1]
+
+
+def bandwidth_share(measured: Measured, step_bytes: int) -> float:
+    """Bytes of weights that our decoding reads a second, over what can be read.
+
+    Args:
+        measured: of the model.
+        step_bytes: of weights that a token needs.
+    """
+    step_s = statistics.median(measured.seconds["decode"][OURS]) / DECODED
+    return step_bytes / step_s / measured.read_bytes_s
+
+
+def peaks_mb(engines: Mapping[str, EngineProcess]) -> dict[str, Any]:
+    """Peak memory of every engine's process."""
+    return {name: engine.peak_bytes / 1e6 for name, engine in engines.items()}
