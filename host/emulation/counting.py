@@ -105,6 +105,8 @@ class _Run:
         self._library = library
         self._unicorn = unicorn
         self._engine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        # All instructions that it knows: products of bytes are none of its usual processor.
+        self._engine.ctl_set_cpu_model(arm64_const.UC_CPU_ARM64_MAX)
         self._heap = _HEAP
         self._heap_end = _HEAP
         self._called = list(library.calls)

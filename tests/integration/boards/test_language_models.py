@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,13 +12,17 @@ import numpy as np
 import pytest
 
 import sdk as api
+from host.devices import Registry
 from host.transport import connect
+from tests.emulation.qemu import emulator
 from tests.integration.boards.cli import sdk
+from tests.shared_cache import root_of
 from tests.unit.importers.decoders.models import save
 
 pytestmark = pytest.mark.timeout(1200)
 PROMPT = [7, 301, 42, 42, 9]
 COUNT = 16
+EXAMPLE = Path(__file__).parents[3] / "examples" / "cpp"
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +64,20 @@ def test_a_board_writes_what_this_machine_does(
         wanted = list(model.generate(PROMPT, max_tokens=COUNT))
     assert len(wanted) == COUNT
     assert greedy("board", tmp_path / "board", PROMPT, COUNT) == wanted
+    if board == "raspberry_pi_5":
+        assert generated_in_cpp(tmp_path / "board", tmp_path / "program") == wanted
+
+
+def generated_in_cpp(bundle: Path, folder: Path) -> list[int]:
+    """Tokens by the example program, built for the board as its README says and run below its root."""
+    device = Path(Registry().get("board").options["folder"])
+    site = Path(json.loads((device / "home" / "payloads.json").read_text())["tvm"]["path"])
+    zig = f"{sys.executable} -m ziglang c++ -target aarch64-linux-gnu.2.28"
+    command = ["make", "-s", "-C", str(EXAMPLE), f"PYTHON={sys.executable}", f"OUT={folder}", f"SITE={site}"]
+    program = folder / "generate"
+    subprocess.run([*command, f"CXX={zig}", str(program)], check=True, capture_output=True)
+    emulated = [emulator("aarch64"), "-cpu", "cortex-a76", "-L", str(root_of("aarch64"))]
+    emulated += ["-E", f"LD_LIBRARY_PATH={site / 'tvm_ffi/lib'}:{site / 'tvm/lib'}", str(program)]
+    words = [str(bundle), "--trust", "unsigned", "--max-tokens", str(COUNT), *map(str, PROMPT)]
+    done = subprocess.run([*emulated, *words], check=True, capture_output=True, text=True)
+    return [int(line) for line in done.stdout.split()]

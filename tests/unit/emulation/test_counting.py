@@ -16,6 +16,7 @@ from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import board_of
+from tests.unit.lowering.test_quantised_weights import product
 from tests.unit.schedules import functions as fn
 
 ROWS, COLUMNS, DEPTH, LANES = 6, 16, 32, 4
@@ -56,6 +57,21 @@ def test_a_kernel_counts_what_single_steps_count(tmp_path: Path, monkeypatch: py
     assert counted > ROWS * COLUMNS * DEPTH / LANES
     calls = [KernelCall("dense", arguments, 3)]
     assert count_model(library, calls) == 3 * counted
+
+
+def test_products_of_bytes_are_counted(tmp_path: Path) -> None:
+    """The emulator's usual processor has none of the instructions of a Cortex-A76."""
+    board = board_of("raspberry_pi_5")
+    model, _ = product(1, COLUMNS, 2 * DEPTH, 4, board)
+    [task] = [one for one in model.tasks if "dense" in one.name]
+    space = space_for(task, board.hardware)
+    profile = DeviceProfile(board.name, board, board.hardware, 1)
+    (candidate,) = Gensor().propose(space, profile, (), 1, seed=0)
+    path = tmp_path / "kernel.so"
+    build_kernel_library({"dense": scheduled_function(space.apply(candidate))}, path, target_for(board))
+    arguments = tuple((tuple(int(d) for d in p.shape), str(p.dtype)) for p in task.function.params)
+    # Two SDOT for each four by four weights, at the very least.
+    assert count_kernel(path.read_bytes(), "dense", arguments) > COLUMNS * 2 * DEPTH / 16 * 2
 
 
 def test_what_cannot_be_counted_is_said(tmp_path: Path) -> None:
