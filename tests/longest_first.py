@@ -20,6 +20,8 @@ LONGEST = (
     "tests/integration/deploy/test_deploy.py",
     "tests/fuzz/test_fuzz.py",
     "tests/integration/boards/test_user_mode.py",
+    "tests/integration/boards/test_language_models.py",
+    "tests/emulation/test_native_decoder.py",
     "tests/replay/test_replay.py",
     "tests/integration/extensions/test_installed.py",
     "tests/integration/test_tuning.py",
