@@ -200,7 +200,8 @@ class CompileOptions:
         for option in fields(self):
             choices, value = setting_of(option).choices, getattr(self, option.name)
             if choices and value not in choices:
-                raise UserError(f"no {option.name} {value!r}: use {', '.join(choices)}")
+                known = ", ".join(one for one in choices if one)
+                raise UserError(f"no {option.name} {value!r}: use {known}")
         if self.name and not is_name(self.name):
             raise UserError(
                 f"--name {printable(self.name)}: use letters, digits, dot, dash and underscore, at most"
