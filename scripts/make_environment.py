@@ -9,22 +9,39 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("llama-cpp", "ncnn", "tflite-export", "tflite-runtime")
-# What is built from source: the list that is installed before, and CMake's options. llama.cpp without what
-# reads images and without its programs, which are most of the minutes. GCC 12 drops stores that only AMX's
-# instructions read (their header names 8 bytes of a tile configuration's 64), and the library crashes.
+
+
+class Built(NamedTuple):
+    """How a package is built from its source.
+
+    Attributes:
+        before: the list that is installed before.
+        options: of CMake.
+        header: what every C++ file includes first.
+    """
+
+    before: str
+    options: str
+    header: str
+
+
+# Without what reads images and without programs, which are most of the minutes.
 BUILT = {
-    "llama-cpp": (
+    "llama-cpp": Built(
         "llama-cpp-build",
         "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF"
-        " -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF '-DCMAKE_CXX_FLAGS=-fno-tree-dse -fno-dse'",
+        " -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF",
+        "llama-cpp-amx.h",
     )
 }
 
@@ -38,12 +55,15 @@ def make(name: str) -> Path:
     """
     if name not in NAMES:
         raise ValueError(f"unknown environment {name!r}: use one of {', '.join(NAMES)}")
-    before, cmake_options = BUILT.get(name, (None, ""))
-    lists = [ROOT / "requirements" / f"{one}.txt" for one in (before, name) if one]
+    built = BUILT.get(name)
+    lists = [ROOT / "requirements" / f"{one}.txt" for one in ((built.before, name) if built else (name,))]
     directory = ROOT / ".cache" / f"env-{name}"
     python = directory / "bin" / "python"
     stamp = directory / "installed"
-    wanted = hashlib.sha256(b"".join(one.read_bytes() for one in lists) + cmake_options.encode()).hexdigest()
+    content = b"".join(one.read_bytes() for one in lists)
+    if built:
+        content += (ROOT / "requirements" / built.header).read_bytes() + built.options.encode()
+    wanted = hashlib.sha256(content).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return python
     shutil.rmtree(directory, ignore_errors=True)
@@ -52,13 +72,11 @@ def make(name: str) -> Path:
     # nothing is installed that the list has no hash of.
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     environment = dict(os.environ)
-    if before:
+    if built:
         # Nor is anything built by what the list has no hash of. What builds is the environment's own.
         # pip keeps what it has built, for whatever processor and options, and would take that again.
         command += ["--no-build-isolation", "--no-cache-dir"]
-        programs = f"{python.parent}{os.pathsep}{environment.get('PATH', '')}"
-        jobs = str(os.cpu_count() or 1)
-        environment |= {"PATH": programs, "CMAKE_ARGS": cmake_options, "CMAKE_BUILD_PARALLEL_LEVEL": jobs}
+        environment |= _of_build(built, python.parent)
     if name == "tflite-export":
         # Of its gigabytes a conversion imports little, whose bytecode it writes itself.
         command.append("--no-compile")
@@ -68,6 +86,16 @@ def make(name: str) -> Path:
         )
     stamp.write_text(wanted)
     return python
+
+
+def _of_build(built: Built, programs: Path) -> dict[str, str]:
+    """Variables of a build with the programs of a folder."""
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        "CMAKE_ARGS": built.options,
+        "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1),
+        "CXXFLAGS": f"-include {shlex.quote(str(ROOT / 'requirements' / built.header))}",
+    }
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from benchmarks.llm import rounds
 from benchmarks.llm.deployment import deployed
 from benchmarks.llm.figures import OURS, agrees, divergence, speeds, tokens_of
 from benchmarks.llm.models import SHAPES, folder_of
-from benchmarks.llm.peers import PEERS, Installed, install
+from benchmarks.llm.peers import PEERS, Installed, Peer, install
 from benchmarks.llm.process import EngineProcess
 from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
 from host.errors import EngineError
@@ -85,17 +85,19 @@ class ModelBenchmark:
             engines = {OURS: EngineProcess(OURS, "benchmarks.llm.edgetlm_engine", options.threads)}
             stack.enter_context(engines[OURS])
             for name, python in self._installed.pythons.items():
-                engine = EngineProcess(name, PEERS[name].module, options.threads, str(python))
-                stack.enter_context(engine)
                 try:
-                    paths[name] = self._file(engine)
+                    paths[name] = str(self._file(PEERS[name]))
                 except EngineError as error:
                     self._notes[name] = str(error)
-                else:
-                    engines[name] = engine
+                    continue
+                peer = PEERS[name]
+                engines[name] = EngineProcess(name, peer.module, options.threads, str(python), peer.arguments)
+                stack.enter_context(engines[name])
             reader = stack.enter_context(EngineProcess("reader", "benchmarks.llm.reading", options.threads))
             reader.ask("load", size=step_bytes, threads=options.threads)
             measured = rounds.measure(engines, paths, reader, plan, options.threads)
+            self._notes |= measured.failed
+            engines = {name: engine for name, engine in engines.items() if name not in measured.failed}
             entry |= speeds(measured.seconds, plan.tokens)
             entry["bandwidth_share"] = rounds.bandwidth_share(measured, step_bytes)
             entry["step_bytes"], entry["read_bytes_s"] = step_bytes, measured.read_bytes_s
@@ -106,12 +108,26 @@ class ModelBenchmark:
             entry["peer_agrees"] = self._agreements(engines)
         return entry | {"notes": self._notes, "seconds": measured.seconds}
 
-    def _file(self, engine: EngineProcess) -> str:
-        """The model as a peer reads it, written by a process of the peer's environment that ends with it."""
-        path = self._folder / f"{engine.name}.gguf"
-        with EngineProcess(engine.name, PEERS[engine.name].module, 1, engine.python) as writer:
-            writer.ask("write", folder=str(self._model.absolute()), path=str(path), bits=self._bits)
-        return str(path)
+    def _file(self, peer: Peer) -> Path:
+        """The model as a peer reads it, written by a process that ends with it."""
+        path = self._folder / f"{peer.environment}.gguf"
+        if not path.is_file():
+            with self._of_environment(peer) as writer:
+                model = str(self._model.absolute())
+                writer.ask("write", folder=model, path=str(path), bits=self._bits)
+        return path
+
+    def _original(self, peer: Peer) -> Path:
+        """A transformers folder with the weights of a peer's file, read back."""
+        folder = self._folder / peer.environment
+        if not folder.is_dir():
+            with self._of_environment(peer) as reader:
+                model = str(self._model.absolute())
+                reader.ask("original", path=str(self._file(peer)), model=model, folder=str(folder))
+        return folder
+
+    def _of_environment(self, peer: Peer) -> EngineProcess:
+        return EngineProcess(peer.name, peer.module, 1, str(self._installed.pythons[peer.name]))
 
     def _divergences(self, engines: Mapping[str, EngineProcess]) -> dict[str, float]:
         text = tokens_of(_SEED, _TEXT_TOKENS, self._shape.vocabulary)
@@ -131,12 +147,8 @@ class ModelBenchmark:
                 # The deployment has verified it.
                 continue
             made = engine.ask("decode", tokens=prompt, count=_CHECKED_TOKENS - 1)["tokens"]
-            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-                with EngineProcess(name, PEERS[name].module, 1, engine.python) as writer:
-                    path = str(self._folder / f"{name}.gguf")
-                    writer.ask("original", path=path, model=str(self._model.absolute()), folder=folder)
-                text = np.array([*prompt, *made[:-1]], np.int32)
-                logits = reference_logits(Path(folder), text, ())
+            text = np.array([*prompt, *made[:-1]], np.int32)
+            logits = reference_logits(self._original(PEERS[name]), text, ())
             found[name] = agrees(logits[len(prompt) - 1 :], made)
         return found
 

@@ -6,6 +6,7 @@ context: the keys and values are halves, and a prompt is computed 512 tokens at 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +20,14 @@ from benchmarks.llm.worker import commands_of, serve
 
 
 class LlamaCpp:
-    """A GGUF file, through the functions of the C library."""
+    """A GGUF file, through the functions of the C library.
 
-    def __init__(self) -> None:
+    Args:
+        with_flash_attention: whether the library may take it, as it does where nobody says otherwise.
+    """
+
+    def __init__(self, with_flash_attention: bool = True) -> None:
+        self._with_flash_attention = with_flash_attention
         llama_cpp.llama_backend_init()
         self._model: Any = None
         self._context: Any = None
@@ -43,6 +49,8 @@ class LlamaCpp:
         of_context = llama_cpp.llama_context_default_params()
         of_context.n_ctx = context
         of_context.n_threads = of_context.n_threads_batch = threads
+        if not self._with_flash_attention:
+            of_context.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._context = llama_cpp.llama_init_from_model(self._model, of_context)
         if not self._context:
             raise ValueError(f"llama.cpp makes no context of {context} tokens")
@@ -115,4 +123,10 @@ def _original(path: str, model: str, folder: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve({**commands_of(LlamaCpp()), "write": _write, "original": _original})
+    serve(
+        {
+            **commands_of(LlamaCpp("--no-flash-attention" not in sys.argv)),
+            "write": _write,
+            "original": _original,
+        }
+    )

@@ -16,15 +16,26 @@ class Peer:
     Attributes:
         name: in the results.
         module: of its process.
-        environment: that `scripts/make_environment.py` makes.
+        environment: that `scripts/make_environment.py` makes. Engines of one environment read the same file.
+        arguments: of the process.
     """
 
     name: str
     module: str
     environment: str
+    arguments: tuple[str, ...] = ()
 
 
-PEERS = {"llama.cpp": Peer("llama.cpp", "benchmarks.llm.llama_cpp_engine", "llama-cpp")}
+_LLAMA_CPP = "benchmarks.llm.llama_cpp_engine", "llama-cpp"
+# Its library takes its flash attention where nobody says otherwise. On processors it is the faster way for
+# prompts, and the slower one for single tokens behind long texts: a user can have either.
+PEERS = {
+    one.name: one
+    for one in (
+        Peer("llama.cpp", *_LLAMA_CPP),
+        Peer("llama.cpp-no-flash", *_LLAMA_CPP, ("--no-flash-attention",)),
+    )
+}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -31,15 +32,23 @@ class EngineProcess:
         module: what to run.
         threads: that it may compute with.
         python: interpreter of its environment; by default this one.
+        arguments: of its command line.
     """
 
-    def __init__(self, name: str, module: str, threads: int, python: str = sys.executable) -> None:
-        self.name, self.python = name, python
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        threads: int,
+        python: str = sys.executable,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.name = name
         self.peak_bytes = 0
         count = {"OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads)}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close
         self._process = subprocess.Popen(
-            [python, "-m", module],
+            [python, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.llm.figures import OURS, tokens_of
 from benchmarks.llm.process import EngineProcess
+from host.errors import EngineError
 
 PREFILL_TOKENS = 512
 SHORT = 128
@@ -56,11 +57,13 @@ class Measured:
         seconds: of each round, by kind and engine.
         first_token_s: from the beginning of loading to the first token behind a prompt, by engine.
         read_bytes_s: of the loop that reads only, median of the rounds of decoding.
+        failed: why a peer was left out, by name.
     """
 
     seconds: dict[str, dict[str, list[float]]]
     first_token_s: dict[str, float]
     read_bytes_s: float
+    failed: dict[str, str]
 
 
 def measure(
@@ -80,9 +83,18 @@ def measure(
         threads: to compute with.
 
     Raises:
-        EngineError: an engine failed.
+        EngineError: our engine failed, or a peer that has worked before.
     """
-    first = {name: _first_token(engine, paths[name], plan, threads) for name, engine in engines.items()}
+    first: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    for name, engine in engines.items():
+        try:
+            first[name] = _first_token(engine, paths[name], plan, threads)
+        except EngineError as error:
+            if name == OURS:
+                raise
+            failed[name] = str(error)
+    engines = {name: engines[name] for name in first}
     seconds = {"prefill": _prefill(engines, plan)}
     read: list[float] = []
     for kind, position in plan.positions.items():
@@ -96,7 +108,7 @@ def measure(
                 seconds[kind][name].append(answer["seconds"])
                 time.sleep(_PAUSE_S)
             read.append(reader.ask("read", seconds=_READ_S)["bytes_per_s"])
-    return Measured(seconds, first, statistics.median(read))
+    return Measured(seconds, first, statistics.median(read), failed)
 
 
 def _first_token(engine: EngineProcess, path: str, plan: Plan, threads: int) -> float:

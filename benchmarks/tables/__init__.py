@@ -1,6 +1,7 @@
 """The tables of the documents, by the name that their blocks have."""
 
 from benchmarks.tables import device, models, operators
+from benchmarks.tables.language_models import language_models
 from benchmarks.tables.support import support
 from benchmarks.tables.table import Table
 
@@ -10,6 +11,9 @@ TABLES: dict[str, Table] = {
     "zoo": Table(("e2e_zoo",), models.zoo),
     "loops_and_regions": Table(("e2e_loops_and_regions",), models.end_to_end),
     "loops_and_regions_2_threads": Table(("e2e_loops_and_regions_2_threads",), models.end_to_end),
+    "language_models_int4": Table(("llm_int4_1_thread",), language_models),
+    "language_models_int4_2_threads": Table(("llm_int4_2_threads",), language_models),
+    "language_models_int8": Table(("llm_int8_1_thread",), language_models),
     "operators": Table(("operators",), operators.times),
     "operators_summary": Table(("operators",), operators.summary),
     "operators_others": Table(("operators_others",), operators.slower_than_library),

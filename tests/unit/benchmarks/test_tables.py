@@ -12,6 +12,7 @@ from benchmarks.reproduce import main as reproduce
 from benchmarks.result_file import RESULTS, Result, read_result, write_result
 from benchmarks.tables import TABLES, device, models, operators
 from benchmarks.tables.blocks import documents, names_in, updated
+from benchmarks.tables.language_models import language_models
 from benchmarks.tables.table import Table, markdown, significant
 from host.errors import UserError
 from tests.unit.benchmarks.test_result_file import CONTENT
@@ -89,6 +90,30 @@ def test_models_beside_their_peers(tmp_path: Path) -> None:
     assert table[2] == "| a | 2 | 3 | - | 2.5 | 1.50, 1.40 to 1.60 | 1.25 | 3e-07 | 41 | 772 |"
     assert table[3].startswith("| b | exit code 1 |")
     assert len({line.count("|") for line in table}) == 1
+
+
+def test_language_models_beside_their_peers(tmp_path: Path) -> None:
+    entry = {
+        "verified": True,
+        "decode_tokens_s": {"edgetlm": 130.44, "llama.cpp": 107.1},
+        "prefill_tokens_s": {"edgetlm": 598.2, "llama.cpp": 693.8},
+        "speedup": {"decode": 1.347, "prefill": 0.848},
+        "bounds": {"decode": [1.169, 1.552], "prefill": [None, None]},
+        "first_token_s": {"edgetlm": 1.4185, "llama.cpp": 1.1631},
+        "peak_memory_mb": {"edgetlm": 239.3, "llama.cpp": 255.6},
+        "kl_divergence": {"edgetlm": 0.0238, "llama.cpp": 0.0267},
+        "peer_agrees": {"llama.cpp": False},
+        "bandwidth_share": 0.397,
+        "notes": {"other": "no compiler"},
+    }
+    table = language_models(result(tmp_path, models={"a": entry, "b": {"error": "no memory"}}))
+    assert table[2:] == [
+        "| a, ours | 130 | - | 598 | 1.42 | 239 | 2.4e-02 | yes | 40% |",
+        "| a, llama.cpp | 107 | - | 694 | 1.16 | 256 | 2.7e-02 | no |  |",
+        "| a, ours to the best other | 1.35, 1.17 to 1.55 | - | 0.85 |  |  |  |  |  |",
+        "| a, other | left out: no compiler |  |  |  |  |  |  |  |",
+        "| b | no memory |  |  |  |  |  |  |  |",
+    ]
 
 
 def test_proposers_by_measurements_a_task(tmp_path: Path) -> None:

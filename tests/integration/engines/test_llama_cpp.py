@@ -1,0 +1,68 @@
+"""llama.cpp as a peer: the files that are written for it hold the model, and it computes that one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.llm.figures import agrees, divergence, tokens_of
+from benchmarks.llm.gguf_file import read_weights
+from benchmarks.llm.models import Shape, make
+from benchmarks.llm.peers import PEERS
+from benchmarks.llm.process import EngineProcess
+from benchmarks.result_file import ROOT
+from host.importers.decoders.reference import reference_logits
+
+_PEER = PEERS["llama.cpp"]
+_VOCABULARY = 300
+# The greatest error of a weight over its group's largest.
+_ROUNDING = {4: 1.01 / 8, 8: 0.57 / 127}
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    """The interpreter of its environment, which takes minutes to make."""
+    folder = ROOT / ".cache" / f"env-{_PEER.environment}"
+    if not (folder / "installed").is_file():
+        pytest.skip("llama_cpp and gguf are not installed: scripts/make_environment.py llama-cpp makes them")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def engine(python: Path) -> Iterator[EngineProcess]:
+    with EngineProcess(_PEER.name, _PEER.module, 1, str(python)) as process:
+        yield process
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("qwen3", True)])
+def test_it_computes_the_model_of_its_file(
+    kind: str, tied: bool, bits: int, engine: EngineProcess, tmp_path: Path
+) -> None:
+    make(Shape(kind, 2, 128, 4, 2, 32, 256, _VOCABULARY, tied), tmp_path / "model")
+    file, original = tmp_path / "model.gguf", tmp_path / "original"
+    engine.ask("write", folder=str(tmp_path / "model"), path=str(file), bits=bits)
+    engine.ask("original", path=str(file), model=str(tmp_path / "model"), folder=str(original))
+    wanted = read_weights(tmp_path / "model" / "model.safetensors")
+    found = read_weights(original / "model.safetensors")
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        if weight.ndim == 1:
+            assert (found[name] == weight).all(), name
+        else:
+            groups = np.abs(weight).reshape(-1, 32).max(axis=-1, keepdims=True)
+            errors = np.abs(found[name] - weight).reshape(-1, 32)
+            assert (errors <= _ROUNDING[bits] * groups).all(), name
+            assert errors.any(), name
+    engine.ask("load", path=str(file), threads=1, context=64)
+    text = tokens_of(1, 12, _VOCABULARY)
+    made = engine.ask("decode", tokens=text, count=7)["tokens"]
+    assert engine.ask("decode", tokens=text, count=7)["tokens"] == made
+    assert engine.ask("prompt", tokens=text)["token"] == made[0]
+    logits = reference_logits(original, np.array([*text, *made[:-1]], np.int32), ())
+    assert agrees(logits[len(text) - 1 :], made)
+    engine.ask("logits", tokens=text, path=str(tmp_path / "logits.npy"))
+    assert divergence(logits[: len(text)], np.load(tmp_path / "logits.npy")) < 1e-4

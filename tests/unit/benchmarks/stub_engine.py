@@ -1,0 +1,32 @@
+"""A process that answers as those of the engines of `benchmarks.llm` do."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from benchmarks.llm.worker import serve
+
+
+def add(first: int, second: int) -> dict[str, int]:
+    print("a library says something")
+    return {"sum": first + second}
+
+
+def refuse() -> dict[str, int]:
+    raise ValueError("no\nsuch model")
+
+
+def crash() -> dict[str, int]:
+    sys.stderr.write("a last word\n")
+    sys.stderr.flush()
+    raise SystemExit(3)
+
+
+def wait() -> dict[str, int]:
+    time.sleep(60)
+    return {}
+
+
+if __name__ == "__main__":
+    serve({"add": add, "refuse": refuse, "crash": crash, "wait": wait})

@@ -1,0 +1,210 @@
+"""The benchmark of language models: its figures, its rounds, its processes and its files."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.llm import rounds
+from benchmarks.llm.__main__ import main
+from benchmarks.llm.edgetlm_engine import Edgetlm
+from benchmarks.llm.figures import agrees, best_peer, divergence, speeds, tokens_of
+from benchmarks.llm.gguf_file import Source, halved, interleaved, read_weights, sources_of
+from benchmarks.llm.models import SHAPES, Shape, make
+from benchmarks.llm.process import EngineProcess
+from benchmarks.llm.worker import commands_of
+from host.errors import EngineError
+from tests import tiny_decoder as tiny
+from tests.tiny_bundle import write_tiny
+
+_STUB = "tests.unit.benchmarks.stub_engine"
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("qwen3", True)])
+def test_a_model_has_the_weights_that_its_shape_says(kind: str, tied: bool, tmp_path: Path) -> None:
+    shape = Shape(kind, 2, 64, 4, 2, 32, 96, 40, tied)
+    make(shape, tmp_path / "model")
+    weights = read_weights(tmp_path / "model" / "model.safetensors")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert {source.name for source in sources_of(config).values()} == weights.keys()
+    matrices = sum(weight.size for weight in weights.values() if weight.ndim == 2)
+    norms = sum(weight.size for weight in weights.values() if weight.ndim == 1)
+    assert shape.step_elements() == matrices - (0 if tied else 40 * 64)
+    read = shape.step_elements() + 64
+    assert shape.step_bytes(8) == read + 2 * read // 32 + 4 * norms
+    assert shape.step_bytes(4) == read // 2 + 2 * read // 32 + 4 * norms
+    assert config["eos_token_id"] is None
+
+
+def test_the_sizes_are_those_of_the_names() -> None:
+    millions = {name: round(shape.step_elements() / 1e6) for name, shape in SHAPES.items()}
+    assert millions == {"0.1b": 110, "0.5b": 596, "1.1b": 1034}
+
+
+def test_rows_of_queries_stand_in_pairs_in_files_of_llama() -> None:
+    rows = np.arange(16, dtype=np.float32).reshape(8, 2)
+    changed = interleaved(rows, 2)
+    assert changed[:, 0].tolist() == [0, 4, 2, 6, 8, 12, 10, 14]
+    assert (halved(changed, 2) == rows).all()
+    config = {"model_type": "llama", "tie_word_embeddings": False, "num_hidden_layers": 1}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    found = sources_of(config)
+    assert found["output.weight"] == Source("lm_head.weight")
+    assert found["blk.0.attn_q.weight"] == Source("model.layers.0.self_attn.q_proj.weight", 4)
+    assert found["blk.0.attn_k.weight"].heads == 2 and found["blk.0.attn_v.weight"].heads == 0
+    found = sources_of({**config, "model_type": "qwen3", "tie_word_embeddings": True})
+    assert "output.weight" not in found and "blk.0.attn_k_norm.weight" in found
+    assert not any(source.heads for source in found.values())
+
+
+def test_the_divergence_of_distributions() -> None:
+    half, quarter = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
+    expected = 0.5 * math.log(0.5 / 0.25) + 0.5 * math.log(0.5 / 0.75)
+    assert divergence(half, quarter) == pytest.approx(expected)
+    assert divergence(np.vstack([half, half]), np.vstack([quarter, half + 7.0])) == pytest.approx(
+        expected / 2
+    )
+    with pytest.raises(ValueError, match="beside"):
+        divergence(half, quarter[0])
+    with pytest.raises(ValueError, match="not finite"):
+        divergence(half, half * np.nan)
+
+
+def test_an_engine_agrees_where_it_takes_the_likeliest_tokens() -> None:
+    logits = np.random.default_rng(0).normal(size=(3, 100))
+    likeliest = logits.argmax(axis=-1).tolist()
+    assert agrees(logits, likeliest)
+    other = [*likeliest[:2], int(np.argsort(logits[2])[-10])]
+    assert not agrees(logits, other)
+    logits[2, other[2]] = logits[2].max() - 1e-3
+    assert agrees(logits, other)
+
+
+def test_speeds_beside_the_best_peer() -> None:
+    seconds = {"edgetlm": [1.0, 2.0, 4.0], "slow": [4.0, 8.0, 16.0], "fast": [2.0, 4.0, 8.0]}
+    found = speeds({"decode": seconds, "prefill": {"edgetlm": [0.5]}}, {"decode": 32, "prefill": 512})
+    assert found["decode_tokens_s"] == {"edgetlm": 16.0, "slow": 4.0, "fast": 8.0}
+    assert found["prefill_tokens_s"] == {"edgetlm": 1024.0}
+    assert found["best_peer"] == {"decode": "fast"}
+    assert found["speedup"] == {"decode": pytest.approx(2.0)}
+    assert found["bounds"] == {"decode": [pytest.approx(2.0), pytest.approx(2.0)]}
+    assert best_peer({"edgetlm": [1.0]}) is None
+
+
+def test_texts_have_no_beginning_in_common() -> None:
+    texts = [tokens_of(seed, 8, 50) for seed in range(10)]
+    assert len({text[0] for text in texts}) == 10
+    assert texts[3] == tokens_of(3, 8, 50) and all(0 <= token < 50 for text in texts for token in text)
+
+
+class Recorded:
+    """An engine that only notes what it is asked."""
+
+    def __init__(self, name: str, calls: list[tuple[str, str, dict[str, Any]]], step_s: float) -> None:
+        self.name, self.peak_bytes = name, 5_000_000
+        self._calls, self._step_s = calls, step_s
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        self._calls.append((self.name, command, arguments))
+        tokens = len(arguments.get("tokens", ())) if command == "prompt" else arguments.get("count", 1)
+        return {"seconds": self._step_s * tokens, "bytes_per_s": 1e9}
+
+    watched = ask
+
+
+@pytest.mark.parametrize(("context", "kinds"), [(1024, ["decode"]), (2048, ["decode", "decode_long"])])
+def test_engines_work_in_turn(context: int, kinds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_PAUSE_S", 0.0)
+    calls: list[Any] = []
+    engines = {"edgetlm": Recorded("edgetlm", calls, 0.01), "peer": Recorded("peer", calls, 0.02)}
+    plan = rounds.Plan(1000, context, 2)
+    paths = {"edgetlm": "bundle", "peer": "file"}
+    measured = rounds.measure(engines, paths, Recorded("reader", calls, 0.0), plan, 2)
+    assert list(measured.seconds) == ["prefill", *kinds]
+    assert measured.seconds["prefill"] == {
+        "edgetlm": [pytest.approx(5.12)] * 2,
+        "peer": [pytest.approx(10.24)] * 2,
+    }
+    assert measured.first_token_s == {"edgetlm": pytest.approx(5.13), "peer": pytest.approx(10.26)}
+    loads = [arguments for _, command, arguments in calls if command == "load"]
+    assert loads == [{"path": path, "threads": 2, "context": context} for path in ("bundle", "file")]
+    prompts = [(name, arguments["tokens"]) for name, command, arguments in calls if command == "prompt"]
+    assert [name for name, _ in prompts[-4:]] == ["edgetlm", "peer", "peer", "edgetlm"]
+    ours = [tokens[0] for name, tokens in prompts if name == "edgetlm"]
+    assert len(set(ours)) == len(ours) == 4
+    behind = [len(arguments["tokens"]) for _, command, arguments in calls if command == "decode"]
+    assert set(behind) == ({128} if context == 1024 else {128, 1984})
+    # 32 tokens in 0.32 s, 100 a second, of a million bytes each.
+    assert rounds.bandwidth_share(measured, 1_000_000) == pytest.approx(0.1)
+    assert rounds.peaks_mb(engines) == {"edgetlm": 5.0, "peer": 5.0}
+
+
+def test_a_peer_that_cannot_start_is_left_out_and_ours_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_PAUSE_S", 0.0)
+    calls: list[Any] = []
+    broken, reader = Recorded("peer", calls, 0.1), Recorded("reader", calls, 0.0)
+    monkeypatch.setattr(broken, "ask", lambda command, **arguments: fail("peer: the process ended with -11"))
+    engines = {"edgetlm": Recorded("edgetlm", calls, 0.1), "peer": broken}
+    plan, paths = rounds.Plan(1000, 1024, 1), {"edgetlm": "bundle", "peer": "file"}
+    measured = rounds.measure(engines, paths, reader, plan, 1)
+    assert measured.failed == {"peer": "peer: the process ended with -11"}
+    assert measured.seconds["decode"].keys() == measured.first_token_s.keys() == {"edgetlm"}
+    monkeypatch.setattr(broken, "name", "edgetlm")
+    with pytest.raises(EngineError, match="ended with -11"):
+        rounds.measure({"edgetlm": broken}, paths, reader, plan, 1)
+
+
+def fail(reason: str) -> None:
+    raise EngineError(reason)
+
+
+def test_a_process_answers_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EngineProcess("stub", _STUB, 1) as process:
+        assert process.ask("add", first=1, second=2) == {"sum": 3}
+        assert process.watched("add", first=2, second=2) == {"sum": 4}
+        assert process.peak_bytes > 1_000_000
+        with pytest.raises(EngineError, match="stub: refuse: ValueError: no such model"):
+            process.ask("refuse")
+        assert process.ask("add", first=3, second=2) == {"sum": 5}
+        with pytest.raises(EngineError, match="ended with 3 during crash: a last word"):
+            process.ask("crash")
+    monkeypatch.setattr("benchmarks.llm.process.TIME_LIMIT_S", 0.1)
+    with (
+        EngineProcess("stub", _STUB, 1) as process,
+        pytest.raises(EngineError, match="wait took more than 0 s"),
+    ):
+        process.ask("wait")
+
+
+@pytest.mark.filterwarnings("ignore:.*is loaded without trust")
+def test_our_engine_answers_the_commands(tmp_path: Path) -> None:
+    commands = commands_of(Edgetlm())
+    commands["load"](path=str(write_tiny(tmp_path)), threads=1, context=tiny.CONTEXT)
+    text = [3, 1, 4, 1, 5, 9]
+    assert commands["prompt"](tokens=text)["token"] == tiny.next_token(text)
+    with pytest.raises(ValueError, match="5 tokens of the prompt were there before"):
+        commands["prompt"](tokens=text)
+    expected = list(text)
+    for _ in range(4):
+        expected.append(tiny.next_token(expected))
+    for _ in range(2):
+        answer = commands["decode"](tokens=text, count=3)
+        assert answer["tokens"] == expected[len(text) :] and answer["seconds"] > 0.0
+    commands["logits"](tokens=text, path=str(tmp_path / "logits.npy"))
+    rows = np.load(tmp_path / "logits.npy")
+    assert rows.argmax(axis=-1).tolist() == [tiny.next_token(text[: end + 1]) for end in range(len(text))]
+
+
+def test_unknown_models_and_peers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, reason in (
+        (["--configs", "7b"], "no 7b; there are 0.1b"),
+        (["--peers", "x"], "no x; there"),
+    ):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        assert reason in capsys.readouterr().err
