@@ -95,7 +95,7 @@ def _fma_per_cycle(description: MachineDescription, vector_bits: int) -> float:
     if "amx_tile" in features:
         return 2.0
     if "Xeon" in name:
-        # The third generation has these instructions, as have the small servers "E", whose core is a client's.
+        # The third generation has these instructions, and so have the small "E", whose core is a client's.
         third = "avx512_vbmi2" in features
         one_unit = _XEON_CLIENT_CORE.search(name) or (_XEON_ONE_UNIT.search(name) and not third)
         return 1.0 if one_unit else 2.0

@@ -195,6 +195,7 @@ class _Deployment:
         made, fallback = compile_or_fall_back(builder, model)
         auto = made is not None and self.options.processor == "auto"
         on_gpu = compiled_for_gpu(builder, model, self.timing.decides) if auto else None
+        context = model.decoder.context if model.decoder is not None else 0
         model = without_source(model)
         variants = self._variants(model, builder, made)
         variant, power = self._selected_variant(
@@ -238,6 +239,7 @@ class _Deployment:
             bundle_bytes=bundle.runnable_bytes(directory),
             memory=memory,
             emulated=not self.timing.decides,
+            context=context,
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)

@@ -47,7 +47,8 @@ class DeployResult:
             there was only one. bundle_bytes: of the files that the device runs: library and parameters, or
             the model file. memory: what the compiled model takes on the device; None for another backend.
             emulated: the device is an emulator, whose times say nothing about a board. gates: the limits
-            that were set, with their verdicts; nothing is installed if one is not met.
+            that were set, with their verdicts; nothing is installed if one is not met. context: tokens that a
+            language model keeps, whose step with one token is what was measured; 0 for another model.
     """
 
     name: str
@@ -72,6 +73,7 @@ class DeployResult:
     memory: MemoryPart | None = None
     emulated: bool = False
     gates: tuple[Gate, ...] = ()
+    context: int = 0
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

@@ -162,8 +162,8 @@ class Stage:
         axes: iteration axes in order.
         reads: buffers read.
         write: the buffer written.
-        kind: "contraction" (sum of products), "reduction", "padding", "injective", or "whole": a block that is
-            not read, see `host.schedules.analysis.WHOLE`.
+        kind: "contraction" (sum of products), "reduction", "padding", "injective", or "whole" of a block that
+            is not read, see `host.schedules.analysis.WHOLE`.
         flops_per_point: arithmetic of one iteration, a multiply-add counting two.
         expensive: whether it evaluates a transcendental function.
         conditional: whether what it computes depends on the position.

@@ -87,6 +87,8 @@ def _print_title(result: DeployResult | TunedModel) -> None:
 def _print_summary(result: DeployResult) -> None:
     """Four lines for who reads no table: faster than what, by how much, at how many watts, and what next."""
     print_line("")
+    if result.context and not result.emulated:
+        print_line(f"Decodes   {1.0 / result.measurement.median_s:.3g} tokens/s, {result.context} at most")
     if simulation(result.device, result.emulated):
         print_line("Compared  with nothing: the board is simulated")
     elif result.choice.backend != "tvm":
@@ -104,6 +106,9 @@ def _print_summary(result: DeployResult) -> None:
     print_line(f"State     {result.choice.backend}, verified, {state} on {result.device}{why}")
     # A model that is not installed has no name on the device.
     runs = result.name if result.installed else result.bundle
+    if result.context and result.device == "local":
+        print_line(f"Next      sdk chat {runs}")
+        return
     print_line(f"Next      sdk run {runs} --input INPUTS.npz --device {result.device}")
 
 

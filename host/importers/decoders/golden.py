@@ -14,8 +14,8 @@ from host.model import GoldenCase
 
 # Tokens of the text, where the context has places for so many.
 _TOKENS = 24
-# Beside quantised weights, keys and values are kept in half precision: logits of 12 random layers move by 5e-4
-# of the largest. The verification allows twice the spread.
+# Beside quantised weights, keys and values are kept in half precision: logits of 12 random layers move by
+# 5e-4 of the largest. The verification allows twice the spread.
 QUANTISED_SPREAD = 5e-3
 
 

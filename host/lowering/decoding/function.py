@@ -2,7 +2,8 @@
 
 Keys of 16 positions are vectors: key_cache (Hk, C / 16, D, 16); values are rows: value_cache (Hk, C, D). The
 function writes the new keys and values to their places first. Then it computes, for a few rows at a time,
-scores of all positions up to the last one that any of the rows may read, their softmax, and the mean of values.
+scores of all positions up to the last one that any of the rows may read, their softmax, and the mean of the
+values.
 
 Loops over positions end where the text ends, so that the function is one block for each head of keys whose
 inside no schedule changes: rows of a tile and vectors are chosen here.
@@ -126,13 +127,14 @@ def _start(shape: CacheShape) -> str:
 
 
 def _append(shape: CacheShape) -> list[str]:
-    start = _start(shape)
+    start, kept = _start(shape), shape.kept
+    place = f"({start} + t) // 16, d, ({start} + t) % 16"
     return [
         f"for t in range({shape.rows}):",
         f"    for d in range({shape.size}):",
-        f"        key_cache[vh, ({start} + t) // 16, d, ({start} + t) % 16] = T.cast(key[t, vh, d], '{shape.kept}')",
+        f"        key_cache[vh, {place}] = T.cast(key[t, vh, d], '{kept}')",
         f"    for d in T.vectorized({shape.size}):",
-        f"        value_cache[vh, {start} + t, d] = T.cast(value[t, vh, d], '{shape.kept}')",
+        f"        value_cache[vh, {start} + t, d] = T.cast(value[t, vh, d], '{kept}')",
     ]
 
 
@@ -155,7 +157,7 @@ def _tiles(shape: CacheShape) -> list[str]:
     within = f"T.Select({inside}, sums[i, l] * T.float32({shape.scale!r}), {_LOWEST})"
     lanes = shape.lanes
     parts = [(start, min(lanes, shape.size - start)) for start in range(0, shape.size, lanes)]
-    lines = [
+    return [
         f"for r in range({count}):",
         *_each(tile, "largest[i, l] = " + _LOWEST),
         f"    for b in range({blocks}):",
@@ -191,7 +193,6 @@ def _tiles(shape: CacheShape) -> list[str]:
         ),
         *_vectors(tile, parts, f"{output} = mixed[i, d] / highest[i]", 4),
     ]
-    return lines
 
 
 def _each(tile: int, statement: str, indent: int = 4) -> list[str]:

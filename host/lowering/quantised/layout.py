@@ -5,8 +5,8 @@ one panel: each 32-bit lane of a vector belongs to an output. The elements of a 
 time, as many as the processor's instruction multiplies and adds up for each lane.
 
     8 bits   (panels, groups, GROUP / width, L, width) int8
-    4 bits   (panels, groups, GROUP / width / 2, L, width) uint8: the low half of a byte is of an even step, the
-             high half of the step behind it, both 8 more than the number
+    4 bits   (panels, groups, GROUP / width / 2, L, width) uint8: the low half of a byte is of an even step,
+             the high half of the step behind it, both 8 more than the number
 
 Scales are (panels, groups, L) float16. Panels that are not full have rows of zeros.
 """
@@ -86,7 +86,7 @@ class WeightLayout:
 
     @property
     def planes(self) -> int:
-        """Numbers that a rounded activation is made of: two bytes, the second of which counts 1/256, or one."""
+        """Numbers that a rounded activation is made of: two bytes, the second one counting 1/256, or one."""
         return 2 if self.activations == "int8" else 1
 
     def packed(self, weight: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
 """The function of a product with a quantised weight: (T, K) by (N, K) to (T, N).
 
-Each group of a row of activations is rounded to 16 bits, by its largest absolute value. With 8 bits, logits of
-language models move by 2% of the largest. Processors that multiply bytes take them as two bytes. A group of a
-product is summed in integers, exactly, and multiplied by both scales. The function is unscheduled: the rule
-`quantised` of the schedule families makes a program of it.
+Each group of a row of activations is rounded to 16 bits, by its largest absolute value. With 8 bits, logits
+of language models move by 2% of the largest. Processors that multiply bytes take them as two bytes. A group
+of a product is summed in integers, exactly, and multiplied by both scales. The function is unscheduled: the
+rule `quantised` of the schedule families makes a program of it.
 """
 
 from __future__ import annotations

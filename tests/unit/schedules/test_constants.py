@@ -13,6 +13,9 @@ from host.records.store import profile_data
 from host.schedules import DesignSpace, space_for
 from host.schedules.constants import EstimateConstant, as_learned, parameters_of
 from host.schedules.families import installed_rules
+from tests.unit.lowering.test_cached_attention import Case as AttentionCase
+from tests.unit.lowering.test_cached_attention import lowered as lowered_attention
+from tests.unit.lowering.test_quantised_weights import product
 from tests.unit.schedules import dot_cases
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.test_attention import _space as attention_space
@@ -42,6 +45,16 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
             yield winograd_space(board, (1, size, size, channels), channels, 4)
     elif rule == "attention":
         yield attention_space("whole")[0]
+    elif rule == "quantised":
+        on = dot_cases.vnni_board()
+        for rows in (1, 8):
+            [task] = [one for one in product(rows, 1024, 512, 4, on)[0].tasks if "dense" in one.name]
+            yield space_for(task, on.hardware)
+    elif rule == "cached_attention":
+        # With many tokens its arithmetic counts, with one the memory that it reads.
+        for rows in (64, 1):
+            [task] = lowered_attention(AttentionCase(rows, 8, 8, 64, 4096)).tasks
+            yield space_for(task, replace(board.hardware, fma_per_cycle=8.0 if rows == 1 else 0.5))
     elif rule == "recurrent":
         yield recurrent_space("gru reset after", threads=2)[0]
     elif rule == "rowwise":

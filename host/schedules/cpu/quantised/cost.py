@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from host.lowering.quantised import product as parts
+from host.lowering.quantised.layout import GROUP
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.streams import shared_seconds
@@ -20,12 +23,15 @@ _LOOP_CYCLES = EstimateConstant("quantised.loop", 1.0)
 _EXPOSED = EstimateConstant("quantised.exposed", 0.2)
 # Cycles of rounding one vector of activations.
 _ROUND_CYCLES = EstimateConstant("quantised.round", 12.0)
-# Each panel of a tile is a stream. One alone has this share of a level's bandwidth (Granite Rapids: 10 of 19 GB/s
-# with two), and each one of more than four costs this share more time.
-_ONE_STREAM, _CROWD = (
-    EstimateConstant("quantised.one_stream", 0.55),
-    EstimateConstant("quantised.crowd", 0.06),
-)
+# Each panel of a tile is a stream. What the processor fetches by itself gives one alone this share of the
+# memory's bandwidth, and several this one (a Xeon with AMX: 10 and 20 of 27 GB/s).
+_ONE_STREAM = EstimateConstant("quantised.one_stream", 0.4)
+_STREAMS = EstimateConstant("quantised.streams", 0.75)
+# Bytes that have to be on their way for all of the bandwidth.
+_ON_THE_WAY = EstimateConstant("quantised.on_the_way", 8192.0)
+# Share of the time that each panel of a tile beyond the first costs where panels are fetched ahead, and each
+# one beyond the fourth otherwise.
+_CROWD = EstimateConstant("quantised.crowd", 0.06)
 _MOST_STREAMS = 4
 
 CONSTANTS = (
@@ -35,6 +41,8 @@ CONSTANTS = (
     _EXPOSED,
     _ROUND_CYCLES,
     _ONE_STREAM,
+    _STREAMS,
+    _ON_THE_WAY,
     _CROWD,
 )
 
@@ -42,28 +50,36 @@ CONSTANTS = (
 def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
     """Estimated seconds of one call of a program of the `quantised` rule.
 
-    A step of a group is one instruction for each row, and what prepares the weights is shared by the rows of a
-    tile. Weights come from the memory that holds them, once for all rows of a tile.
+    A step of a group is one instruction for each row, and what prepares the weights is shared by the rows of
+    a tile. Weights come from memory, as a model has more of them than a cache holds, and for the other tiles
+    of rows from the cache that holds a panel.
     """
     dots = next(stage for stage in workload.stages if stage.name == parts.DOTS)
     rows, panels, groups, planes, steps, lanes = (axis.extent for axis in dots.axes[:6])
     tall, wide = values["rows"], values["vectors"]
+    weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
+    group_bytes = math.prod(weight.shape[2:]) * weight.element_bytes
     operations = steps * wide * (tall * planes + _STEP_OPERATIONS.on(hardware))
     operations += _SCALE_OPERATIONS.on(hardware) * tall * wide
+    if values["ahead"]:
+        operations += wide * group_bytes / hardware.levels[0].line_bytes
     # The sums of a group wait for each other unless several are under way.
     latency = steps * hardware.fma_latency_cycles / min(values["unroll"] * 2.0, steps)
     cycles = max(operations / min(hardware.issue_width, 3.0), latency)
     cycles += _LOOP_CYCLES.on(hardware) / values["unroll"]
-    tiles = (rows // tall) * (panels // wide) * groups
-    seconds = tiles * cycles / hardware.frequency_hz
-    weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
-    size = weight.elements * weight.element_bytes + 2 * panels * groups * lanes
-    moved = size / resident_level(hardware.levels, size).bandwidth_bytes_per_s
+    seconds = (rows // tall) * (panels // wide) * groups * cycles / hardware.frequency_hz
+    size = panels * groups * (group_bytes + 2 * lanes)
+    moved = size / hardware.levels[-1].bandwidth_bytes_per_s / _share(hardware, values, group_bytes)
     panel = size // panels * wide
     moved += (rows // tall - 1) * size / resident_level(hardware.levels, panel).bandwidth_bytes_per_s
-    moved /= min(1.0, _ONE_STREAM.on(hardware) * wide)
-    crowded = 1.0 + _CROWD.on(hardware) * max(0, wide - _MOST_STREAMS)
-    seconds, moved = seconds * crowded, moved * crowded
     total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
-    rounded = rows * groups * 32 / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
+    total *= 1.0 + _CROWD.on(hardware) * max(0, wide - (1 if values["ahead"] else _MOST_STREAMS))
+    rounded = rows * groups * GROUP / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
     return shared_seconds(total, hardware, threads) + rounded
+
+
+def _share(hardware: HardwareModel, values: Decisions, group_bytes: int) -> float:
+    """Share of the memory's bandwidth that a program reaches, by what is on its way at a time."""
+    wide = values["vectors"]
+    own = min(_STREAMS.on(hardware), _ONE_STREAM.on(hardware) * wide)
+    return max(own, min(1.0, values["ahead"] * group_bytes * wide / _ON_THE_WAY.on(hardware)))

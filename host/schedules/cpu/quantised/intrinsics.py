@@ -12,8 +12,8 @@ from tvm.s_tir import TensorIntrin
 from host.lowering.quantised.layout import WeightLayout
 from host.lowering.quantised.product import element_text
 
-# LLVM's intrinsic by `WeightLayout.instruction` and 32-bit lanes. VPMADDUBSW multiplies unsigned by signed bytes
-# and adds two products to 16 bits, VPMADDWD numbers of 16 bits to 32 (Intel SDM).
+# LLVM's intrinsic by `WeightLayout.instruction` and 32-bit lanes. VPMADDUBSW multiplies unsigned by signed
+# bytes and adds two products to 16 bits, VPMADDWD numbers of 16 bits to 32 (Intel SDM).
 _INSTRUCTIONS = {
     ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
     ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",

@@ -1,22 +1,29 @@
 """Products with quantised weights: tiles of rows and panels, summed group by group.
 
-Activations are rounded first. A tile is `rows` rows by `vectors` panels; the products of a group are summed in
-integers and then scaled, and the weight is read as one stream for each panel of a tile.
+Activations are rounded first. A tile is `rows` rows by `vectors` panels; the products of a group are summed
+in integers and then scaled, and the weight is read as one stream for each panel of a tile.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
+
+from tvm import tirx
 
 from host.lowering.quantised import product as parts
 from host.lowering.quantised.layout import GROUP, WeightLayout
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cpu.prefetch import prefetch_in
 from host.schedules.cpu.quantised.cost import CONSTANTS, quantised_seconds
 from host.schedules.cpu.quantised.intrinsics import has_intrinsic, intrinsic
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
+LINE_BYTES = 64
+# Groups by which weights are fetched ahead.
+_AHEAD = (0, 8, 16, 32, 64)
 _MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED = 8, 8, 4
 
 
@@ -32,6 +39,7 @@ class Quantised(Rule):
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        DecisionKind("ahead", Level.REGISTER, WordClass.TILE),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -45,10 +53,11 @@ class Quantised(Rule):
             "vectors": _divisors(panels, _MOST_VECTORS),
             "rows": _divisors(rows, _MOST_ROWS),
             "unroll": _divisors(groups, _MOST_UNROLLED),
+            "ahead": _AHEAD,
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Both kinds of sums of a tile fit the registers beside the weights of a group, or it is the least."""
+        """All sums of a tile fit the registers beside the weights of a group, or it is the least tile."""
         tile = values["rows"] * values["vectors"]
         sums = 1 + layout_of(workload, hardware).planes
         return tile == 1 or sums * tile + 3 <= hardware.vector_registers
@@ -57,6 +66,8 @@ class Quantised(Rule):
         """Rounds the activations, then tiles the product."""
         schedule = sampler.schedule
         layout = layout_of(workload, hardware)
+        reads = schedule.get(schedule.get_sblock(parts.DOTS)).reads
+        weight = next(one.source for one in reads if one.source.name not in (parts.ROUNDED, parts.DOTS))
         _round(schedule, stage_of(workload, parts.ROUNDED), threads)
         row, panel, lane = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
         row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
@@ -75,6 +86,8 @@ class Quantised(Rule):
         _in_registers(schedule, row_tile, panel_tile, lane)
         _products(schedule, steps, layout)
         schedule.decompose_reduction(totals, group)
+        if sampler.value("ahead"):
+            _fetch(schedule, panel, group, weight, sampler.values)
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
@@ -137,6 +150,23 @@ def _products(schedule: Any, loop: Any, layout: WeightLayout) -> None:
     first = schedule.decompose_reduction(dots, step)
     schedule.vectorize(schedule.get_loops(first)[-1])
     schedule.tensorize(step, intrinsic(layout))
+
+
+def _fetch(schedule: Any, panel: Any, group: Any, buffer: tirx.Buffer, values: Decisions) -> None:
+    """Fetches the bytes of each panel of a tile ahead, at the end of a panel those of the next tile's."""
+    wide, unroll, ahead = values["vectors"], values["unroll"], values["ahead"]
+    groups, size = int(buffer.shape[1]), math.prod(int(extent) for extent in buffer.shape[2:])
+    tile, step = (schedule.get(loop).loop_var for loop in (panel, group))
+    for number in range(wide):
+        for offset in range(unroll):
+            later = step * unroll + (offset + ahead)
+            over = tirx.Cast("int32", later >= groups)
+
+            def element(line: Any, number: int = number, later: Any = later, over: Any = over) -> Any:
+                place = ((tile + over) * wide + number) * groups + later - over * groups
+                return place * size + line * LINE_BYTES
+
+            prefetch_in(schedule, group, buffer, 0, size // LINE_BYTES, 1, element)
 
 
 RULE = Quantised()
