@@ -120,6 +120,7 @@ def metadata_of(kind: str, config: Any) -> dict[str, Any]:
     theta = (config.rope_parameters.get("full_attention") or config.rope_parameters)["rope_theta"]
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     found = {
+        "vocab_size": config.vocab_size,
         "block_count": config.num_hidden_layers,
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
