@@ -137,7 +137,7 @@ class Decoder:
         end_tokens: tokens that end a text.
         prefill: relax IRModule whose `main` takes tokens (P) int32, the position of the first (1) int32, the
             row whose logits are wanted (1) int32, and then the state; it gives logits (1, V) float32.
-        tokenizer: a `tokenizer.json`; None where the model came without one.
+        tokenizer: a `tokenizer.json`, or the content of one; None where the model came without one.
     """
 
     context: int
@@ -145,7 +145,7 @@ class Decoder:
     vocabulary: int
     end_tokens: tuple[int, ...]
     prefill: tvm.IRModule
-    tokenizer: Path | None
+    tokenizer: Path | bytes | None
 
 
 @dataclass(frozen=True, eq=False)

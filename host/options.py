@@ -15,6 +15,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.language_file import language_format
 from host.setting import EVERYWHERE, GROUPS, Setting, declared, setting_of
 
 Backend = Literal["tvm", "onnxruntime", "litert"]
@@ -238,12 +239,13 @@ class CompileOptions:
         """Refuse what does not go with a model: some options are of language models, and some are not.
 
         Args:
-            model: a file, or a folder of a language model.
+            model: a file or a folder.
 
         Raises:
             UserError: says what to type instead.
+            OSError: it cannot be read.
         """
-        if (model / "config.json").is_file():
+        if language_format(model):
             refused = {"--shape": self.shapes, "--dtype fp16": self.dtype == "fp16"}
             what = "does not go"
         else:
@@ -251,7 +253,7 @@ class CompileOptions:
             what = "goes only"
         for flag, given in refused.items():
             if given:
-                raise UserError(f"{flag} {what} with a folder of a language model: leave {flag} out")
+                raise UserError(f"{flag} {what} with a language model: leave {flag} out")
 
 
 @dataclass(frozen=True)

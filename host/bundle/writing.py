@@ -63,7 +63,7 @@ def write_tvm(
     parameters: Iterable[np.ndarray],
     golden: Sequence[GoldenCase],
     tasks: str = "",
-    tokenizer: Path | None = None,
+    tokenizer: Path | bytes | None = None,
 ) -> Manifest:
     """Write a bundle of a compiled model into an empty or new directory.
 
@@ -76,7 +76,7 @@ def write_tvm(
         parameters: that the model reads, in order.
         golden: cases to verify it with.
         tasks: text of tasks.json; none if "".
-        tokenizer: of a language model, a `tokenizer.json`; None where there is none.
+        tokenizer: of a language model, a `tokenizer.json` or the content of one; None where there is none.
 
     Raises:
         DeviceFull: no space left.
@@ -88,7 +88,9 @@ def write_tvm(
         _write_golden(directory / GOLDEN, golden)
         if tasks:
             (directory / TASKS).write_text(tasks)
-        if tokenizer is not None:
+        if isinstance(tokenizer, bytes):
+            (directory / TOKENIZER).write_bytes(tokenizer)
+        elif tokenizer is not None:
             shutil.copyfile(tokenizer, directory / TOKENIZER)
         return _seal(directory, draft, "lib.so", table)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from device_agent.contract.manifest import as_name
 from host.compile.ranged_model import RangedModel, read_ranged
+from host.language_file import is_language_model
 from host.model import ImportedModel
 from host.model_file import detect_format
 from host.options import CompileOptions
@@ -31,7 +32,7 @@ def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None
         UserError: not a model, or its shapes do not fit.
         EngineError: not even its own runtime can run it.
     """
-    if detect_format(options.model) == "transformers":
+    if is_language_model(detect_format(options.model)):
         return _read_decoder(options, clock)
     if options.ranged:
         return read_ranged(options, clock)
@@ -50,12 +51,13 @@ def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None
 
 
 def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
-    """Import a folder of transformers, which is data only: nothing of it is run."""
+    """Import a language model, which is data only: nothing of it is run."""
     from host.importers.decoders.importer import import_decoder, positions_of
 
     with clock.stage("import"):
         context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
-        model = import_decoder(options.model, context, min(_CHUNK, context), options.quantize, options.seed)
+        chunk, note = min(_CHUNK, context), clock.progress.note
+        model = import_decoder(options.model, context, chunk, options.quantize, options.seed, note)
     return replace(model, name=options.name or as_name(model.name))
 
 

@@ -35,7 +35,7 @@ _OWN: dict[str, Engine] = {
         Engine("onnxruntime", "ONNX Runtime", ("onnx",), ("onnxruntime",)),
         Engine("litert", "LiteRT", ("tflite",), ("ai_edge_litert", "tflite_runtime")),
         Engine("torch", "PyTorch", ("pt2",), ("torch",)),
-        Engine("transformers", "Transformers", ("transformers",), ("transformers",), peer=False),
+        Engine("transformers", "Transformers", ("transformers", "gguf"), ("transformers",), peer=False),
         Engine("openvino", "OpenVINO", ("onnx", "tflite"), ("openvino",)),
         Engine("tensorrt", "TensorRT", ("onnx",), ("tensorrt",)),
         Engine("ncnn", "ncnn", ("ncnn",), ("ncnn",)),
@@ -67,6 +67,7 @@ _ORIGINAL_RUNTIME = {
     "pt2": "torch",
     "tflite": "litert",
     "transformers": "transformers",
+    "gguf": "transformers",
 }
 
 
@@ -78,7 +79,7 @@ def engine_for_format(format_name: str) -> Engine:
     """
     if format_name not in _ORIGINAL_RUNTIME:
         raise EngineError(
-            f"no runtime is known for the model format {format_name!r}: use onnx, pt2, tflite or transformers"
+            f"no runtime is known for the model format {format_name!r}: use {', '.join(_ORIGINAL_RUNTIME)}"
         )
     return _OWN[_ORIGINAL_RUNTIME[format_name]]
 

@@ -11,6 +11,7 @@ import numpy as np
 from host.engines import run_reference
 from host.errors import ModelFileError
 from host.importers.golden import GoldenOptions, Reference
+from host.language_file import is_language_model
 from host.model import ImportedModel
 from host.model_file import detect_format
 
@@ -48,10 +49,8 @@ def load_here(
     given = dict(shapes or {})
     options = GoldenOptions(seed, golden_cases, samples, reference)
     format_name = detect_format(path)
-    if format_name == "transformers":
-        raise ModelFileError(
-            f"{path} is a folder of a language model: give --context, the tokens that it holds"
-        )
+    if is_language_model(format_name):
+        raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")
     if format_name == "onnx":
         from host.importers.onnx.importer import import_onnx
 

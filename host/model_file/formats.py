@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from host.errors import ModelFileError
+from host.language_file import CONFIG, language_format
 from host.model_file.strangers import is_zip, refuse_stranger
 
 # The first line of a Git LFS pointer has 43 bytes.
 _HEAD_BYTES = 64
-_CONFIG = "config.json"
 _SUFFIXES = {".onnx": "onnx", ".pt2": "pt2", ".tflite": "tflite"}
 
 
@@ -21,20 +21,20 @@ def check_file(path: Path) -> None:
     """
     if not path.exists():
         raise ModelFileError(f"{path}: no such file")
-    if path.is_dir() and not (path / _CONFIG).is_file():
+    if path.is_dir() and not language_format(path):
         raise ModelFileError(
-            f"{path} is a folder without {_CONFIG}: give an ONNX, .pt2 or TFLite file, or a folder of "
-            f"transformers with {_CONFIG} and *.safetensors"
+            f"{path} is a folder without {CONFIG}: give an ONNX, .pt2, TFLite or GGUF file, or a folder of "
+            f"transformers with {CONFIG} and *.safetensors"
         )
     if not path.is_dir() and not path.is_file():
-        raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2 or TFLite file")
+        raise ModelFileError(f"{path} is not a file: give an ONNX, .pt2, TFLite or GGUF file")
 
 
 def detect_format(path: Path) -> str:
     """The format of a model file.
 
     Returns:
-        "onnx", "pt2", "tflite", or "transformers" of a folder.
+        "onnx", "pt2", "tflite", "gguf", or "transformers" of a folder.
 
     Raises:
         ModelFileError: missing, empty, damaged, or of no known format; the message says what a familiar file
@@ -42,8 +42,9 @@ def detect_format(path: Path) -> str:
         OSError: it cannot be read.
     """
     check_file(path)
-    if path.is_dir():
-        return "transformers"
+    language = language_format(path)
+    if language:
+        return language
     with path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)
     if not head:
@@ -57,4 +58,6 @@ def detect_format(path: Path) -> str:
         return _SUFFIXES[path.suffix.lower()]
     if head[:1] == b"\x08":  # an ONNX file starts with its version, field 1
         return "onnx"
-    raise ModelFileError(f"{path}: not a model of a known format: use .onnx, .pt2 (torch.export) or .tflite")
+    raise ModelFileError(
+        f"{path}: not a model of a known format: use .onnx, .pt2 (torch.export), .tflite or .gguf"
+    )

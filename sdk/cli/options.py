@@ -32,7 +32,7 @@ def _remember(context: typer.Context, value: bool) -> bool:
 
 # Exit code of a deployment that a gate stopped.
 GATE_NOT_MET = 3
-MODEL_HELP = "ONNX, .pt2 or TFLite file; edgetlm.toml may name it."
+MODEL_HELP = "ONNX, .pt2, TFLite or GGUF file, or a folder of a language model; edgetlm.toml may name it."
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)
 ]

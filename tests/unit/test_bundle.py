@@ -372,12 +372,14 @@ def language_model() -> Draft:
     return draft().model_copy(update=changes)
 
 
-def test_state_has_a_schema_of_its_own_and_a_tokenizer_is_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [True, False])
+def test_state_has_a_schema_of_its_own_and_a_tokenizer_is_a_file(written: bool, tmp_path: Path) -> None:
     library, tokenizer = tmp_path / "some.so", tmp_path / "any.json"
     library.write_bytes(b"not really a library")
     tokenizer.write_text("{}")
     folder = tmp_path / "bundle"
-    bundle.write_tvm(folder, language_model(), library, PARAMETERS, (), tokenizer=tokenizer)
+    given = tokenizer if written else b"{}"
+    bundle.write_tvm(folder, language_model(), library, PARAMETERS, (), tokenizer=given)
     fields = json.loads((folder / "manifest.json").read_text())
     assert fields["schema"] == "edgetlm.bundle/3"
     assert fields["state"] == [{"name": "key_0", "shape": [2, 4], "dtype": "float32"}]

@@ -35,14 +35,20 @@ class Config(Fields):
     Args:
         folder: that it is of, or text that says where the object is, for messages.
         values: the object.
+        advice: what makes a file with the right fields.
     """
 
-    def __init__(self, folder: Path | str, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path | str,
+        values: Mapping[str, Any],
+        advice: str = "save the model again with save_pretrained",
+    ) -> None:
         name = folder if isinstance(folder, str) else f"{folder.name or folder}: config.json"
         self.where = name
         super().__init__(
             values,
-            lambda text: ModelFileError(f"{self.where}: {text}: save the model again with save_pretrained"),
+            lambda text: ModelFileError(f"{self.where}: {text}: {advice}"),
         )
 
     def unsupported(self, what: str) -> ImportFailed:

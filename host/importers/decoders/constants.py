@@ -48,7 +48,7 @@ class Constants:
 
     Args:
         folder: with the weights.
-        bits: of quantised weights, 8 or 4; 0 for float32.
+        bits: most of a quantised weight, 8 or 4; 0 for float32.
         context: positions that tables have rows for.
     """
 
@@ -114,25 +114,28 @@ class Constants:
         bias = None
         if product.biases:
             bias = constant(np.concatenate([self._vector(one) for one in product.biases]))
-        if not is_quantised(product, self.bits):
+        bits = product_bits(self._folder, product, self.bits)
+        if not bits:
             weight = np.empty((product.rows, product.columns), np.float32)
             begin = 0
             for part in product.parts:
                 weight[begin : begin + part.rows] = self._matrix(part)
                 begin += part.rows
             return ProductConstants(0, constant(weight), None, bias)
-        parts = [self._quantised(part) for part in product.parts]
+        parts = [self._quantised(part, bits) for part in product.parts]
         weight = np.concatenate([part.weight for part in parts])
         scales = np.concatenate([part.scales for part in parts])
-        return ProductConstants(self.bits, constant(weight), constant(scales), bias)
+        return ProductConstants(bits, constant(weight), constant(scales), bias)
 
-    def _quantised(self, part: Matrix) -> Quantised:
+    def _quantised(self, part: Matrix, bits: int) -> Quantised:
         try:
-            return quantise(self._matrix(part), self.bits)
+            if part.transposed:
+                return quantise(self._matrix(part), bits)
+            return self._folder.weights[part.name].quantised(part.name, bits)
         except ValueError as error:
             raise ModelFileError(
                 f"{self._folder.path}: weight {printable(part.name, 100)!r} cannot be quantised: {error}: "
-                "deploy the model without --quantize"
+                "deploy it in float32, from a folder of transformers and without --quantize"
             ) from error
 
     def _matrix(self, part: Matrix) -> np.ndarray:
@@ -148,9 +151,21 @@ def constant(values: np.ndarray) -> relax.Constant:
     return relax.const(tvm.runtime.tensor(np.ascontiguousarray(values)))
 
 
-def is_quantised(product: Product, bits: int) -> bool:
-    """Whether a product is quantised: its inputs must be whole groups."""
-    return bool(bits) and product.columns % GROUP == 0
+def product_bits(folder: ModelFolder, product: Product, bits: int) -> int:
+    """Bits of the weight of a product; 0 for float32.
+
+    Weights that are quantised in the files keep their bits, and those beside them that are not stay as they
+    are. Others are quantised if that is asked for and their inputs are whole groups.
+
+    Args:
+        folder: with the weights.
+        product: of some of them.
+        bits: that are asked for; 0 for float32.
+    """
+    if folder.bits:
+        stored = [folder.weights[part.name].bits for part in product.parts]
+        return max(stored) if all(stored) else 0
+    return bits if product.columns % GROUP == 0 else 0
 
 
 def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None:
@@ -161,9 +176,10 @@ def check_bytes(folder: ModelFolder, weights: DecoderWeights, bits: int) -> None
     """
     total = sum(4 * math.prod(shape) for _, shape in weights.tensors())
     for product in weights.products():
-        if is_quantised(product, bits):
+        own = product_bits(folder, product, bits)
+        if own:
             elements = product.rows * product.columns
-            total -= elements * (32 - bits) // 8 - 2 * elements // GROUP
+            total -= elements * (32 - own) // 8 - 2 * elements // GROUP
     if total > LIMITS.bundle.file_bytes:
         raise ModelFileError(
             f"{folder.path}: its weights take {total / 2**30:.1f} GiB, a bundle holds at most "

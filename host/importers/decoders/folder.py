@@ -1,4 +1,4 @@
-"""A transformers folder: configuration, where the weights lie, tokenizer, tokens that end a text."""
+"""A language model's folder: configuration, where the weights lie, tokenizer, tokens that end a text."""
 
 from __future__ import annotations
 
@@ -26,41 +26,60 @@ class ModelFolder:
     """What a folder holds.
 
     Attributes:
-        path: of the folder.
+        path: of the folder, or of a GGUF file, which is read as the folder that it was made of.
         config: its config.json.
         weights: by name.
         weight_files: that the weights lie in.
-        tokenizer: its tokenizer.json; None without.
+        tokenizer: its tokenizer.json, or the content of one; None without.
         end_tokens: that end a text.
+        exact: whether weights that the model does not have are an error.
+        notes: lines about what is not deployed as it is in the files.
     """
 
     path: Path
     config: Config
     weights: Mapping[str, StoredTensor]
     weight_files: tuple[Path, ...]
-    tokenizer: Path | None
+    tokenizer: Path | bytes | None
     end_tokens: tuple[int, ...]
+    exact: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self.path.resolve().name.removesuffix(".gguf")
+
+    @property
+    def bits(self) -> int:
+        """Bits of weights that are quantised in the files: the most that one has; 0 for none."""
+        return max((tensor.bits for tensor in self.weights.values()), default=0)
 
     def check(self, tensors: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-        """Refuse a folder without the weights of its model.
+        """Refuse a folder without the weights of its model, or with others where it is to be exact.
 
         Args:
             tensors: name and shape of each.
 
         Raises:
             ModelFileError: one is missing, or has another shape.
+            ImportFailed: there is another one.
         """
-        for name, shape in tensors:
+        wanted = dict(tensors)
+        for name in self.weights if self.exact else ():
+            if name not in wanted:
+                raise self.config.unsupported(f"weight {name!r}")
+        for name, shape in wanted.items():
             found = self.weights.get(name)
             if found is None:
                 raise ModelFileError(
                     f"{self.path}: weight {printable(name, 100)!r} {list(shape)} is missing in the "
-                    "safetensors files: download the folder again"
+                    "files: download them again"
                 )
             if found.shape != shape:
                 raise ModelFileError(
                     f"{self.path}: weight {printable(name, 100)!r} has shape {list(found.shape)}, "
-                    f"config.json makes it {list(shape)}: give the config.json that belongs to the weights"
+                    f"the configuration makes it {list(shape)}: give the one that belongs to the weights"
                 )
 
     def with_own_head(self, weights: DecoderWeights) -> DecoderWeights:
@@ -79,7 +98,8 @@ class ModelFolder:
 
     def files(self) -> tuple[Path, ...]:
         """All files that the model is made of."""
-        others = (self.path / "config.json", self.path / "generation_config.json", self.tokenizer)
+        tokenizer = self.tokenizer if isinstance(self.tokenizer, Path) else None
+        others = (self.path / "config.json", self.path / "generation_config.json", tokenizer)
         return (*(path for path in others if path is not None and path.is_file()), *self.weight_files)
 
 

@@ -1,7 +1,8 @@
-"""A transformers folder to `ImportedModel`."""
+"""A language model, a folder of transformers or a GGUF file, to `ImportedModel`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from device_agent.contract.limits import LIMITS
@@ -11,23 +12,32 @@ from host.importers.decoders.architectures import describe
 from host.importers.decoders.constants import Constants, check_bytes
 from host.importers.decoders.description import DecoderDescription
 from host.importers.decoders.folder import ModelFolder, read_folder
+from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.golden import make_golden
 from host.importers.decoders.module import BLOCK, build_prefill, build_step, state_specs
 from host.importers.decoders.quantise import BITS
+from host.language_file import language_format
 from host.model import Decoder, ImportedModel, Signature, TensorSpec
+from host.model_file import detect_format
 
 
 def import_decoder(
-    folder: Path, context: int, chunk: int, quantize: str = "", seed: int = 0
+    path: Path,
+    context: int,
+    chunk: int,
+    quantize: str = "",
+    seed: int = 0,
+    notice: Callable[[str], None] = lambda line: None,
 ) -> ImportedModel:
     """Read a language model.
 
     Args:
-        folder: with config.json, *.safetensors, and tokenizer.json if it has one.
+        path: a folder with config.json, *.safetensors, and tokenizer.json if it has one, or a GGUF file.
         context: positions of the state, a multiple of 16.
         chunk: tokens of one call of the prefill, at most `context`.
-        quantize: "int8" or "int4" for the weights of products; "" for float32.
+        quantize: "int8" or "int4" for the weights of products; "" for float32, or as they are in the file.
         seed: of the text of the golden cases.
+        notice: gets lines about what is not deployed as it is in the file.
 
     Returns:
         The model, with `state` and `decoder`.
@@ -36,18 +46,20 @@ def import_decoder(
         ModelFileError: the folder is not whole, or does not fit itself.
         ImportFailed: the architecture, or something of it, is not known.
         ShapeError: the context or the chunk does not fit.
-        UserError: there is no such way of quantising.
+        UserError: there is no such way of quantising, or the file is quantised already.
         EngineError: transformers cannot run the model.
         OSError: a file cannot be read.
     """
     if quantize not in BITS:
         raise UserError(f"--quantize {quantize}: use one of {', '.join(name for name in BITS if name)}")
-    read = read_folder(Path(folder))
+    read = _read(Path(path))
+    if read.bits and quantize:
+        raise UserError(f"--quantize {quantize}: {read.path} is quantised already: leave --quantize out")
     description, weights = describe(read.config, read.weights)
     weights = read.with_own_head(weights)
     _check_context(read, description, context, chunk)
     read.check(weights.tensors())
-    bits = BITS[quantize]
+    bits = read.bits or BITS[quantize]
     check_bytes(read, weights, bits)
     constants = Constants(read, bits, context)
     step = build_step(description, weights, constants, context)
@@ -57,12 +69,14 @@ def import_decoder(
     state = state_specs(description, context, bits)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
     ends = tuple(token for token in read.end_tokens if token < description.vocabulary)
+    for line in read.notes:
+        notice(line)
     digest = content_hash(
         read.files(), {"context": [context], "chunk": [chunk], "bits": [bits], "seed": [seed]}
     )
     return ImportedModel(
-        read.path.resolve().name,
-        "transformers",
+        read.name,
+        detect_format(read.path),
         read.path,
         signature,
         step,
@@ -73,15 +87,19 @@ def import_decoder(
     )
 
 
-def positions_of(folder: Path) -> int:
+def positions_of(path: Path) -> int:
     """The greatest context of a language model: its positions, in whole blocks of the state.
 
     Raises:
         ModelFileError, ImportFailed, OSError: see `import_decoder`.
     """
-    read = read_folder(Path(folder))
+    read = _read(Path(path))
     description, _ = describe(read.config, read.weights)
     return description.positions // BLOCK * BLOCK
+
+
+def _read(path: Path) -> ModelFolder:
+    return read_gguf(path) if language_format(path) == "gguf" else read_folder(path)
 
 
 def _signature(description: DecoderDescription) -> Signature:
@@ -92,7 +110,7 @@ def _signature(description: DecoderDescription) -> Signature:
 
 
 def _check_context(folder: ModelFolder, description: DecoderDescription, context: int, chunk: int) -> None:
-    name = folder.path.resolve().name
+    name = folder.name
     if context < BLOCK or context % BLOCK:
         raise ShapeError(f"{name}: a context of {context} tokens: give a multiple of {BLOCK}")
     if context > description.positions:

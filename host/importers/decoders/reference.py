@@ -1,7 +1,8 @@
-"""Logits of a transformers folder in float32, by transformers, in a process of its own.
+"""Logits of a language model in float32, by transformers, in a process of its own.
 
 The process takes the memory of torch with it when it ends. It reads local files only, safetensors only, and
-runs no code of the folder. Quantised weights are replaced by the values that they stand for.
+runs no code of the folder. Quantised weights are replaced by the values that they stand for. Of a GGUF file,
+which transformers does not read by itself, the model is built from its configuration and gets its weights.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ import numpy as np
 
 from host.errors import EngineError
 from host.importers.decoders.description import Matrix
+from host.importers.decoders.folder import ModelFolder
+from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.quantise import Quantised, QuantisedPart, dequantise
+from host.language_file import language_format
 
 _FILES = ("plan.json", "weights.npz", "logits.npy", "error.json")
 _OFFLINE = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -36,7 +40,7 @@ def reference_logits(
     """The logits after each token of one text.
 
     Args:
-        folder: of the model.
+        folder: of the model, or a GGUF file.
         tokens: (n) of the text.
         quantised: matrices to replace.
         time_limit_s: after this the process is killed.
@@ -113,6 +117,11 @@ def _logits(request: dict[str, Any], archive: Path) -> np.ndarray:
     import torch
     from transformers import AutoModelForCausalLM
 
+    path = Path(request["folder"])
+    if language_format(path) == "gguf":
+        model = model_of_file(read_gguf(path), {entry["name"] for entry in request["parts"]})
+        with np.load(archive) as arrays:
+            return place_and_run(model, request["tokens"], _parts(request["parts"], arrays))
     model = AutoModelForCausalLM.from_pretrained(
         request["folder"],
         local_files_only=True,
@@ -123,6 +132,37 @@ def _logits(request: dict[str, Any], archive: Path) -> np.ndarray:
     ).eval()
     with np.load(archive) as arrays:
         return place_and_run(model, request["tokens"], _parts(request["parts"], arrays))
+
+
+def model_of_file(read: ModelFolder, left: Collection[str] = ()) -> Any:
+    """The model of transformers of a configuration, with the weights of a file that it cannot read.
+
+    Args:
+        read: the file.
+        left: weights that `place_and_run` gives it.
+
+    Raises:
+        ValueError: the file and transformers do not have the same weights.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(**read.config.values)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    placed = set()
+    with torch.inference_mode():
+        for name, tensor in read.weights.items():
+            parameter = _parameter(parameters, name)
+            placed.add(id(parameter))
+            if name not in left:
+                if tuple(parameter.shape) != tensor.shape:
+                    raise ValueError(f"{name!r} has another shape")
+                parameter.copy_(torch.from_numpy(tensor.read(name)))
+    missing = [name for name, parameter in parameters.items() if id(parameter) not in placed]
+    if missing:
+        raise ValueError(f"the file has no {missing[0]!r}")
+    return model
 
 
 def _parts(entries: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]) -> Iterator[QuantisedPart]:

@@ -18,6 +18,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.strict_json import parse
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
+from host.importers.decoders.quantise import Quantised, quantise
 
 _TYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _LENGTH_BYTES = 8
@@ -41,6 +42,21 @@ class StoredTensor:
     shape: tuple[int, ...]
     begin: int
     end: int
+
+    @property
+    def bits(self) -> int:
+        """Bits of each value where the file has whole numbers with scales, 4 or 8; 0 of floating point."""
+        return 0
+
+    def quantised(self, name: str, bits: int) -> Quantised:
+        """The values (N, K) as whole numbers with a scale for each 32.
+
+        Raises:
+            ModelFileError: see `read`.
+            ValueError: a value is too large for a scale of half precision.
+            OSError: it cannot be read.
+        """
+        return quantise(self.read(name), bits)
 
     def read(self, name: str) -> np.ndarray:
         """The values as float32.

@@ -15,6 +15,7 @@ from device_agent.contract.text import printable
 from host.errors import EdgeError, ModelFileError
 from host.importers.onnx.mapped_weights import split_file
 from host.importers.worker.arrays_file import write_arrays
+from host.language_file import is_language_model
 from host.model import ImportedModel
 from host.model_file import detect_format
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
@@ -89,13 +90,11 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
         calls: how often it is asked at most.
 
     Raises:
-        ModelFileError: not a model file, or a folder of a language model, which `decoders` reads.
+        ModelFileError: not a model file, or a language model, which `decoders` reads.
     """
     kind = detect_format(path)
-    if kind == "transformers":
-        raise ModelFileError(
-            f"{path} is a folder of a language model: give --context, the tokens that it holds"
-        )
+    if is_language_model(kind):
+        raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")
     files = files_of(path)
     first = "torch" if kind == "pt2" else "host.importers.worker.without_torch"
     return Worker(files, replace(limits_for(files), calls=calls), (first, "host.importers.worker.child"))

@@ -81,10 +81,10 @@ def test_the_table() -> None:
     assert engine_for_format("onnx").name == "onnxruntime"
     assert engine_for_format("pt2").name == "torch"
     assert engine_for_format("tflite").name == "litert"
-    assert engine_for_format("transformers").name == "transformers"
+    assert engine_for_format("transformers").name == engine_for_format("gguf").name == "transformers"
     # It makes the golden outputs of language models and runs nowhere else.
     assert {name for name, engine in engines().items() if not engine.peer} == {"transformers"}
-    with pytest.raises(EngineError, match="use onnx, pt2, tflite or transformers"):
+    with pytest.raises(EngineError, match="use onnx, pt2, tflite, transformers, gguf"):
         engine_for_format("caffe")
     # TensorRT comes with JetPack, and ncnn has an environment of its own.
     missing = {name for name in engines() if unavailable(name) is not None}

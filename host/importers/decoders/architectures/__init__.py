@@ -1,7 +1,8 @@
 """Architectures of decoders: one module each, found by listing this folder.
 
 A module has `MODEL_TYPES`, the values of `model_type` in config.json that it reads, and
-`describe(config, names)`, which gives the description and where the weights lie.
+`describe(config, names)`, which gives the description and where the weights lie. One that GGUF files are read
+of has `GGUF` too, how they write the first of the `MODEL_TYPES`.
 """
 
 from __future__ import annotations
@@ -10,22 +11,34 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Collection
 from functools import cache
+from typing import Any
 
 from device_agent.contract.text import printable
 from host.errors import ImportFailed
 from host.importers.decoders.config import Config
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
+from host.importers.decoders.gguf.form import GgufForm
 
 Describe = Callable[[Config, Collection[str]], tuple[DecoderDescription, DecoderWeights]]
 
 
 @cache
+def _modules() -> tuple[Any, ...]:
+    entries = pkgutil.iter_modules(__path__, f"{__name__}.")
+    return tuple(importlib.import_module(entry.name) for entry in entries)
+
+
+@cache
 def _readers() -> dict[str, Describe]:
     found: dict[str, Describe] = {}
-    for entry in pkgutil.iter_modules(__path__, f"{__name__}."):
-        module = importlib.import_module(entry.name)
+    for module in _modules():
         found.update(dict.fromkeys(module.MODEL_TYPES, module.describe))
     return found
+
+
+def gguf_forms() -> dict[str, GgufForm]:
+    """How GGUF files write architectures, by `model_type`."""
+    return {module.MODEL_TYPES[0]: module.GGUF for module in _modules() if hasattr(module, "GGUF")}
 
 
 def known_architectures() -> tuple[str, ...]:

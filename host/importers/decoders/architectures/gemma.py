@@ -8,8 +8,10 @@ from dataclasses import replace
 from host.importers.decoders.config import Config
 from host.importers.decoders.description import DecoderDescription, DecoderWeights, NormKind
 from host.importers.decoders.family import Names, Sizes, description, own_rotary, read_sizes, weights
+from host.importers.decoders.gguf.form import GgufForm
 
 MODEL_TYPES = ("gemma",)
+GGUF = GgufForm("gemma", norm_offset=1.0)
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:

@@ -9,7 +9,14 @@ from typing import Any
 from device_agent.contract.fields import Fields
 from host.importers.decoders.architectures.gemma import as_gemma
 from host.importers.decoders.architectures.gemma2 import logit_cap
-from host.importers.decoders.config import MAX_LAYERS, Config
+from host.importers.decoders.config import (
+    MAX_HEAD_SIZE,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    Config,
+)
 from host.importers.decoders.description import DecoderDescription, DecoderWeights, Layer, Rotary
 from host.importers.decoders.family import (
     Names,
@@ -20,11 +27,43 @@ from host.importers.decoders.family import (
     weights,
     window,
 )
+from host.importers.decoders.gguf.form import GgufForm
+from host.importers.decoders.gguf.metadata import rotation
 from host.importers.decoders.rotary import read_rotary
 
 MODEL_TYPES = ("gemma3_text",)
 _SCALE, _PATTERN = 256.0, 6
 _THETA, _LOCAL_THETA = 1e6, 1e4
+# Layers of the model of 27 billion weights, whose scale is not that of its heads; GGUF files do not have it.
+_LARGEST = 62
+
+
+def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
+    layers = metadata.whole("gemma3.block_count", 1, MAX_LAYERS)
+    pattern = metadata.whole("gemma3.attention.sliding_window_pattern", 1, MAX_LAYERS, _PATTERN)
+    kinds = ["sliding_attention" if (number + 1) % pattern else "full_attention" for number in range(layers)]
+    local = metadata.number("gemma3.rope.freq_base_swa", 1.0, 1e12, _LOCAL_THETA)
+    made: dict[str, Any] = {
+        "sliding_window": metadata.whole("gemma3.attention.sliding_window", 1, MAX_POSITIONS),
+        "layer_types": kinds,
+        "rope_parameters": {
+            "full_attention": rotation(metadata, GGUF, []),
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        },
+    }
+    heads = metadata.whole("gemma3.attention.head_count", 1, MAX_HEADS)
+    hidden = metadata.whole("gemma3.embedding_length", 1, MAX_HIDDEN)
+    size = metadata.whole("gemma3.attention.key_length", 1, MAX_HEAD_SIZE, max(hidden // heads, 1))
+    return made | {"query_pre_attn_scalar": hidden // heads if layers == _LARGEST else size}
+
+
+GGUF = GgufForm(
+    "gemma3",
+    norm_offset=1.0,
+    sandwich=True,
+    keys=("attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"),
+    fields=_gguf_fields,
+)
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:

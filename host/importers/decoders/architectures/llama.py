@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from host.importers.decoders.config import Config
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
 from host.importers.decoders.family import Names, description, own_rotary, read_sizes, weights
+from host.importers.decoders.gguf.form import GgufForm
 
 MODEL_TYPES = ("llama",)
+
+
+def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
+    # Mixtral is of this architecture too, with experts.
+    metadata.only("llama.expert_count", 0)
+    return {"attention_bias": "blk.0.attn_q.bias" in names}
+
+
+GGUF = GgufForm("llama", interleaved=True, keys=("expert_count",), fields=_gguf_fields)
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:

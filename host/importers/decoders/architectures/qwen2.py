@@ -15,8 +15,10 @@ from host.importers.decoders.family import (
     weights,
     window,
 )
+from host.importers.decoders.gguf.form import GgufForm
 
 MODEL_TYPES = ("qwen2",)
+GGUF = GgufForm("qwen2")
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:

@@ -8,8 +8,10 @@ from host.importers.decoders.architectures.qwen2 import windows
 from host.importers.decoders.config import Config
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
 from host.importers.decoders.family import Names, description, own_rotary, read_sizes, weights
+from host.importers.decoders.gguf.form import GgufForm
 
 MODEL_TYPES = ("qwen3",)
+GGUF = GgufForm("qwen3")
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:

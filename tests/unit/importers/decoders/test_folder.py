@@ -182,5 +182,8 @@ def test_the_format_of_a_folder(tmp_path: Path) -> None:
     write(tmp_path, llama(), None)
     check_file(tmp_path)
     assert detect_format(tmp_path) == "transformers"
+    file = tmp_path / "model.onnx"
+    file.write_bytes(b"GGUF" + bytes(20))
+    assert detect_format(file) == "gguf"
     with pytest.raises(ModelFileError, match="no such file"):
         check_file(tmp_path / "none")

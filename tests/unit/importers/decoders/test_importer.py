@@ -71,7 +71,8 @@ def test_golden_cases_are_steps_of_one_text(model: ImportedModel) -> None:
     for case in model.golden:
         made, wanted = machine.run(*case.inputs), case.outputs[0]
         assert wanted.shape == (1, 128) and wanted.dtype == np.float32
-        assert np.abs(made - wanted).max() < 1e-4 * np.abs(wanted).max()
+        # Keys and values are in half precision.
+        assert np.abs(made - wanted).max() < 1e-3 * np.abs(wanted).max()
 
 
 def test_both_modules_share_their_constants(model: ImportedModel) -> None:

@@ -1,0 +1,178 @@
+"""A GGUF file computes what the model computes that it was made of, and keeps the values of its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from host.errors import EdgeError, UserError
+from host.importers.decoders.gguf.model import read_gguf
+from host.importers.decoders.importer import import_decoder, positions_of
+from host.importers.decoders.quantise import dequantise
+from host.importers.decoders.reference import model_of_file, place_and_run
+from host.importers.dispatch import load_here
+from host.importers.worker.parent import load
+from host.model_file import detect_format
+from host.options import CompileOptions
+from tests.decoders.operations import Machine, empty_state
+from tests.gguf_file import Stored, metadata_of, stored, tensors_of, write_gguf
+from tests.unit.importers.decoders.models import save
+from tests.unit.importers.decoders.references import LLAMA3
+
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("llama", "llama", {}),
+    "llama-biased": ("llama", "llama", {"attention_bias": True, "tie_word_embeddings": True}),
+    "llama-3": ("llama", "llama", {"rope_parameters": LLAMA3}),
+    "qwen2": ("qwen2", "qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", "qwen3", {"head_dim": 32}),
+    "gemma": ("gemma", "gemma", {"head_dim": 16}),
+    "gemma3": (
+        "gemma3",
+        "gemma3_text",
+        {"head_dim": 16, "sliding_window": 9, "num_hidden_layers": 7, "query_pre_attn_scalar": 16},
+    ),
+}
+TOKENS = np.random.default_rng(1).integers(0, 128, 40).tolist()
+
+
+def made(folder: Path, name: str, types: dict[str, str] | None = None) -> tuple[Path, Any]:
+    """A file of a model, and the model."""
+    kind, model_type, fields = MODELS[name]
+    model = save(folder / "folder", model_type, **fields)
+    tensors = tensors_of(kind, model, types)
+    if name == "llama-3":
+        inverse = model.model.rotary_emb.inv_freq.numpy()
+        plain = LLAMA3["rope_theta"] ** -(np.arange(0, 16, 2) / 16)
+        tensors["rope_freqs.weight"] = stored(plain / inverse)
+    return write_gguf(folder / "tiny.gguf", metadata_of(kind, model.config), tensors), model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_the_model(name: str, tmp_path: Path) -> None:
+    path, model = made(tmp_path, name)
+    wanted = place_and_run(model, TOKENS, ())
+    found = place_and_run(model_of_file(read_gguf(path)), TOKENS, ())
+    assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+    imported = import_decoder(path, 48, 8)
+    assert (imported.name, imported.format, imported.path) == ("tiny", "gguf", path)
+    assert {spec.dtype for spec in imported.state} == {"float32"}
+    machine = Machine(imported.module, empty_state(imported.state))
+    for place, token in enumerate(TOKENS):
+        step = machine.run(np.array([token], np.int32), np.array([place], np.int32))
+        assert np.abs(step[0] - wanted[place]).max() < 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q5_0", "Q8_0"])
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_weights_of_whole_numbers_are_kept(name: str, kind: str, tmp_path: Path) -> None:
+    path, model = made(tmp_path, name, {"": kind})
+    read = read_gguf(path)
+    assert detect_format(path) == "gguf" and not read.notes[:-1]
+    matrices = [key for key, tensor in read.weights.items() if len(tensor.shape) == 2]
+    assert len(matrices) > 14
+    parameters = dict(model.named_parameters())
+    for key in matrices:
+        tensor = read.weights[key]
+        values = tensor.read(key)
+        assert tensor.bits == (4 if kind == "Q4_0" else 8)
+        for bits in {tensor.bits, 8}:
+            np.testing.assert_array_equal(dequantise(tensor.quantised(key, bits)), values)
+        own = parameters[key].detach().numpy()
+        # As far as the type can hold the model's own values, in the model's own order.
+        assert np.abs(values - own).max() <= np.abs(own).max() / {"Q8_0": 200, "Q5_0": 15, "Q4_0": 7}[kind]
+
+
+def test_a_quantised_file_is_deployed_as_it_is(tmp_path: Path) -> None:
+    types = {"token_embd": "Q8_0", "attn_q": "Q4_0", "attn_k": "Q8_0", "ffn": "Q4_0", "output": "F16"}
+    path, _ = made(tmp_path, "llama", types)
+    lines: list[str] = []
+    imported = import_decoder(path, 32, 8, notice=lines.append)
+    assert {spec.dtype for spec in imported.state} == {"float16"}
+    assert imported.golden[0].spread > 0 and len(lines) == 1 and "no tokenizer" in lines[0]
+    machine = Machine(imported.module, empty_state(imported.state))
+    for case in imported.golden:
+        step, wanted = machine.run(*case.inputs), case.outputs[0]
+        # Keys and values are in half precision.
+        assert np.abs(step - wanted).max() < 5e-3 * np.abs(wanted).max()
+    with pytest.raises(UserError, match=r"--quantize int8: .* is quantised already: leave --quantize out"):
+        import_decoder(path, 32, 8, "int8")
+
+
+def test_a_file_in_floating_point_can_be_quantised(tmp_path: Path) -> None:
+    path, _ = made(tmp_path, "qwen2", {"": "F16"})
+    imported = import_decoder(path, 32, 8, "int4")
+    assert {spec.dtype for spec in imported.state} == {"float16"} and positions_of(path) == 64
+
+
+def test_other_types_are_rounded_to_eight_bits_with_a_note(tmp_path: Path) -> None:
+    model = save(tmp_path / "folder", "llama", hidden_size=256, intermediate_size=256, num_hidden_layers=1)
+    types = {"attn": "Q4_K", "ffn_down": "Q6_K", "ffn": "Q5_K"}
+    tensors = tensors_of("llama", model, types)
+    path = write_gguf(tmp_path / "tiny.gguf", metadata_of("llama", model.config), tensors)
+    read = read_gguf(path)
+    assert "Q4_K, Q5_K, Q6_K are rounded to 8 bits" in read.notes[0]
+    name = "model.layers.0.mlp.down_proj.weight"
+    values, made = read.weights[name].read(name), read.weights[name].quantised(name, 8)
+    largest = np.abs(values.reshape(256, -1, 32)).max(axis=2).repeat(32, axis=1)
+    assert made.bits == 8 and (np.abs(dequantise(made) - values) <= largest / 250).all()
+    imported = import_decoder(path, 32, 8)
+    machine = Machine(imported.module, empty_state(imported.state))
+    for case in imported.golden[:8]:
+        wanted = case.outputs[0]
+        assert np.abs(machine.run(*case.inputs) - wanted).max() < 2e-3 * np.abs(wanted).max()
+
+
+def test_options_of_language_models_go_with_a_file(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.gguf", tmp_path / "a.onnx"
+    path.write_bytes(b"GGUF")
+    other.write_bytes(b"\x08")
+    options = CompileOptions(context_tokens=32)
+    options.check_model(path)
+    with pytest.raises(UserError, match="--context goes only with a language model"):
+        options.check_model(other)
+    with pytest.raises(UserError, match="--dtype fp16 does not go with a language model"):
+        CompileOptions(dtype="fp16").check_model(path)
+    for reader in (load, load_here):
+        with pytest.raises(UserError, match="is a language model: give --context"):
+            reader(path)
+
+
+def refused(path: Path, message: str) -> None:
+    with pytest.raises(EdgeError, match=message) as error:
+        import_decoder(path, 32, 8)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
+    path, model = made(tmp_path, "llama")
+    values, tensors = metadata_of("llama", model.config), tensors_of("llama", model)
+
+    def again(changes: dict[str, Any], more: dict[str, Stored] | None = None, drop: str = "") -> Path:
+        kept = {name: tensor for name, tensor in tensors.items() if name != drop}
+        return write_gguf(path, {**values, **changes}, {**kept, **(more or {})})
+
+    refused(
+        again({"general.architecture": "mamba"}), "'mamba' is not read .*gemma, gemma3, llama, qwen2, qwen3"
+    )
+    refused(again({"general.type": "adapter"}), "general.type")
+    refused(again({"split.count": 3}), "llama-gguf-split --merge")
+    refused(again({"llama.expert_count": 8}), "expert_count")
+    refused(again({"llama.attention.clamp_kqv": 8.0}), "clamp_kqv")
+    refused(again({"llama.rope.scaling.type": "longrope"}), "longrope")
+    refused(again({"llama.rope.dimension_count": 8}), "dimension_count")
+    refused(again({"llama.attention.head_count": [4, 4]}), "a list of 2")
+    refused(again({}, {"blk.0.attn_sinks.weight": tensors["output_norm.weight"]}), "attn_sinks")
+    refused(again({}, {"blk.7.attn_norm.weight": tensors["output_norm.weight"]}), "layers.7.input_layernorm")
+    refused(again({}, drop="blk.1.ffn_up.weight"), "layers.1.mlp.up_proj.weight' .* missing")
+    refused(again({}, drop="token_embd.weight"), "token_embd.weight is missing")
+    other = tensors["blk.1.ffn_up.weight"]
+    refused(
+        again({}, {"blk.1.ffn_up.weight": Stored("IQ9", other.shape, b"")}), "has type type 999; F32, F16"
+    )
+    bad = np.full(other.shape, np.nan)
+    refused(again({}, {"blk.1.ffn_up.weight": stored(bad)}), "NaN")
+    scales = Stored("Q8_0", other.shape, b"\xff" * (34 * other.shape[0] * other.shape[1] // 32))
+    refused(again({}, {"blk.1.ffn_up.weight": scales}), "NaN")
