@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from device_agent.contract.limits import LIMITS
+from device_agent.contract.manifest import TOKENIZER
 from device_agent.contract.strict_json import parse
 from device_agent.contract.text import printable
 from host.errors import ModelFileError
@@ -118,7 +119,7 @@ def read_folder(path: Path) -> ModelFolder:
         )
     config = Config(path.resolve(), _object(path / "config.json", _CONFIG_BYTES))
     weights = _weights(path)
-    tokenizer = path / "tokenizer.json"
+    tokenizer = path / TOKENIZER
     return ModelFolder(
         path,
         config,

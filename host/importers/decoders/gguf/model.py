@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from device_agent.contract.manifest import TOKENIZER
 from device_agent.contract.text import printable
 from host.errors import ImportFailed, ModelFileError
 from host.importers.decoders.architectures import gguf_forms
@@ -65,7 +66,7 @@ def read_gguf(path: Path) -> ModelFolder:
         for name, place in header.tensors.items()
         if name != _FACTORS
     }
-    beside = path.parent / "tokenizer.json"
+    beside = path.parent / TOKENIZER
     made, reason = (None, "") if beside.is_file() else make_tokenizer(metadata)
     return ModelFolder(
         path,
