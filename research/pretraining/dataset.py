@@ -18,7 +18,7 @@ from typing import Any
 
 import tvm
 
-from host.errors import ScheduleError, TlmError
+from host.errors import LoweringError, ScheduleError, TlmError
 from host.lowering.emit import emit
 from host.lowering.fusion import fuse
 from host.lowering.graph import Graph
@@ -59,7 +59,11 @@ def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[Design
     generator = random.Random(f"{seed}/{index}")
     graph = draw_operator(generator)
     board, threads = draw_board(boards, generator)
-    tasks = lowered_tasks(graph, board)
+    try:
+        tasks = lowered_tasks(graph, board)
+    except LoweringError as error:
+        # What a GPU does not have.
+        raise ScheduleError(str(error)) from error
     if not tasks:
         raise ScheduleError("nothing is left to compute")
     return space_for(generator.choice(tasks), board.hardware, threads), board

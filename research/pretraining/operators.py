@@ -231,7 +231,7 @@ def _attention(draw: Draw) -> Value:
 
 # Kinds with their shares. Most of a network's time is in contractions, but most of its tasks are others.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
-    (_convolution, 0.19),
+    (_convolution, 0.18),
     (_dense, 0.12),
     (_depthwise, 0.08),
     (_batched, 0.06),
@@ -242,6 +242,7 @@ KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (_line, 0.02),
     (quantised.convolution, 0.06),
     (quantised.dense, 0.06),
+    (quantised.product_of_groups, 0.01),
     (streaming.pooling, 0.04),
     (streaming.softmax, 0.03),
     (streaming.layer_norm, 0.03),

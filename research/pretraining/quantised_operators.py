@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from host.lowering.graph import Value, constant
+from host.lowering.quantised.layout import GROUP
 from research.pretraining.operator_sampler import Draw
 
 _ZERO = {"uint8": 128, "int8": 0}
@@ -95,3 +96,15 @@ def dense(draw: Draw) -> Value:
     weight, step = _weights(draw, depth, columns)
     result = draw.builder.one("dense", [data, weight], (rows, columns), "float32")
     return _finish(draw, result, step, dynamic)
+
+
+def product_of_groups(draw: Draw) -> Value:
+    """A product of a language model: a weight of 4 or 8 bits with a scale for each group."""
+    rows, bits = draw.random.choice((1, 1, 1, 4, 16, 64)), draw.random.choice((4, 8))
+    depth = GROUP * max(1, draw.channels(4096) // GROUP)
+    columns = draw.channels(4096)
+    stored = (columns, depth // 2) if bits == 4 else (columns, depth)
+    numbers = np.resize(np.arange(251).astype(np.uint8 if bits == 4 else np.int8), stored)
+    scales = np.resize(np.linspace(1e-3, 1e-2, 127, dtype=np.float16), (columns, depth // GROUP))
+    operands = [draw.input(rows, depth), constant(numbers), constant(scales)]
+    return draw.builder.one("quantised_dense", operands, (rows, columns), "float32", bits=bits)

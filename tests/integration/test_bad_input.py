@@ -58,7 +58,7 @@ Maker = Callable[[Path], Path]
         ("zero.onnx", empty, [], 2, "empty"),
         ("text.pt2", text, [], 2, "not an archive of torch.export"),
         ("text.tflite", text, [], 2, "not a TFLite model"),
-        ("model.xyz", text, [], 2, ".onnx, .pt2 (torch.export) or .tflite"),
+        ("model.xyz", text, [], 2, ".onnx, .pt2 (torch.export), .tflite or .gguf"),
         ("opset.onnx", wrong_opset, [], 2, "operator set 99"),
         ("nan.onnx", small_models.with_nan, [], 2, "weight 'w' holds NaN"),
         ("open.onnx", open_batch, [], 2, "--shape image="),

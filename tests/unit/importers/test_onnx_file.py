@@ -134,7 +134,7 @@ def weights_elsewhere(path: Path) -> Path:
     ("make", "words"),
     [
         (missing, "no such file"),
-        (directory, "not a file"),
+        (directory, "a folder without config.json"),
         (empty, "empty"),
         (text, "not an ONNX model"),
         (cut, "truncated"),
@@ -207,5 +207,5 @@ def test_formats_are_told_by_content(tmp_path: Path) -> None:
     assert detect_format(lite) == "tflite"
     unknown = tmp_path / "model.xyz"
     unknown.write_text("text")
-    with pytest.raises(ModelFileError, match=r"\.onnx, \.pt2 \(torch\.export\) or \.tflite"):
+    with pytest.raises(ModelFileError, match=r"\.onnx, \.pt2 \(torch\.export\), \.tflite or \.gguf"):
         detect_format(unknown)

@@ -29,9 +29,9 @@ _ONE_STREAM = EstimateConstant("quantised.one_stream", 0.4)
 _STREAMS = EstimateConstant("quantised.streams", 0.75)
 # Bytes that have to be on their way for all of the bandwidth.
 _ON_THE_WAY = EstimateConstant("quantised.on_the_way", 8192.0)
-# Share of the time that each panel of a tile beyond the first costs where panels are fetched ahead, and each
-# one beyond the fourth otherwise.
-_CROWD = EstimateConstant("quantised.crowd", 0.06)
+# Share of the time that each group beyond the first costs whose bytes are fetched in one burst, and each
+# stream beyond the fourth where nothing is fetched ahead.
+_CROWD = EstimateConstant("quantised.crowd", 0.05)
 _MOST_STREAMS = 4
 
 CONSTANTS = (
@@ -73,7 +73,8 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     panel = size // panels * wide
     moved += (rows // tall - 1) * size / resident_level(hardware.levels, panel).bandwidth_bytes_per_s
     total = max(seconds, moved) + _EXPOSED.on(hardware) * min(seconds, moved)
-    total *= 1.0 + _CROWD.on(hardware) * max(0, wide - (1 if values["ahead"] else _MOST_STREAMS))
+    burst = wide * values["unroll"] - 1 if values["ahead"] else max(0, wide - _MOST_STREAMS)
+    total *= 1.0 + _CROWD.on(hardware) * burst
     rounded = rows * groups * GROUP / lanes * _ROUND_CYCLES.on(hardware) / hardware.frequency_hz
     return shared_seconds(total, hardware, threads) + rounded
 

@@ -13,6 +13,9 @@ from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import CHUNK, MODELS, Decoder, distance
 
+# Keys and values lie in half precision beside quantised weights: the spread of their golden cases.
+_HALVES = 5e-3
+
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("name", ["llama-tied-biased", "phi3", "gpt2-by-layer"])
@@ -22,7 +25,7 @@ def test_quantised_logits_are_those_of_the_dequantised_weights(name: str, bits: 
     machine = Machine(made.step, empty_state(made.specs))
     for position, token in enumerate(made.tokens[:12]):
         logits = machine.run([token], [position])
-        assert distance(logits[0], made.logits[position]) < 1e-4, position
+        assert distance(logits[0], made.logits[position]) < _HALVES, position
     assert not any("norm" in one or "ln_" in one or "wpe" in one for one in made.quantised)
     if name == "gpt2-by-layer":  # its product of 80 inputs has no whole groups
         assert "transformer.h.0.mlp.c_fc.weight" in made.quantised
@@ -32,7 +35,7 @@ def test_quantised_logits_are_those_of_the_dequantised_weights(name: str, bits: 
 def check(made: Decoder) -> None:
     machine = Machine(made.step, empty_state(made.specs))
     for position, token in enumerate(made.tokens[:6]):
-        assert distance(machine.run([token], [position])[0], made.logits[position]) < 1e-4, position
+        assert distance(machine.run([token], [position])[0], made.logits[position]) < _HALVES, position
 
 
 def test_a_head_of_its_own_is_not_tied(tmp_path: Path) -> None:
