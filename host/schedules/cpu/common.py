@@ -14,6 +14,11 @@ from targets import HardwareModel
 PEEL = "pragma_loop_partition_hint"
 
 
+def divisors(extent: int, most: int) -> tuple[int, ...]:
+    """The sizes up to a bound that divide an extent, in increasing order."""
+    return tuple(size for size in range(1, min(extent, most) + 1) if extent % size == 0)
+
+
 def vectorise(schedule: s_tir.Schedule, loop: Any, lanes: int, conditional: bool = False) -> Any | None:
     """Runs a loop in vectors of `lanes`; a remainder becomes a scalar tail.
 

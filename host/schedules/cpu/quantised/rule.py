@@ -15,6 +15,7 @@ from tvm import tirx
 from host.lowering.quantised import product as parts
 from host.lowering.quantised.layout import GROUP, WeightLayout
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cpu.common import divisors
 from host.schedules.cpu.prefetch import prefetch_in
 from host.schedules.cpu.quantised.cost import CONSTANTS, quantised_seconds
 from host.schedules.cpu.quantised.intrinsics import has_intrinsic, intrinsic
@@ -50,9 +51,9 @@ class Quantised(Rule):
         """Divisors: of the rows, of the panels, and of the groups."""
         rows, panels, groups = (axis.extent for axis in stage_of(workload, parts.DOTS).axes[:3])
         return {
-            "vectors": _divisors(panels, _MOST_VECTORS),
-            "rows": _divisors(rows, _MOST_ROWS),
-            "unroll": _divisors(groups, _MOST_UNROLLED),
+            "vectors": divisors(panels, _MOST_VECTORS),
+            "rows": divisors(rows, _MOST_ROWS),
+            "unroll": divisors(groups, _MOST_UNROLLED),
             "ahead": _AHEAD,
         }
 
@@ -107,10 +108,6 @@ def layout_of(workload: Workload, hardware: HardwareModel) -> WeightLayout:
     weight = next(access for access in dots.reads if access.buffer != parts.ROUNDED)
     vectors, _, width = weight.shape[-3:]
     return WeightLayout.of(4 if vectors * width < GROUP else 8, hardware)
-
-
-def _divisors(extent: int, most: int) -> tuple[int, ...]:
-    return tuple(size for size in range(1, min(extent, most) + 1) if extent % size == 0)
 
 
 def _in_registers(schedule: Any, *loops: Any) -> None:

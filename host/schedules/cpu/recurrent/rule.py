@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cpu.common import vectorise
+from host.schedules.cpu.common import divisors, vectorise
 from host.schedules.cpu.recurrent.cost import BLOCKS, CONSTANTS, GATES, ROWS, products, recurrent_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -41,9 +41,9 @@ class Recurrent(Rule):
         first = products(workload)[0]
         depth = first.axes[first.reduction[0]].extent
         return {
-            "vectors": _divisors(first.axes[BLOCKS].extent, _MOST_VECTORS),
-            "rows": _divisors(first.axes[ROWS].extent, _MOST_ROWS),
-            "unroll": _divisors(depth, _MOST_UNROLLED),
+            "vectors": divisors(first.axes[BLOCKS].extent, _MOST_VECTORS),
+            "rows": divisors(first.axes[ROWS].extent, _MOST_ROWS),
+            "unroll": divisors(depth, _MOST_UNROLLED),
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
@@ -67,10 +67,6 @@ class Recurrent(Rule):
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
         return recurrent_seconds(workload, hardware, threads, values)
-
-
-def _divisors(extent: int, most: int) -> tuple[int, ...]:
-    return tuple(size for size in range(1, min(extent, most) + 1) if extent % size == 0)
 
 
 def _tile(sampler: Sampler, product: Any, threads: int) -> None:
