@@ -187,8 +187,10 @@ def _access(
         raise ScheduleError(f"buffer {buffer.name} holds elements of type {buffer.dtype}") from error
     shape = tuple(int(extent) for extent in buffer.shape)
     moves = _moves(indices, variables, axes)
-    unknown = moves is None
-    return Access(buffer.name, elements, shape, moves or ((),) * len(axes), buffer.name in arguments, unknown)
+    if moves is None:
+        return Access(buffer.name, elements, shape, ((),) * len(axes), buffer.name in arguments, True)
+    origin = tuple(_evaluate(index, variables, {}) or 0 for index in indices)
+    return Access(buffer.name, elements, shape, moves, buffer.name in arguments, False, origin)
 
 
 def _moves(

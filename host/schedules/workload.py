@@ -60,6 +60,7 @@ class Access:
             linear index, two for (j // L, j % L). None for any axis where the index depends on data.
         argument: whether it is an argument of the function rather than an intermediate.
         data_dependent: whether the index depends on data.
+        origin: index of the first iteration of all axes; empty where it depends on data.
     """
 
     buffer: str
@@ -68,6 +69,7 @@ class Access:
     moves: tuple[tuple[Move, ...], ...]
     argument: bool
     data_dependent: bool = False
+    origin: tuple[int, ...] = ()
 
     @cached_property
     def elements(self) -> int:
