@@ -1,8 +1,9 @@
 """Products of halves on tensor cores: weights, batches, and those of attention.
 
 A warp holds a tile of `rows` x `cols` sums in registers, in single precision; a block has `row_warps` x
-`column_warps` of them. `slices` warps share the depth of a tile and add their sums up in the end. Shared
-memory holds `stages` tiles of `depth` steps: one is multiplied while the others are on their way.
+`column_warps` of them, `slices` times: each slice takes `depth` steps of a tile's reduction, and their sums
+are added up in the end. Shared memory holds `stages` tiles: one is multiplied while the others are on their
+way.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from host.schedules.cuda.mma.cost import cuda_mma_seconds
 from host.schedules.cuda.mma.ending import inlined
 from host.schedules.cuda.mma.product import Product, product_of
 from host.schedules.cuda.mma.program import Program
-from host.schedules.cuda.mma.tiles import MMA_DEPTH, tiling_of
+from host.schedules.cuda.mma.tiles import tiling_of
 from host.schedules.cuda.multiprocessor import gpu_of, register_limit
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -22,7 +23,7 @@ from targets import HardwareModel
 _ROWS, _COLUMNS, _DEPTHS, _STAGES = (16, 32, 64), (32, 64), (16, 32, 64), (2, 3, 4)
 _ROW_WARPS, _COLUMN_WARPS, _SLICES = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4)
 # Bounds on a block's tile, and on the copies that are written out one after the other.
-_MOST_ROWS, _MOST_COLUMNS, _MOST_COPIES = 128, 256, 64
+_MOST_ROWS, _MOST_COLUMNS, _MOST_DEPTH, _MOST_COPIES = 128, 256, 128, 64
 _MOST_WARPS = 16
 
 
@@ -39,7 +40,7 @@ class CudaMma(Rule):
         DecisionKind("row_warps", Level.BLOCK, WordClass.PARALLEL),
         DecisionKind("column_warps", Level.BLOCK, WordClass.PARALLEL),
         DecisionKind("slices", Level.BLOCK, WordClass.PARALLEL, starts_wide=True),
-        DecisionKind("depth", Level.BLOCK, WordClass.TILE, starts_wide=True),
+        DecisionKind("depth", Level.BLOCK, WordClass.TILE),
         DecisionKind("stages", Level.BLOCK, WordClass.TILE),
     )
 
@@ -65,7 +66,9 @@ class CudaMma(Rule):
         """Threads, registers and shared memory are within the GPU's; tiles are not mostly empty."""
         product, gpu = _product(workload), gpu_of(hardware)
         tiling = tiling_of(product, values)
-        if tiling.warps > _MOST_WARPS or tiling.depth % (MMA_DEPTH * tiling.slices):
+        if tiling.warps > _MOST_WARPS or tiling.depth > _MOST_DEPTH:
+            return False
+        if tiling.slices > 1 and tiling.depth >= 2 * product.steps:
             return False
         if tiling.block_rows > _MOST_ROWS or tiling.block_columns > _MOST_COLUMNS:
             return False

@@ -69,8 +69,8 @@ class Tiling:
     Attributes:
         rows, columns: of a warp's tile.
         row_warps, column_warps: tiles of a block along both.
-        slices: warps that share the depth of a tile.
-        depth: of what shared memory holds at a time.
+        slices: groups of warps that share the depth of a tile.
+        depth: of what shared memory holds at a time, all slices together.
         stages: tiles of each operand in shared memory, all but one on their way.
         left, right: tiles of the operands.
     """
@@ -148,7 +148,7 @@ class Tiling:
 
 def tiling_of(product: Product, values: Decisions) -> Tiling:
     """The tiles of a program."""
-    depth = values["depth"]
+    depth = values["depth"] * values["slices"]
 
     def tile(operand: Operand, outer: int) -> SharedTile:
         rows, length = (outer, depth) if operand.along_depth else (depth, outer)
