@@ -1,9 +1,9 @@
 """What a model's kernels for a GPU are made of: `python -m benchmarks.gpu.inspect MODEL --target T --json F`.
 
 Nothing runs on a GPU. Instructions are those of the machine code; spilled registers are what the assembler
-says; the products of tensor cores and the conflicts in shared memory are counted in one block of each kernel,
-which is emulated on this machine, and multiplied by the blocks of its launch. A kernel's multiply-adds count as
-computed by tensor cores where its block executes as many products as they need and the machine code has them.
+says. The products of tensor cores and the conflicts in shared memory are counted in one block of each kernel,
+which is emulated on this machine, and multiplied by the blocks of its launch. A kernel's multiply-adds count
+as computed by tensor cores as far as its blocks execute products for them and the machine code has these.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -112,15 +113,12 @@ def kernel_entry(
         conflicts += found * launch.count
         accesses += (counters.accesses + counters.matrix_loads) * launch.count
         not_counted += counters.not_counted * launch.count
-    total = {
-        name: sum(one[name] for one in map(multiply_adds, opcodes.values())) for name in ("tensor", "plain")
-    }
-    on_tensor_cores = min(executed, wanted) if total["tensor"] else 0
+    has_products = any(multiply_adds(one)["tensor"] for one in opcodes.values())
     return {
         "multiply_adds": wanted,
-        "tensor_core_multiply_adds": on_tensor_cores,
+        "tensor_core_multiply_adds": min(executed, wanted) if has_products else 0,
         "executed_by_tensor_cores": executed,
-        "instructions": dict(sum(opcodes.values(), start=type(next(iter(opcodes.values())))())),
+        "instructions": dict(sum(opcodes.values(), start=Counter())),
         "spill_bytes": sum(one.spill_store_bytes + one.spill_load_bytes for one in resources.values()),
         "stack_bytes": sum(one.stack_bytes for one in resources.values()),
         "registers": max(one.registers for one in resources.values()),
@@ -180,8 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_result(options.json, {**about, **settings, **found})
     for kernel, entry in found["kernels"].items():
         sys.stdout.write(
-            f"{kernel:<44.44} {entry['rule']:<14} {entry['calls']:>3} x {entry['multiply_adds'] / 1e6:9.2f} M, "
-            f"{entry['tensor_core_multiply_adds'] / max(1, entry['multiply_adds']):4.0%} on tensor cores, "
+            f"{kernel:<44.44} {entry['rule']:<14} {entry['calls']:>3} x "
+            f"{entry['multiply_adds'] / 1e6:9.2f} M, {entry['tensor_core_multiply_adds'] / max(1, entry['multiply_adds']):4.0%} on tensor cores, "
             f"{entry['registers']:>3} registers, {entry['spill_bytes']} bytes spilled, "
             f"{entry['bank_conflicts']} conflicts of {entry['shared_accesses']}\n"
         )

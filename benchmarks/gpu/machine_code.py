@@ -12,8 +12,8 @@ from pathlib import Path
 from host.build.cuda.nvrtc import package_folders
 from host.errors import UserError
 
-# Multiply-adds of one thread of a warp, by the beginning of the opcode. A warp's product of 16x8x16 takes 2048,
-# 64 for each thread (PTX ISA, `mma`); packed halves are two.
+# Multiply-adds of one thread of a warp, by the beginning of the opcode. A warp's product of 16x8x16 takes
+# 2048, 64 for each thread (PTX ISA, `mma`); packed halves are two.
 _MULTIPLY_ADDS = {
     "HMMA.16816": 64,
     "HMMA.1688": 32,

@@ -12,7 +12,8 @@ from tests.cuda_emulator.inline_ptx import closing, translated
 
 _ENTRY = re.compile(r'extern "C" __global__ void [^;{]*?(\w+)\(([^()]*)\) \{')
 _SHARED = re.compile(
-    r"(?:extern )?__shared__ (?:alignas\(\d+\)|__align__\(\d+\))?(?P<kind>[^;\[=]*?)\s(?P<name>\w+)\[(?P<size>[^\]]*)\];"
+    r"(?:extern )?__shared__ (?:alignas\(\d+\)|__align__\(\d+\))?"
+    r"(?P<kind>[^;\[=]*?)\s(?P<name>\w+)\[(?P<size>[^\]]*)\];"
 )
 # Headers that the source names and that threads.h stands for.
 _EMPTY = ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits")

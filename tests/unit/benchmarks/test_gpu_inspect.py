@@ -18,10 +18,11 @@ _SOURCE = r"""
 extern "C" __global__ void both(unsigned* a, float* c) {
   const int lane = threadIdx.x;
   float d[4] = {1, 2, 3, 4};
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[lane]), "r"(a[lane + 1]), "r"(a[lane + 2]), "r"(a[lane + 3]), "r"(a[lane]), "r"(a[lane]));
+               : "r"(a[lane]), "r"(a[lane + 1]), "r"(a[lane + 2]), "r"(a[lane + 3]), "r"(a[lane]),
+                 "r"(a[lane]));
   c[lane] = d[0] * c[lane + 1] + d[1] + d[2] + d[3];
 }
 """

@@ -13,11 +13,12 @@ from tests.cuda_emulator.run import run_source
 _THREADS = (32, 1, 1)
 
 _PRODUCT = r"""
-extern "C" __global__ void product(unsigned* __restrict__ a, unsigned* __restrict__ b, %(sum)s* __restrict__ c) {
+extern "C" __global__ void product(unsigned* __restrict__ a, unsigned* __restrict__ b,
+                                   %(sum)s* __restrict__ c) {
   const int lane = threadIdx.x;
   %(sum)s d[4] = {1, 2, 3, 4};
-  asm volatile("mma.sync.aligned.m16n8k%(depth)d.row.col.%(name)s {%%0, %%1, %%2, %%3}, {%(a_names)s}, {%(b_names)s}, "
-               "{%%0, %%1, %%2, %%3};\n"
+  asm volatile("mma.sync.aligned.m16n8k%(depth)d.row.col.%(name)s {%%0, %%1, %%2, %%3}, "
+               "{%(a_names)s}, {%(b_names)s}, {%%0, %%1, %%2, %%3};\n"
                : "+%(letter)s"(d[0]), "+%(letter)s"(d[1]), "+%(letter)s"(d[2]), "+%(letter)s"(d[3])
                : %(a_given)s, %(b_given)s);
   for (int n = 0; n < 4; ++n) c[lane * 4 + n] = d[n];
