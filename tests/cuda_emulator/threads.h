@@ -25,6 +25,7 @@ typedef half __half;
 static inline half __float2half_rn(float v) { return (half)v; }
 static inline float __half2float(half v) { return (float)v; }
 static inline half __float2half(float v) { return (half)v; }
+static inline uint16_t __half_as_ushort(half v) { uint16_t b; memcpy(&b, &v, 2); return b; }
 static inline bool __hgt(half a, half b) { return a > b; }
 static inline bool __hlt(half a, half b) { return a < b; }
 struct alignas(4) half2 { half x, y; };
@@ -99,6 +100,7 @@ static inline float __shfl_xor_sync(unsigned, float v, int mask, int = 32) {
   return exchange(v, current_thread % LANES ^ mask);
 }
 static inline float __shfl_sync(unsigned, float v, int lane, int = 32) { return exchange(v, lane); }
+static inline void __syncwarp(unsigned = ~0u) { exchange(0.0f, current_thread % LANES); }
 // Threads of the warp that wait at the exchange take part, and those that have ended do not.
 static void exchange_in_warp(int first, int end) {
   float seen[LANES];

@@ -189,5 +189,5 @@ def shared_accesses(tiling: Tiling) -> Iterator[tuple[str, list[int], int]]:
         quads = [divmod(half * 16 + lane, 4) for lane in range(16)]
         yield "sums", [4 * (row * tiling.pitch + 2 * pair) for row, pair in quads], 8
     for start in range(0, 4 * tiling.columns, CHUNK):
-        chunks = [divmod(start + lane, tiling.columns // STORED) for lane in range(CHUNK)]
-        yield "results", [4 * (row * tiling.pitch + STORED * chunk) for row, chunk in chunks], 16
+        vectors = [divmod(start + lane, tiling.columns // STORED) for lane in range(CHUNK)]
+        yield "results", [4 * (row * tiling.pitch + STORED * vector) for row, vector in vectors], 16
