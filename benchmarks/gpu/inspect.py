@@ -156,6 +156,16 @@ def inspected(model: Built, folder: Path) -> dict[str, Any]:
     }
 
 
+def line_of(kernel: str, entry: Mapping[str, Any]) -> str:
+    """One line for a kernel."""
+    share = entry["tensor_core_multiply_adds"] / max(1, entry["multiply_adds"])
+    return (
+        f"{kernel:<44.44} {entry['rule']:<14} {entry['calls']:>3} x {entry['multiply_adds'] / 1e6:9.2f} M, "
+        f"{share:4.0%} on tensor cores, {entry['registers']:>3} registers, {entry['spill_bytes']} bytes "
+        f"spilled, {entry['bank_conflicts']} conflicts of {entry['shared_accesses']}\n"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 0 if the model compiled."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.inspect", description=__doc__)
@@ -177,12 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = {"model": options.model, "target": options.target, "dtype": options.dtype}
     write_result(options.json, {**about, **settings, **found})
     for kernel, entry in found["kernels"].items():
-        sys.stdout.write(
-            f"{kernel:<44.44} {entry['rule']:<14} {entry['calls']:>3} x "
-            f"{entry['multiply_adds'] / 1e6:9.2f} M, {entry['tensor_core_multiply_adds'] / max(1, entry['multiply_adds']):4.0%} on tensor cores, "
-            f"{entry['registers']:>3} registers, {entry['spill_bytes']} bytes spilled, "
-            f"{entry['bank_conflicts']} conflicts of {entry['shared_accesses']}\n"
-        )
+        sys.stdout.write(line_of(kernel, entry))
     sys.stdout.write(
         f"tensor cores {found['tensor_core_share']:.1%} of the multiply-adds, {found['spill_bytes']} bytes "
         f"spilled, {found['bank_conflicts']} bank conflicts, compiled in {found['compile_s']:.1f} s\n"
