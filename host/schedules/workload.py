@@ -169,6 +169,7 @@ class Stage:
         flops_per_point: arithmetic of one iteration, a multiply-add counting two.
         expensive: whether it evaluates a transcendental function.
         conditional: whether what it computes depends on the position.
+        fill: of kind "padding", what it writes where it reads nothing; None where that is not one number.
     """
 
     name: str
@@ -179,6 +180,7 @@ class Stage:
     flops_per_point: float
     expensive: bool
     conditional: bool = False
+    fill: float | None = None
 
     @cached_property
     def spatial(self) -> tuple[int, ...]:

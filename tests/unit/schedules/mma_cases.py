@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda_cases import Case
 
 _GENERATOR = np.random.default_rng(0)
@@ -117,6 +118,55 @@ def residual(images: int, length: int, columns: int, depth: int, lanes: int = 32
     return te.create_prim_func([a, b, other, ending])
 
 
+def convolution(
+    size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 32
+) -> tirx.PrimFunc:
+    """NHWC convolution with packed weights, padded with zeros to keep the size, then a ReLU."""
+    pad, zero = kernel // 2, tirx.const(0.0, "float32")
+    a = te.placeholder((1, size, size, depth), "float16", "A")
+    w = te.placeholder((columns // lanes, kernel, kernel, depth, lanes), "float16", "W")
+    wide_a, wide_w = widened(a, "widened0"), widened(w, "widened1")
+    padded = te.compute(
+        (1, size + 2 * pad, size + 2 * pad, depth),
+        lambda n, h, x, c: tirx.if_then_else(
+            tirx.all(h >= pad, h < size + pad, x >= pad, x < size + pad), wide_a[n, h - pad, x - pad, c], zero
+        ),
+        name="pad_temp",
+    )
+    axes = [
+        te.reduce_axis((0, extent), name) for name, extent in (("kh", kernel), ("kw", kernel), ("ic", depth))
+    ]
+    kh, kw, ic = axes
+    out = (size + 2 * pad - kernel) // stride + 1
+    shape = (1, out, out, columns)
+    summed = te.compute(
+        shape,
+        lambda n, h, x, o: te.sum(
+            padded[n, h * stride + kh, x * stride + kw, ic] * wide_w[o // lanes, kh, kw, ic, o % lanes],
+            axis=axes,
+        ),
+        name="conv2d",
+    )
+    ending = te.compute(shape, lambda *i: te.max(summed(*i), zero).astype("float16"), name="epilogue")
+    return te.create_prim_func([a, w, ending])
+
+
+def filled(rows: int, columns: int, depth: int, kept: int, fill: float = 0.0) -> tirx.PrimFunc:
+    """A product whose first operand is filled up along the depth."""
+    a, b = te.placeholder((rows, kept), "float16", "A"), te.placeholder((depth, columns), "float16", "B")
+    nothing = tirx.const(fill, "float32")
+    whole = te.compute(
+        (rows, depth),
+        lambda i, k: tirx.if_then_else(k < kept, a[i, k].astype("float32"), nothing),
+        name="filled",
+    )
+    wide_b, k = widened(b, "widened1"), te.reduce_axis((0, depth), "k")
+    result = te.compute(
+        (rows, columns), lambda i, j: te.sum(whole[i, k] * wide_b[k, j], axis=[k]), name="matmul"
+    )
+    return te.create_prim_func([a, b, result])
+
+
 def unpacked(weight: np.ndarray) -> np.ndarray:
     """Packed weights as a matrix, [K, N]."""
     blocks, depth, lanes = weight.shape
@@ -155,6 +205,20 @@ def _residual_case(images: int, length: int, columns: int, depth: int) -> Case:
     return Case(residual(images, length, columns, depth), (a, w, other), wanted.astype("float16"))
 
 
+def _convolution_case(size: int, depth: int, columns: int, kernel: int, stride: int, lanes: int = 32) -> Case:
+    a, w = drawn(1, size, size, depth), drawn(columns // lanes, kernel, kernel, depth, lanes)
+    nothing = np.zeros(columns, "float32")
+    wanted = fn.convolution_numpy(a.astype("float32"), w.astype("float32"), nothing, stride)
+    function = convolution(size, depth, columns, kernel, stride, lanes)
+    return Case(function, (a, w), np.maximum(wanted, 0).astype("float16"))
+
+
+def _filled_case(rows: int, columns: int, depth: int, kept: int) -> Case:
+    a, b = drawn(rows, kept), drawn(depth, columns)
+    wanted = a.astype("float64") @ b[:kept].astype("float64")
+    return Case(filled(rows, columns, depth, kept), (a, b), wanted.astype("float32"))
+
+
 def mma_cases() -> dict[str, Case]:
     """Small products of every form."""
     return {
@@ -170,4 +234,8 @@ def mma_cases() -> dict[str, Case]:
         "values of even length": _batched_case(2, 38, 32, 38, half=False),
         "swapped": _swapped_case(40, 56, 33),
         "residual": _residual_case(2, 19, 64, 48),
+        "convolution": _convolution_case(7, 32, 32, 3, 1),
+        "convolution stride 2, 12 channels": _convolution_case(9, 12, 48, 3, 2, 16),
+        "convolution 1x1": _convolution_case(6, 40, 32, 1, 1),
+        "filled up": _filled_case(20, 32, 40, 37),
     }

@@ -132,10 +132,18 @@ def test_construction_finds_the_best_by_its_estimate(shape: tuple[int, int, int]
     assert best / constructed >= 0.995
 
 
+FUNCTIONS = {
+    **{str(shape): mma.dense(*shape) for shape in SHAPES},
+    "convolution 3x3": mma.convolution(28, 128, 128, 3, 1),
+    "convolution 3x3, stride 2": mma.convolution(56, 64, 128, 3, 2),
+    "values of 197": mma.batched(12, 197, 64, 197),
+}
+
+
 @pytest.mark.parametrize("gpu", [AGX_ORIN, H100, AGX_THOR], ids=lambda gpu: gpu.arch)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_constructed_programs_stay_in_registers(shape: tuple[int, int, int], gpu: GpuModel) -> None:
-    space = _space(mma.dense(*shape), gpu)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_constructed_programs_stay_in_registers(name: str, gpu: GpuModel) -> None:
+    space = _space(FUNCTIONS[name], gpu)
     (values, _), *_ = construct(space, space.estimate_s, WalkOptions(), 1, 0)
     major = 13 if gpu is AGX_THOR else 12
     kernel = compile_cuda(_program(space, values), "kernel", gpu_target(gpu), cuda_major=major)
@@ -160,6 +168,9 @@ def test_programs_of_jetpack_5_compile() -> None:
         (mma.batched(12, 197, 197, 64, transposed=True), (8, 8), 1),
         (mma.batched(12, 197, 64, 197), (1, 8), 4),
         (mma.swapped(40, 56, 33), (8, 8), 4),
+        (mma.convolution(14, 64, 64, 3, 1), (8, 8), 4),
+        (mma.convolution(9, 12, 48, 3, 2, 16), (4, 8), 4),
+        (mma.filled(20, 32, 40, 32), (1, 8), 4),
     ],
 )
 def test_copies_and_stores_are_as_wide_as_the_layout_allows(
@@ -192,13 +203,6 @@ def _dense_after(change: str) -> tirx.PrimFunc:
     wide = te.compute(a.shape, lambda i, k: a[i, k].astype("float32"), name="widened0")
     if change == "computed operand":
         wide = te.compute(a.shape, lambda i, k: a[i, k].astype("float32") * 2.0, name="prologue")
-    if change == "filled up":
-        nothing = tirx.const(0.0, "float32")
-        wide = te.compute(
-            (32, 80),
-            lambda i, k: tirx.if_then_else(k < 64, a[i, k].astype("float32"), nothing),
-            name="filled",
-        )
     weight = te.compute(w.shape, lambda k, j: w[k, j].astype("float32"), name="widened1")
     k = te.reduce_axis((0, 8 if change == "little depth" else 64), "k")
     if change == "three factors":
@@ -222,7 +226,6 @@ def _dense_after(change: str) -> tirx.PrimFunc:
     [
         "operand in single precision",
         "computed operand",
-        "filled up",
         "little depth",
         "three factors",
         "rows left out",
@@ -232,6 +235,11 @@ def _dense_after(change: str) -> tirx.PrimFunc:
 def test_what_is_no_product_of_halves_is_left_to_other_rules(change: str) -> None:
     assert product_of(analyse(_dense_after("nothing"))) is not None
     assert product_of(analyse(_dense_after(change))) is None
+
+
+def test_only_zeros_fill_an_operand_up() -> None:
+    assert product_of(analyse(mma.filled(20, 32, 40, 37))) is not None
+    assert product_of(analyse(mma.filled(20, 32, 40, 37, fill=1.0))) is None
 
 
 def test_results_that_are_mixed_are_left_to_other_rules() -> None:

@@ -70,8 +70,23 @@ class Ending:
         return known
 
 
-def inlined(schedule: s_tir.Schedule, workload: Workload, columns: int) -> tuple[tuple[Any, Any], Ending]:
-    """The anchor's two loads and its ending, with the stages before and after it inlined.
+@dataclass(frozen=True)
+class Element:
+    """An element of an operand, in the variables of the anchor.
+
+    Attributes:
+        load: of the argument.
+        conditions: all of which hold where it is read; elsewhere it is zero.
+    """
+
+    load: Any
+    conditions: tuple[Any, ...]
+
+
+def inlined(
+    schedule: s_tir.Schedule, workload: Workload, columns: int
+) -> tuple[tuple[Element, Element], Ending]:
+    """The elements of the anchor's operands and its ending, with the stages before and after it inlined.
 
     Args:
         schedule: of the function, which is left with the anchor and its last stage.
@@ -83,9 +98,24 @@ def inlined(schedule: s_tir.Schedule, workload: Workload, columns: int) -> tuple
         schedule.compute_inline(schedule.get_sblock(name))
     anchor = schedule.get(schedule.get_sblock(workload.anchor_stage.name))
     last = schedule.get(schedule.get_sblock(names[-1])) if names else anchor
-    first, second = (load for load in loads(anchor.body.value) if not load.source.same_as(anchor.body.buffer))
+    factors = anchor.body.value.b
+    while isinstance(factors, tirx.Cast):
+        factors = factors.value
     variables = tuple(axis.var for axis in anchor.iter_vars)
-    return (first, second), Ending(variables, last, anchor.body.buffer, columns)
+    elements = (_element(factors.a), _element(factors.b))
+    return elements, Ending(variables, last, anchor.body.buffer, columns)
+
+
+def _element(factor: Any) -> Element:
+    """The element that a factor is."""
+    conditions = []
+    while not isinstance(factor, tvm.ir.TensorLoad):
+        if isinstance(factor, tirx.Cast):
+            factor = factor.value
+        else:
+            condition, factor, _ = factor.args
+            conditions.append(condition)
+    return Element(factor, tuple(conditions))
 
 
 def loads(expression: Any) -> list[Any]:

@@ -93,12 +93,11 @@ def product_of(workload: Workload) -> Product | None:
     plain = anchor.kind == "contraction" and anchor.flops_per_point == 2.0 and not anchor.conditional
     if not plain or workload.steps or len(anchor.reads) != 2 or anchor.write.type.name != "float32":
         return None
-    sources = [_source(workload, access) for access in anchor.reads]
-    first, second = sources
+    first, second = (_source(workload, access) for access in anchor.reads)
     if first is None or second is None:
         return None
     long = [axis for axis in range(len(anchor.axes)) if anchor.axes[axis].extent > 1]
-    used = {axis: (_moves(first, axis), _moves(second, axis)) for axis in long}
+    used = {axis: (_moves(first.access, axis), _moves(second.access, axis)) for axis in long}
     depth = tuple(axis for axis in long if anchor.axes[axis].reduce)
     spatial = [axis for axis in long if not anchor.axes[axis].reduce]
     if not spatial or any(not any(used[axis]) for axis in spatial):
@@ -122,12 +121,27 @@ def _moves(access: Access, axis: int) -> bool:
     return any(move.moved for move in access.moves[axis])
 
 
+@dataclass(frozen=True)
+class _Source:
+    """The argument that an operand lies in.
+
+    Attributes:
+        access: by the axes of the anchor.
+        bordered: axes of the anchor along which it may be zero, not read.
+    """
+
+    access: Access
+    bordered: frozenset[int] = frozenset()
+
+
 def _operand(
-    anchor: Stage, access: Access, position: int, outer: tuple[int, ...], depth: tuple[int, ...]
+    anchor: Stage, source: _Source, position: int, outer: tuple[int, ...], depth: tuple[int, ...]
 ) -> Operand:
+    access = source.access
     along_depth = not outer or access.offset(depth[-1], 1) == 1 or access.offset(outer[-1], 1) != 1
     inner = depth[-1] if along_depth else outer[-1]
-    return Operand(access, position, outer, along_depth, _width(anchor, access, inner))
+    width = 1 if inner in source.bordered else _width(anchor, access, inner)
+    return Operand(access, position, outer, along_depth, width)
 
 
 def _width(anchor: Stage, access: Access, inner: int) -> int:
@@ -144,25 +158,49 @@ def _width(anchor: Stage, access: Access, inner: int) -> int:
     return math.gcd(CHUNK, first.count if later else anchor.axes[inner].extent, *strides)
 
 
-def _source(workload: Workload, access: Access) -> Access | None:
-    """The access to the argument of halves behind the stages before the anchor, None where they compute."""
+def _source(workload: Workload, access: Access) -> _Source | None:
+    """The argument of halves behind the stages before the anchor, None where they compute."""
+    bordered = frozenset[int]()
     made = {stage.write.buffer: stage for stage in workload.stages[: workload.anchor]}
     while access.buffer in made:
         stage = made[access.buffer]
         if not _only_moves(stage):
             return None
+        bordered |= _bordered(access, stage)
         access = _through(access, stage)
     known = access.argument and not access.data_dependent
-    return access if known and access.type.name == "float16" else None
+    return _Source(access, bordered) if known and access.type.name == "float16" else None
 
 
 def _only_moves(stage: Stage) -> bool:
-    """Whether each element that a stage writes is one that it reads, in another place or type."""
-    if stage.kind != "injective" or stage.flops_per_point or stage.expensive or stage.conditional:
+    """Whether each element that a stage writes is one that it reads, in another place or type, or zero."""
+    fills = stage.kind == "padding" and stage.fill == 0.0
+    if not fills and (stage.kind != "injective" or stage.conditional):
+        return False
+    if stage.flops_per_point or stage.expensive:
         return False
     if len(stage.reads) != 1 or stage.reads[0].data_dependent or not _in_order(stage):
         return False
     return all(len(moves) <= 1 for moves in stage.reads[0].moves)
+
+
+def _bordered(access: Access, stage: Stage) -> frozenset[int]:
+    """Axes of the anchor along which a padding stage fills up what it does not read."""
+    if stage.kind != "padding":
+        return frozenset()
+    source = stage.reads[0]
+    kept = set()
+    for dim, axis in enumerate(stage.axes):
+        places = [place for move in source.moves[dim] for place, _ in move.moved]
+        if axis.extent == 1 or [(source.shape[place], source.origin[place]) for place in places] == [
+            (axis.extent, 0)
+        ]:
+            kept.add(dim)
+    return frozenset(
+        axis
+        for axis, moves in enumerate(access.moves)
+        if any(dim not in kept for move in moves for dim, _ in move.moved)
+    )
 
 
 def _in_order(stage: Stage) -> bool:

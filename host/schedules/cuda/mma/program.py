@@ -13,7 +13,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from host.schedules.cuda.mma import instructions as ptx
-from host.schedules.cuda.mma.ending import Ending
+from host.schedules.cuda.mma.ending import Element, Ending
 from host.schedules.cuda.mma.product import CHUNK, STORED, Operand, Product
 from host.schedules.cuda.mma.tiles import (
     CHUNK_BYTES,
@@ -37,14 +37,14 @@ class Source:
         operand: what the rule knows of it.
         tile: of shared memory.
         begin: byte of a stage at which the tile begins.
-        load: its element as the anchor reads it, a load of the argument.
+        element: as the anchor reads it.
         outer, limit: first row or column of the block, and how many the matrix has.
     """
 
     operand: Operand
     tile: SharedTile
     begin: int
-    load: Any
+    element: Element
     outer: Any
     limit: int
 
@@ -52,13 +52,15 @@ class Source:
 class Program:
     """Builds the body of the function of one product."""
 
-    def __init__(self, product: Product, tiling: Tiling, loads: tuple[Any, Any], ending: Ending) -> None:
+    def __init__(
+        self, product: Product, tiling: Tiling, elements: tuple[Element, Element], ending: Ending
+    ) -> None:
         """Lays the block's tile out.
 
         Args:
             product: of the anchor.
             tiling: of the program.
-            loads: elements of the left and the right operand, in the variables of the anchor.
+            elements: of the left and the right operand.
             ending: what is done with the results.
         """
         self.product, self.tiling, self._ending = product, tiling, ending
@@ -79,8 +81,10 @@ class Program:
         self._gathered = _buffer("gathered", CHUNK, "float16")
         self._values = _buffer("values", STORED, "float32")
         left, right = product.left, product.right
-        self._left = Source(left, tiling.left, 0, loads[0], self._row, product.rows)
-        self._right = Source(right, tiling.right, tiling.left.bytes, loads[1], self._column, product.columns)
+        self._left = Source(left, tiling.left, 0, elements[0], self._row, product.rows)
+        self._right = Source(
+            right, tiling.right, tiling.left.bytes, elements[1], self._column, product.columns
+        )
 
     def put_into(self, schedule: s_tir.Schedule) -> None:
         """Puts the program in the place of everything that the function does."""
@@ -196,10 +200,11 @@ class Program:
             **digits(outer, source.operand.outer, product),
             **digits(depth, product.depth, product),
         }
+        conditions += [self._ending.in_anchor(one, values) for one in source.element.conditions]
         inside = None
         for condition in conditions:
             inside = condition if inside is None else tirx.And(inside, condition)
-        return self._ending.in_anchor(source.load, values), inside
+        return self._ending.in_anchor(source.element.load, values), inside
 
     def _multiply(self, stage: Any) -> tirx.Stmt:
         """Multiplies the tiles of a stage."""

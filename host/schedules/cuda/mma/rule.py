@@ -87,8 +87,8 @@ class CudaMma(Rule):
         schedule, product = sampler.schedule, _product(workload)
         for kind in self.decisions:
             sampler.sample(kind.name)
-        loads, ending = inlined(schedule, workload, product.kept)
-        operands = (loads[product.left.position], loads[product.right.position])
+        elements, ending = inlined(schedule, workload, product.kept)
+        operands = (elements[product.left.position], elements[product.right.position])
         program = Program(product, tiling_of(product, sampler.values), operands, ending)
         program.put_into(schedule)
 
