@@ -75,8 +75,8 @@ def layers(path: Path) -> Path:
 
 
 MODELS = {"convnet": convnet, "masked": masked}
-# Models with products, and how many of their kernels are some on tensor cores: the first layer reads an input,
-# which stays single.
+# Models with products, and how many of their kernels run on tensor cores: a first layer that reads an input
+# does not, because inputs stay single.
 PRODUCTS = {
     "layers": (layers, 2),
     "encoder": (lambda path: encoder(path, 64, 2, 24), 6),
