@@ -34,6 +34,7 @@ class CudaMma(Rule):
     processor = GPU
     version = 1
     priority = 8
+    traced = False
     decisions = (
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
         DecisionKind("cols", Level.REGISTER, WordClass.TILE),
