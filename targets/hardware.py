@@ -46,6 +46,8 @@ class GpuModel:
         shared_per_multiprocessor: bytes of shared memory of one SM.
         shared_per_block: bytes that one block may declare statically.
         shared_banks: banks of four bytes of the shared memory.
+        matrix_fp16_per_cycle: fp16 multiply-adds with fp32 sums of one SM per cycle by mma.sync m16n8k16, 0
+            where the GPU has no such instruction.
         levels: "shared" (one SM), then "L2" and "DRAM" (whole GPU), innermost first.
         transaction_bytes: unit of a transfer between L2 and an SM.
         launch_s: cost of starting one kernel.
@@ -72,6 +74,7 @@ class GpuModel:
     register_unit: int = 256
     shared_per_block: int = 48 << 10
     shared_banks: int = 32
+    matrix_fp16_per_cycle: int = 0
     transaction_bytes: int = 32
 
     @property

@@ -29,6 +29,7 @@ LONGEST = (
     "tests/integration/test_examples.py",
     "tests/unit/records/test_command.py",
     "tests/emulation/cuda/test_deploy.py",
+    "tests/unit/schedules/test_mma.py",
     "tests/integration/test_operator_benchmark.py",
     "tests/integration/test_onnx_nodes.py",
 )

@@ -58,6 +58,10 @@ class Space(Protocol):
     def task(self) -> Task:
         """The task that it is of."""
 
+    @property
+    def traced(self) -> bool:
+        """Whether the trace of a schedule gives its program again."""
+
     def apply(self, candidate: Candidate) -> s_tir.Schedule:
         """The program of a candidate.
 
@@ -221,6 +225,8 @@ def _commit(database: Any, record: Record, space: Space) -> None:
     """
     if record.measurement.times_s and not record.measurement.trusted:
         raise ScheduleError("that a throttled device measured")
+    if not space.traced:
+        raise ScheduleError("of programs for tensor cores, which MetaSchedule's traces do not give")
     schedule = _marked(space, record.candidate, _mark_of(record))
     module = _module(space)
     workload = database.commit_workload(module)

@@ -119,7 +119,8 @@ def _stage(schedule: s_tir.Schedule, block_rv: object, arguments: set[str]) -> S
     write = _access(store.buffer, store.indices, variables, axes, arguments)
     flops, expensive = _arithmetic(store.value)
     kind, conditional = _kind(block, axes, store), _conditional(store.value)
-    return Stage(block.name_hint, tuple(axes), reads, write, kind, flops, expensive, conditional)
+    fill = _fill(store.value) if kind == "padding" else None
+    return Stage(block.name_hint, tuple(axes), reads, write, kind, flops, expensive, conditional, fill)
 
 
 def _loads(value: tirx.PrimExpr, written: tirx.Buffer) -> list[tvm.ir.TensorLoad]:
@@ -143,6 +144,12 @@ def _kind(block: tirx.SBlock, axes: list[Axis], store: tirx.BufferStore) -> str:
 
 def _is_condition(value: object) -> bool:
     return isinstance(value, tvm.ir.Call) and value.op.name == "prim.if_then_else"
+
+
+def _fill(value: Any) -> float | None:
+    """What a padding stage writes where its condition does not hold, if that is a number."""
+    other = value.args[2]
+    return float(other.value) if isinstance(other, tirx.FloatImm | tirx.IntImm) else None
 
 
 def _conditional(value: tirx.PrimExpr) -> bool:
@@ -187,8 +194,10 @@ def _access(
         raise ScheduleError(f"buffer {buffer.name} holds elements of type {buffer.dtype}") from error
     shape = tuple(int(extent) for extent in buffer.shape)
     moves = _moves(indices, variables, axes)
-    unknown = moves is None
-    return Access(buffer.name, elements, shape, moves or ((),) * len(axes), buffer.name in arguments, unknown)
+    if moves is None:
+        return Access(buffer.name, elements, shape, ((),) * len(axes), buffer.name in arguments, True)
+    origin = tuple(_evaluate(index, variables, {}) or 0 for index in indices)
+    return Access(buffer.name, elements, shape, moves, buffer.name in arguments, False, origin)
 
 
 def _moves(

@@ -125,6 +125,7 @@ class Rule(ABC):
         constants: those that its estimate reads and a board's measurements may move.
         length_tiling: where tiles of its programs may overlap, so that programs of whole tiles serve any
             length of a range, how; None where they may not.
+        traced: whether the trace of a schedule, applied to the task, gives its program again.
     """
 
     name: ClassVar[str]
@@ -134,6 +135,7 @@ class Rule(ABC):
     decisions: ClassVar[tuple[DecisionKind, ...]]
     constants: ClassVar[tuple[EstimateConstant, ...]] = ()
     length_tiling: ClassVar[type[LengthTiling] | None] = None
+    traced: ClassVar[bool] = True
 
     @abstractmethod
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:

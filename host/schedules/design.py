@@ -32,6 +32,11 @@ class DesignSpace:
     rule: Rule
     decisions: tuple[Decision, ...] = field(default=())
 
+    @property
+    def traced(self) -> bool:
+        """Whether the trace of a schedule gives its program again, see `Rule.traced`."""
+        return self.rule.traced
+
     def legal(self, values: Decisions) -> bool:
         """Whether the values are among the choices and fit together."""
         for decision in self.decisions:

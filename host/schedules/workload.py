@@ -60,6 +60,7 @@ class Access:
             linear index, two for (j // L, j % L). None for any axis where the index depends on data.
         argument: whether it is an argument of the function rather than an intermediate.
         data_dependent: whether the index depends on data.
+        origin: index of the first iteration of all axes; empty where it depends on data.
     """
 
     buffer: str
@@ -68,6 +69,7 @@ class Access:
     moves: tuple[tuple[Move, ...], ...]
     argument: bool
     data_dependent: bool = False
+    origin: tuple[int, ...] = ()
 
     @cached_property
     def elements(self) -> int:
@@ -167,6 +169,7 @@ class Stage:
         flops_per_point: arithmetic of one iteration, a multiply-add counting two.
         expensive: whether it evaluates a transcendental function.
         conditional: whether what it computes depends on the position.
+        fill: of kind "padding", what it writes where it reads nothing; None where that is not one number.
     """
 
     name: str
@@ -177,6 +180,7 @@ class Stage:
     flops_per_point: float
     expensive: bool
     conditional: bool = False
+    fill: float | None = None
 
     @cached_property
     def spatial(self) -> tuple[int, ...]:

@@ -44,9 +44,10 @@ _PROGRAMS = 6
 
 
 def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
-    """The tasks of a graph, lowered in the same way as those of a model."""
-    graph = optimise(graph, board.hardware)
-    module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target))
+    """The tasks of a graph, lowered as those of a model; in halves where its inputs are."""
+    half = any(value.dtype == "float16" for value in graph.inputs)
+    graph = optimise(graph, board.hardware, approximate=not half)
+    module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target), half)
     return make_tasks(module)
 
 

@@ -8,6 +8,7 @@ from math import prod
 
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
+from research.pretraining import half_operators as half
 from research.pretraining import quantised_operators as quantised
 from research.pretraining import recurrent_operators as recurrent
 from research.pretraining import streaming_operators as streaming
@@ -231,10 +232,10 @@ def _attention(draw: Draw) -> Value:
 
 # Kinds with their shares. Most of a network's time is in contractions, but most of its tasks are others.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
-    (_convolution, 0.18),
-    (_dense, 0.12),
+    (_convolution, 0.16),
+    (_dense, 0.11),
     (_depthwise, 0.08),
-    (_batched, 0.06),
+    (_batched, 0.05),
     (_vector, 0.06),
     (_grouped, 0.05),
     (_transposed, 0.04),
@@ -243,6 +244,8 @@ KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (quantised.convolution, 0.06),
     (quantised.dense, 0.06),
     (quantised.product_of_groups, 0.01),
+    (half.dense, 0.02),
+    (half.batched, 0.02),
     (streaming.pooling, 0.04),
     (streaming.softmax, 0.03),
     (streaming.layer_norm, 0.03),

@@ -104,7 +104,7 @@ def uncompiled_operator(path: Path) -> Path:
     return save(path, nodes, [floats("x", 8)], [floats("y", 2)])
 
 
-def encoder(path: Path, hidden: int = 32, heads: int = 2, symbol: str = "seq") -> Path:
+def encoder(path: Path, hidden: int = 32, heads: int = 2, symbol: int | str = "seq") -> Path:
     """One encoder layer over tokens and a mask, both of an open length; two outputs."""
     draw = np.random.default_rng(2)
 

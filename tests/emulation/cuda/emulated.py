@@ -7,9 +7,7 @@ library over the driver, the executor. `emulated_cubin` takes the place of NVIDI
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,57 +16,27 @@ import tvm
 from host.build.cuda.nvrtc import Cubin, Nvrtc
 from host.build.linker import zig_executable
 from host.payload.cuda import cuda_runtime
-from tests.unit.schedules.cuda_emulator import RUN_THREADS, SHIM
+from tests.cuda_emulator.source import compiled, emulator_text, entries, host_source
 
 _MARK = "0x0100000000000000ull"
-_ENTRY = re.compile(r'extern "C" __global__ void [^;{]*?(\w+)\(([^()]*)\) \{')
 
 
 def emulated_cubin(source: str, architecture: str = "x86_64") -> bytes:
     """CUDA source as a library that the emulated driver loads."""
     runners = []
-    for name, parameters in _ENTRY.findall(source):
+    for name, kinds in entries(source).items():
         passed = [
             f"({kind})(*(char**)arguments[{number}] - {_MARK})"
             if "*" in kind
             else f"*({kind}*)arguments[{number}]"
-            for number, kind in enumerate(_kind(text) for text in parameters.split(","))
+            for number, kind in enumerate(kinds)
         ]
         runners.append(
             f"static void call_{name}() {{ {name}({', '.join(passed)}); }}\n"
             f'extern "C" int run_{name}(void** given, const int* blocks, const int* threads) {{\n'
             f"  kernel = call_{name};\n  return run(given, blocks, threads);\n}}\n"
         )
-    # Blocks run one after the other, so what the threads of a block share can be static.
-    source = re.sub(r"__shared__ (alignas\(\d+\))?", r"\1 static ", source)
-    return _compiled("\n".join((SHIM, source, RUN_THREADS, *runners)), architecture)
-
-
-def _kind(parameter: str) -> str:
-    return parameter.replace("__restrict__", "").rsplit(maxsplit=1)[0]
-
-
-def _compiled(text: str, architecture: str) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
-        folder = Path(name)
-        (folder / "kernel.cc").write_text(text)
-        for header in ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h"):
-            (folder / header).write_text("")
-        (folder / "cuda" / "std").mkdir(parents=True)
-        for header in ("cstdint", "type_traits"):
-            (folder / "cuda" / "std" / header).write_text("")
-        command = [str(zig_executable()), "cc", "-x", "c++", "-std=c++17", "-shared", "-fPIC", "-O2", "-w"]
-        command += [
-            "-target",
-            f"{architecture}-linux-gnu.2.31",
-            "-fno-sanitize=all",
-            "-nostdinc++",
-            "-nostdlib++",
-        ]
-        command += ["-I", str(folder), "-o", str(folder / "kernel.so"), str(folder / "kernel.cc"), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[:3000]
-        return (folder / "kernel.so").read_bytes()
+    return compiled(host_source(source, "\n".join(runners)), architecture)
 
 
 def take_the_place_of_nvrtc(monkeypatch: pytest.MonkeyPatch, architecture: str = "x86_64") -> None:
@@ -79,7 +47,7 @@ def take_the_place_of_nvrtc(monkeypatch: pytest.MonkeyPatch, architecture: str =
 
     monkeypatch.setattr(Nvrtc, "compile", compile_emulated)
     # Caches tell them from real ones.
-    made_by = hashlib.sha256((SHIM + RUN_THREADS).encode()).hexdigest()
+    made_by = hashlib.sha256(emulator_text().encode()).hexdigest()
     monkeypatch.setattr("host.build.cuda.library.CUBIN_VERSION", f"emulated {architecture} {made_by}")
 
 

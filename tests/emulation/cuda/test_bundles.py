@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from host.progress import Silence, StageClock
 from targets import board_for, declared
 from targets.nvidia import ORIN_NANO
 from tests.emulation.cuda import emulated
-from tests.integration.small_models import convnet, floats, save
+from tests.integration.small_models import convnet, encoder, floats, save
 
 _RUN = """
 import sys
@@ -56,7 +58,30 @@ def masked(path: Path) -> Path:
     return save(path, nodes, [floats("a", 4, 32), floats("b", 4, 32)], outputs, {"axes": np.array([0])})
 
 
+def layers(path: Path) -> Path:
+    """Three layers for five rows; the last one has fewer columns than its weights are packed for."""
+    draw = np.random.default_rng(3)
+    sizes = [72, 128, 96, 50]
+    weights, nodes = {}, []
+    for number, (depth, columns) in enumerate(itertools.pairwise(sizes)):
+        weights[f"w{number}"] = (draw.normal(size=(depth, columns)) / np.sqrt(depth)).astype(np.float32)
+        weights[f"b{number}"] = draw.normal(size=columns).astype(np.float32)
+        nodes += [
+            helper.make_node("MatMul", [f"x{number}", f"w{number}"], [f"m{number}"]),
+            helper.make_node("Add", [f"m{number}", f"b{number}"], [f"a{number}"]),
+            helper.make_node("Tanh", [f"a{number}"], [f"x{number + 1}"]),
+        ]
+    return save(path, nodes, [floats("x0", 5, 72)], [floats("x3", 5, 50)], weights)
+
+
 MODELS = {"convnet": convnet, "masked": masked}
+# Models with products, and how many of their kernels run on tensor cores: a first layer that reads an input
+# does not, because inputs stay single.
+PRODUCTS = {
+    "layers": (layers, 2),
+    "encoder": (lambda path: encoder(path, 64, 2, 24), 6),
+    "encoder of odd length": (lambda path: encoder(path, 64, 2, 37), 6),
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +98,18 @@ def profile() -> DeviceProfile:
     return DeviceProfile("emulated", board, board.hardware, 1, {"cuda": "12.6"})
 
 
-def gpu_bundle(path: Path, folder: Path, dtype: str = "fp32") -> Path:
-    """Compile a model for the emulated GPU; every kernel must come from a rule."""
+def gpu_bundle(path: Path, folder: Path, dtype: str = "fp32") -> tuple[Path, Counter[str]]:
+    """Compile a model for the emulated GPU; every kernel must come from a rule.
+
+    Returns:
+        The bundle, and the number of kernels of each rule.
+    """
     options = CompileOptions(model=path, dtype=dtype)
     clock = StageClock(Silence())
     builder = BundleBuilder(ModelCompiler(options, profile(), folder, clock))
     made = builder.compile(read_model(options, clock))
     assert {task.source for task in made.tasks} == {"gensor"}, [task.reason for task in made.tasks]
-    return builder.directory("tvm")
+    return builder.directory("tvm"), Counter(task.rule for task in made.tasks)
 
 
 def run_bundle(bundle: Path, output: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -101,7 +130,23 @@ def test_model_computes_on_the_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     emulated.take_the_place_of_nvrtc(monkeypatch)
-    bundle = gpu_bundle(MODELS[name](tmp_path / "model.onnx"), tmp_path, dtype)
+    bundle, _ = gpu_bundle(MODELS[name](tmp_path / "model.onnx"), tmp_path, dtype)
+    check_outputs(bundle, tmp_path, machine, tolerance)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_halves_run_on_tensor_cores(
+    name: str, tmp_path: Path, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.take_the_place_of_nvrtc(monkeypatch)
+    make, count = PRODUCTS[name]
+    bundle, rules = gpu_bundle(make(tmp_path / "model.onnx"), tmp_path, "fp16")
+    assert rules["cuda_mma"] == count
+    check_outputs(bundle, tmp_path, machine, 1e-2)
+
+
+def check_outputs(bundle: Path, tmp_path: Path, machine: dict[str, str], tolerance: float) -> None:
+    """Run a bundle on the machine; no output may be further off than a share of its largest element."""
     output = tmp_path / "outputs.npz"
     done = run_bundle(bundle, output, machine)
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     with pytest.MonkeyPatch.context() as patch:
         emulated.take_the_place_of_nvrtc(patch)
-        return gpu_bundle(masked(folder / "model.onnx"), folder)
+        return gpu_bundle(masked(folder / "model.onnx"), folder)[0]
 
 
 @pytest.fixture

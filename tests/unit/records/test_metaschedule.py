@@ -27,6 +27,7 @@ from targets import Board
 from tests.unit.records.samples import same
 from tests.unit.records.stock import BOARD, dense_space, stock_database
 from tests.unit.schedules import functions as fn
+from tests.unit.schedules import mma_cases as products_of_halves
 from tests.unit.schedules.cuda_cases import gpu_board
 from tests.unit.schedules.dot_cases import dense_task, vnni_board
 
@@ -133,6 +134,15 @@ def test_what_cannot_be_made_again_is_counted(tmp_path: Path) -> None:
         "that their design space cannot make": 2,
         "of tasks that the model does not have on this device": 1,
     }
+
+
+def test_programs_that_a_trace_does_not_give_are_left_out(tmp_path: Path) -> None:
+    space = space_for(fn.task(products_of_halves.dense(64, 64, 64)), gpu_board().hardware)
+    assert space.rule.name == "cuda_mma"
+    made = record(space, 1, 1e-4)
+    done = export_database([made], (), {space.task.workload_hash: space}, tmp_path / "database")
+    reason = "of programs for tensor cores, which MetaSchedule's traces do not give"
+    assert (done.written, dict(done.left_out)) == (0, {reason: 1})
 
 
 def test_records_of_ours_need_their_task_and_device(folder: Path) -> None:

@@ -42,6 +42,14 @@ def test_groups_that_do_not_divide_an_axis() -> None:
     assert access.region({0: 14}) == (4, 4)
 
 
+def test_where_an_access_begins_and_what_fills_borders() -> None:
+    padding, anchor, _ = analyse(fn.convolution(9, 5, 32, 3, 2)).stages
+    assert padding.reads[0].origin == (0, -1, -1, 0)
+    assert padding.fill == 0.0
+    assert anchor.reads[0].origin == (0, 0, 0, 0)
+    assert anchor.fill is None
+
+
 def test_an_index_that_depends_on_data() -> None:
     a, i = te.placeholder((9, 8), name="A"), te.placeholder((5,), "int32", name="I")
     gathered = te.compute((5, 8), lambda j, k: a[i[j], k], name="gathered")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,10 @@ from host.build import compile_cuda
 from host.schedules import DesignSpace, scheduled_function, space_for
 from host.schedules.cuda.tiled.roles import block_of, cuda_roles, shared_bytes
 from targets.nvidia import AGX_ORIN, H100, ORIN_NANO, XAVIER_NX
+from tests.cuda_emulator import source
+from tests.cuda_emulator.run import emulate, launch_sizes
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.cuda_cases import cases, gpu_board, gpu_target
-from tests.unit.schedules.cuda_emulator import emulate, launch_sizes
 
 CASES = cases()
 RULES = {
@@ -42,9 +42,9 @@ def test_random_programs_compute_the_task(name: str, tmp_path: Path) -> None:
         values = space.sample(generator, 50_000)
         output = np.full(case.output.shape, np.nan, "float32")
         function = scheduled_function(space.apply(space.candidate(values, "random")))
-        kernel = emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
+        run = emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
         np.testing.assert_allclose(output, case.output, rtol=1e-4, atol=1e-4, err_msg=str(values))
-        (resources,) = kernel.resources
+        (resources,) = run.kernel.resources
         assert not resources.spills, values
         assert resources.shared_bytes <= ORIN_NANO.shared_per_block
 
@@ -78,11 +78,8 @@ def test_barriers_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     output = np.full(case.output.shape, np.nan, "float32")
     emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
     np.testing.assert_allclose(output, case.output, rtol=1e-4, atol=1e-4)
-    real = re.sub
-    monkeypatch.setattr(
-        "tests.unit.schedules.cuda_emulator.re.sub",
-        lambda pattern, by, text: real(pattern, by, text).replace("__syncthreads();", ""),
-    )
+    real = source.translated
+    monkeypatch.setattr(source, "translated", lambda text: real(text).replace("__syncthreads();", ""))
     emulate(function, [*case.inputs, output], gpu_target(), tmp_path)
     assert not np.allclose(output, case.output, rtol=1e-4, atol=1e-4)
 

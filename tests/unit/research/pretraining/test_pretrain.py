@@ -78,11 +78,11 @@ def test_data_of_elsewhere_is_refused(data: Path, tmp_path: Path) -> None:
 
 def test_held_out_tasks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     boards = training_boards()
-    space, _ = dataset.draw_space(0, 3, boards)
+    space, _ = dataset.draw_space(0, 1, boards)
     assert not is_held_out(space.workload)
     own = anchor_key(space.workload)
     monkeypatch.setattr(dataset, "is_held_out", lambda workload: anchor_key(workload) == own)
-    example = dataset.make_example(0, 3, boards, Gensor(), VOCABULARY)
+    example = dataset.make_example(0, 1, boards, Gensor(), VOCABULARY)
     assert example.left_out == "held out"
     assert split([example]) == ([], [])
 

@@ -1,0 +1,1 @@
+"""Programs for CUDA GPUs: what can be known of them without a GPU."""

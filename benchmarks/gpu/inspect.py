@@ -1,0 +1,199 @@
+"""What a model's kernels for a GPU are made of: `python -m benchmarks.gpu.inspect MODEL --target T --json F`.
+
+Nothing runs on a GPU. Instructions are those of the machine code; spilled registers are what the assembler
+says. The products of tensor cores and the conflicts in shared memory are counted in one block of each kernel,
+which is emulated on this machine, and multiplied by the blocks of its launch. A kernel's multiply-adds count
+as computed by tensor cores as far as its blocks execute products for them and the machine code has these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from benchmarks.gpu.launches import first_block, launches_of
+from benchmarks.gpu.machine_code import multiply_adds, opcodes_of
+from benchmarks.result_file import add_json_option, heading, write_result
+from host.build import cuda_major
+from host.build.cuda.library import CudaKernel
+from host.build.cuda.model import build_cuda_kernels
+from host.build.default_schedule_gpu import default_schedule_gpu
+from host.build.model import lower_to_executable
+from host.compile.device_profile import target_profile
+from host.compile.model_compiler import ModelCompiler, PlannedModel
+from host.compile.model_file import read_model
+from host.compile.processor import gpu_profile
+from host.compile.static_model import scheduled_kernels
+from host.errors import EdgeError
+from host.options import CompileOptions
+from host.progress import Silence, StageClock
+from tests.models.export import export
+from tests.models.zoo import ZOO
+
+SCHEMA = "edgetlm.gpu_inspect/1"
+# Multiply-adds of one `mma` of a warp: 16 rows, 8 columns, 16 steps of half precision.
+_PRODUCT = 16 * 8 * 16
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A model's kernels.
+
+    Attributes:
+        planned: the model with its programs.
+        kernels: compiled, by name.
+        functions: what they were compiled from, scheduled.
+        compile_s: wall time of lowering, proposing and compiling, with nothing cached.
+    """
+
+    planned: PlannedModel
+    kernels: Mapping[str, CudaKernel]
+    functions: Mapping[str, tvm.tirx.PrimFunc]
+    compile_s: float
+
+
+def built(path: Path, target: str, dtype: str, folder: Path) -> Built:
+    """Compile a model for the GPU of a board that need not be there.
+
+    Raises:
+        EdgeError: the file is no model, the target has no GPU, or a kernel does not compile.
+    """
+    options = CompileOptions(model=path, dtype=dtype, processor="gpu")
+    clock = StageClock(Silence())
+    model = read_model(options, clock)
+    start = time.monotonic()
+    profile = gpu_profile(target_profile(target))
+    planned = ModelCompiler(options, profile, folder, clock).plan(model)
+    scheduled, _ = scheduled_kernels(planned.lowered.tasks, planned.plan)
+    _, functions, _ = lower_to_executable(planned.lowered.module, planned.lowered.target)
+    kernels, refused = build_cuda_kernels(
+        functions, scheduled, planned.lowered.target, None, None, None, cuda_major(profile.software)
+    )
+    compile_s = time.monotonic() - start
+    used = {
+        name: scheduled[name]
+        if name in scheduled and name not in refused
+        else default_schedule_gpu(functions[name], name)
+        for name in functions
+    }
+    return Built(planned, kernels, used, compile_s)
+
+
+def kernel_entry(
+    kernel: CudaKernel, function: tvm.tirx.PrimFunc, wanted: int, folder: Path
+) -> dict[str, Any]:
+    """The figures of one function, one call.
+
+    Args:
+        kernel: compiled.
+        function: scheduled.
+        wanted: multiply-adds of its products and convolutions.
+        folder: for emulation.
+    """
+    source = kernel.module.inspect_source("cuda")
+    opcodes = opcodes_of(kernel.cubin.content)
+    resources = {entry.kernel: entry for entry in kernel.resources}
+    executed = conflicts = accesses = not_counted = 0
+    for number, launch in enumerate(launches_of(function)):
+        entry = f"{kernel.name}_kernel" + (f"_{number}" if number else "")
+        if "__shared__" not in source and "mma.sync" not in source:
+            continue
+        counters = first_block(function, source, entry, launch, folder)
+        executed += counters.products * _PRODUCT * launch.count
+        found = counters.load_conflicts + counters.copy_conflicts + counters.access_conflicts
+        conflicts += found * launch.count
+        accesses += (counters.accesses + counters.matrix_loads) * launch.count
+        not_counted += counters.not_counted * launch.count
+    has_products = any(multiply_adds(one)["tensor"] for one in opcodes.values())
+    return {
+        "multiply_adds": wanted,
+        "tensor_core_multiply_adds": min(executed, wanted) if has_products else 0,
+        "executed_by_tensor_cores": executed,
+        "instructions": dict(sum(opcodes.values(), start=Counter())),
+        "spill_bytes": sum(one.spill_store_bytes + one.spill_load_bytes for one in resources.values()),
+        "stack_bytes": sum(one.stack_bytes for one in resources.values()),
+        "registers": max(one.registers for one in resources.values()),
+        "shared_bytes": max(one.shared_bytes for one in resources.values()),
+        "bank_conflicts": conflicts,
+        "shared_accesses": accesses,
+        "accesses_not_counted": not_counted,
+        "launches": [asdict(launch) for launch in launches_of(function)],
+    }
+
+
+def inspected(model: Built, folder: Path) -> dict[str, Any]:
+    """The figures of a model: sums over its calls, and each kernel."""
+    entries: dict[str, dict[str, Any]] = {}
+    plan = model.planned.plan
+    for task in model.planned.lowered.tasks:
+        if task.name not in model.kernels:
+            continue  # A view of a tensor: nothing is called.
+        space, chosen = plan.spaces.get(task.workload_hash), plan.chosen.get(task.workload_hash)
+        stages = space.workload.stages if space is not None else ()
+        wanted = sum(stage.points for stage in stages if stage.kind == "contraction")
+        entry = kernel_entry(model.kernels[task.name], model.functions[task.name], wanted, folder)
+        entries[task.name] = {"calls": task.weight, "rule": chosen.rule if chosen else "", **entry}
+
+    def total(name: str) -> int:
+        return sum(int(entry["calls"]) * int(entry[name]) for entry in entries.values())
+
+    return {
+        "tensor_core_share": total("tensor_core_multiply_adds") / max(1, total("multiply_adds")),
+        "spill_bytes": total("spill_bytes"),
+        "bank_conflicts": total("bank_conflicts"),
+        "shared_accesses": total("shared_accesses"),
+        "compile_s": model.compile_s,
+        "kernels": entries,
+    }
+
+
+def line_of(kernel: str, entry: Mapping[str, Any]) -> str:
+    """One line for a kernel."""
+    share = entry["tensor_core_multiply_adds"] / max(1, entry["multiply_adds"])
+    return (
+        f"{kernel:<44.44} {entry['rule']:<14} {entry['calls']:>3} x {entry['multiply_adds'] / 1e6:9.2f} M, "
+        f"{share:4.0%} on tensor cores, {entry['registers']:>3} registers, {entry['spill_bytes']} bytes "
+        f"spilled, {entry['bank_conflicts']} conflicts of {entry['shared_accesses']}\n"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; 0 if the model compiled."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.inspect", description=__doc__)
+    parser.add_argument("model", help="a model file, or a model of the zoo: " + ", ".join(ZOO))
+    parser.add_argument("--target", default="jetson_orin_nano", help="a board with a GPU of sm_87 or later")
+    parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16"))
+    add_json_option(parser)
+    options = parser.parse_args(arguments)
+    about = heading("benchmarks.gpu.inspect", SCHEMA, arguments)
+    with tempfile.TemporaryDirectory(prefix="edgetlm-inspect-") as name:
+        folder = Path(name)
+        try:
+            named = options.model in ZOO
+            path = export(options.model, folder, "onnx") if named else Path(options.model)
+            found = inspected(built(path, options.target, options.dtype, folder), folder)
+        except EdgeError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+    settings = {"model": options.model, "target": options.target, "dtype": options.dtype}
+    write_result(options.json, {**about, **settings, **found})
+    for kernel, entry in found["kernels"].items():
+        sys.stdout.write(line_of(kernel, entry))
+    sys.stdout.write(
+        f"tensor cores {found['tensor_core_share']:.1%} of the multiply-adds, {found['spill_bytes']} bytes "
+        f"spilled, {found['bank_conflicts']} bank conflicts, compiled in {found['compile_s']:.1f} s\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

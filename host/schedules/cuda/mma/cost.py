@@ -1,0 +1,146 @@
+"""Estimated time of a product on tensor cores.
+
+As in `cuda.tiled.cost`, each level of memory has its traffic (Roller, OSDI'22) and blocks run in waves. A
+step of the loop over the depth is bound by the tensor cores, by shared memory, or by the issue of
+instructions; a block that is alone on its multiprocessor also waits for copies that its stages do not cover.
+The terms for waiting are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from host.schedules.cuda.mma.product import CHUNK, STORED, Product
+from host.schedules.cuda.mma.tiles import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, WARP, SharedTile, Tiling
+from host.schedules.cuda.multiprocessor import Residence, Work, bandwidth, residence, waves
+from targets import GpuModel
+
+# Multiply-adds of one instruction.
+_MMA_WORK = MMA_ROWS * MMA_COLUMNS * MMA_DEPTH
+# Instructions of a warp around a load of matrices, a copy, an element that is copied alone, a tile of the
+# depth, and four results: addresses and conditions among them.
+_LOAD_INSTRUCTIONS, _COPY_INSTRUCTIONS, _ELEMENT_INSTRUCTIONS, _STEP_INSTRUCTIONS = 2.0, 5.0, 4.0, 16.0
+_RESULT_INSTRUCTIONS = 14.0
+# Cycles until matrices that are loaded can be multiplied, until a product can be added to, and of a barrier
+# (mma.sync m16n8k16 on Ampere: about 33 cycles, arXiv 2206.02874, table 5; the others as `cuda.tiled`).
+_LOAD_LATENCY, _MMA_LATENCY, _BARRIER_CYCLES = 30.0, 33.0, 20.0
+# Share of the smaller terms that does not hide behind the largest.
+_EXPOSED = 0.1
+# Part of L2 that repeated reads can count on.
+_L2_SHARE = 0.75
+# What passes to and from shared memory in a cycle, by all banks.
+_BANK_BYTES = 4
+
+
+def cuda_mma_seconds(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
+    """Estimated seconds of one call of a program of the `cuda_mma` rule."""
+    lies = residence(gpu, _grid(product, tiling), tiling.threads, tiling.registers, tiling.shared_bytes)
+    compute = waves(gpu, lies, _work(product, tiling, gpu)) / gpu.frequency_hz
+    l2_seconds = _l2_bytes(product, tiling, lies.grid, gpu) / gpu.level("L2").bandwidth_bytes_per_s
+    resident = min(lies.grid, gpu.multiprocessors * lies.per_multiprocessor)
+    coming = resident * (tiling.stages - 1) * tiling.stage_bytes
+    dram_seconds = _dram_bytes(product, tiling, gpu, lies) / bandwidth(gpu, coming)
+    longest = max(compute, l2_seconds, dram_seconds)
+    total = compute + l2_seconds + dram_seconds
+    return longest + _EXPOSED * (total - longest) + gpu.launch_s
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Cycles of a multiprocessor for one tile of the depth of one block, by what they are spent on."""
+
+    arithmetic: float
+    shared: float
+    issue: float
+
+
+def _grid(product: Product, tiling: Tiling) -> int:
+    return (
+        product.batches
+        * _tiles(product.rows, tiling.block_rows)
+        * _tiles(product.columns, tiling.block_columns)
+    )
+
+
+def _tiles(extent: int, tile: int) -> int:
+    return -(-extent // tile)
+
+
+def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
+    """Cycles of a block."""
+    step = _step(tiling, gpu)
+    bound = max(step.arithmetic, step.shared, step.issue)
+    busy = bound + _EXPOSED * (step.arithmetic + step.shared + step.issue - bound)
+    # Warps of a block that are fewer than the schedulers leave some of those, and their tensor cores, idle.
+    per_scheduler = -(-tiling.warps // gpu.partitions) * gpu.partitions / tiling.warps
+    chain = tiling.depth // (MMA_DEPTH * tiling.slices) * _MMA_LATENCY + _LOAD_LATENCY + _BARRIER_CYCLES
+    working = max(busy * per_scheduler, chain)
+    latency = gpu.level("DRAM").latency_s * gpu.frequency_hz
+    alone = max(working, latency / (tiling.stages - 1))
+    tiles = _tiles(product.steps, tiling.depth)
+    ending = _ending_cycles(tiling, gpu)
+    return Work(tiles * (busy + _BARRIER_CYCLES) + ending, latency + tiles * alone + ending * per_scheduler)
+
+
+def _step(tiling: Tiling, gpu: GpuModel) -> _Step:
+    """What one tile of the depth costs a multiprocessor."""
+    turns = tiling.depth // MMA_DEPTH * tiling.row_warps * tiling.column_warps
+    tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
+    products = turns * tall * wide
+    loads = turns * (tall + wide / 2)
+    copying = sum(_copy_instructions(tiling, tile) for tile in (tiling.left, tiling.right))
+    issued = products + loads * _LOAD_INSTRUCTIONS + tiling.warps * (copying + _STEP_INSTRUCTIONS)
+    moved = loads * WARP * 2 * CHUNK + tiling.stage_bytes
+    return _Step(
+        arithmetic=products * _MMA_WORK / gpu.matrix_fp16_per_cycle,
+        shared=moved / (_BANK_BYTES * gpu.shared_banks),
+        issue=issued / gpu.partitions,
+    )
+
+
+def _copy_instructions(tiling: Tiling, tile: SharedTile) -> float:
+    """Instructions of a warp for the copy of a tile."""
+    gathering = tile.loads * _ELEMENT_INSTRUCTIONS if tile.loads > 1 else 0.0
+    return tiling.rounds(tile) * (gathering + _COPY_INSTRUCTIONS)
+
+
+def _ending_cycles(tiling: Tiling, gpu: GpuModel) -> float:
+    """Cycles of a multiprocessor for the sums of a block: through shared memory, and what follows."""
+    results = tiling.block_rows * tiling.block_columns
+    passed = 2 * 4 * results * tiling.slices / (_BANK_BYTES * gpu.shared_banks)
+    issued = results / (STORED * WARP) * (_RESULT_INSTRUCTIONS + 2.0 * tiling.slices) / gpu.partitions
+    barriers = 2 * _BARRIER_CYCLES * tiling.rows / MMA_ROWS
+    return max(passed, issued) + barriers
+
+
+def _l2_bytes(product: Product, tiling: Tiling, grid: int, gpu: GpuModel) -> float:
+    """Bytes between L2 and the multiprocessors, in whole transactions."""
+    rows = min(tiling.block_rows, product.rows)
+    columns = min(tiling.block_columns, product.columns)
+    each = 0.0
+    for operand, outer in ((product.left, rows), (product.right, columns)):
+        run = tiling.depth if operand.along_depth else outer
+        segment = -(-2 * run // gpu.transaction_bytes) * gpu.transaction_bytes
+        each += outer * product.steps / run * segment
+    written = product.rows * product.kept * product.batches * product.result.element_bytes
+    return grid * each + written
+
+
+def _dram_bytes(product: Product, tiling: Tiling, gpu: GpuModel, lies: Residence) -> float:
+    """Bytes from DRAM: each buffer once, and the left operand again where L2 does not hold it.
+
+    Blocks follow each other along the rows, so that those that run together share columns; the left operand
+    is swept once for every group of columns that do not run at the same time.
+    """
+    left, right = (product.left.access, product.right.access)
+    sizes = [float(access.elements * access.element_bytes) for access in (left, right, product.result)]
+    total = math.fsum(sizes)
+    capacity = _L2_SHARE * gpu.level("L2").size_bytes
+    if total <= capacity or sizes[0] / product.batches <= capacity:
+        return total
+    at_once = max(
+        1.0, gpu.multiprocessors * lies.per_multiprocessor / _tiles(product.rows, tiling.block_rows)
+    )
+    sweeps = max(1.0, _tiles(product.columns, tiling.block_columns) / at_once)
+    return total + sizes[0] * (sweeps - 1.0)

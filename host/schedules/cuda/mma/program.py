@@ -1,0 +1,371 @@
+"""The program of a product on tensor cores: copies, the loop over the depth, and the stages after it.
+
+The whole nest takes the place of the function's body. It is not a step of the trace: a replayed trace is the
+unscheduled function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from host.schedules.cuda.mma import instructions as ptx
+from host.schedules.cuda.mma.ending import Element, Ending
+from host.schedules.cuda.mma.product import CHUNK, STORED, Operand, Product
+from host.schedules.cuda.mma.tiles import (
+    CHUNK_BYTES,
+    MMA_COLUMNS,
+    MMA_DEPTH,
+    MMA_ROWS,
+    WARP,
+    SharedTile,
+    Tiling,
+)
+
+_THREAD = 1  # tirx.IterVar.ThreadIndex
+ROOT = "root"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An operand as the program reads it.
+
+    Attributes:
+        operand: what the rule knows of it.
+        tile: of shared memory.
+        begin: byte of a stage at which the tile begins.
+        element: as the anchor reads it.
+        outer, limit: first row or column of the block, and how many the matrix has.
+    """
+
+    operand: Operand
+    tile: SharedTile
+    begin: int
+    element: Element
+    outer: Any
+    limit: int
+
+
+class Program:
+    """Builds the body of the function of one product."""
+
+    def __init__(
+        self, product: Product, tiling: Tiling, elements: tuple[Element, Element], ending: Ending
+    ) -> None:
+        """Lays the block's tile out.
+
+        Args:
+            product: of the anchor.
+            tiling: of the program.
+            elements: of the left and the right operand.
+            ending: what is done with the results.
+        """
+        self.product, self.tiling, self._ending = product, tiling, ending
+        self._lane, self._warp, self._block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
+        rows, columns = -(-product.rows // tiling.block_rows), -(-product.columns // tiling.block_columns)
+        # Blocks that run at the same time share columns, of which there is more where weights are large.
+        self._grid = product.batches * columns * rows
+        self._batch = self._block // (rows * columns)
+        self._row = self._block % rows * tiling.block_rows
+        self._column = self._block // rows % columns * tiling.block_columns
+        self._row_warp = self._warp // tiling.column_warps % tiling.row_warps
+        self._column_warp = self._warp % tiling.column_warps
+        self._slice = self._warp // (tiling.column_warps * tiling.row_warps)
+        self._pool = _buffer("pool", tiling.shared_bytes, "uint8", "shared")
+        self._sums = _buffer("sums", tiling.sums, "float32")
+        self._left_words = _buffer("left", tiling.rows // MMA_ROWS * 4, "uint32")
+        self._right_words = _buffer("right", tiling.columns // MMA_COLUMNS * 2, "uint32")
+        self._gathered = _buffer("gathered", CHUNK, "float16")
+        self._values = _buffer("values", STORED, "float32")
+        left, right = product.left, product.right
+        self._left = Source(left, tiling.left, 0, elements[0], self._row, product.rows)
+        self._right = Source(
+            right, tiling.right, tiling.left.bytes, elements[1], self._column, product.columns
+        )
+
+    def put_into(self, schedule: s_tir.Schedule) -> None:
+        """Puts the program in the place of everything that the function does."""
+        root = schedule.get_sblock(ROOT)
+        old = schedule.get(root)
+        new = s_tir.SBlock([], [], [], old.name_hint, self._body(), None, [], [], old.annotations)
+        schedule.state.replace(schedule.get_sref(root), new)
+
+    def _body(self) -> tirx.Stmt:
+        """The nest of blocks, warps and lanes."""
+        product = self.product
+        parts = [self._clear(), self._first_copies(), self._loop(), ptx.wait(0), ptx.block_barrier()]
+        buffers = [self._pool, self._sums, self._left_words, self._right_words, self._values]
+        if 1 in (product.left.width, product.right.width):
+            buffers.append(self._gathered)
+        block = s_tir.SBlock([], [], [], "mma", _sequence([*parts, self._results()]), None, buffers)
+        nest: tirx.Stmt = s_tir.SBlockRealize([], True, block)
+        for variable, extent, axis in (
+            (self._lane, WARP, "threadIdx.x"),
+            (self._warp, self.tiling.warps, "threadIdx.y"),
+            (self._block, self._grid, "blockIdx.x"),
+        ):
+            bound = tirx.IterVar(None, tirx.Var(axis, "int32"), _THREAD, axis)
+            nest = tirx.For(variable, 0, extent, tirx.ForKind.THREAD_BINDING, nest, bound)
+        return nest
+
+    def _clear(self) -> tirx.Stmt:
+        zero = tirx.const(0.0, "float32")
+        return _unrolled(self.tiling.sums, lambda n: tirx.BufferStore(self._sums, zero, [n]))
+
+    def _first_copies(self) -> tirx.Stmt:
+        """Fills all stages but one."""
+        statements = []
+        for step in range(self.tiling.stages - 1):
+            if step < self._steps:
+                statements += self._copies(step, step)
+            statements.append(ptx.commit())
+        return _sequence(statements)
+
+    @property
+    def _steps(self) -> int:
+        """Tiles along the depth."""
+        return -(-self.product.steps // self.tiling.depth)
+
+    def _loop(self) -> tirx.Stmt:
+        """The loop over the depth: waits for a tile, sends for one that is to come, multiplies."""
+        stages = self.tiling.stages
+        step = tirx.Var("step", "int32")
+        coming = step + (stages - 1)
+        send = tirx.IfThenElse(coming < self._steps, _sequence(self._copies(coming % stages, coming)), None)
+        parts = [ptx.wait(stages - 2), ptx.block_barrier(), send, ptx.commit(), self._multiply(step % stages)]
+        return tirx.For(step, 0, self._steps, tirx.ForKind.SERIAL, _sequence(parts))
+
+    def _copies(self, stage: Any, step: Any) -> list[tirx.Stmt]:
+        """Sends for both operands' tiles of a step."""
+        return [self._copy(self._left, stage, step), self._copy(self._right, stage, step)]
+
+    def _copy(self, source: Source, stage: Any, step: Any) -> tirx.Stmt:
+        """Copies the tile of an operand, its pieces shared among the threads of the block."""
+        tile, tiling = source.tile, self.tiling
+        pieces = tile.rows * tile.chunks * tile.pieces
+        length = CHUNK // tile.pieces
+
+        def copied(turn: Any) -> tirx.Stmt:
+            number = turn * tiling.threads + self._warp * WARP + self._lane
+            piece, number_of_chunk = number % tile.pieces, number // tile.pieces
+            row, chunk = number_of_chunk // tile.chunks, number_of_chunk % tile.chunks
+            exchanged = chunk ^ (row >> tile.shift & tile.mask)
+            place = (row * tile.chunks + exchanged) * CHUNK_BYTES + piece * (2 * length)
+            place = stage * tiling.stage_bytes + source.begin + place
+            along = chunk * CHUNK + piece * length
+            outer, depth = (row, along) if source.operand.along_depth else (along, row)
+            here = (source.outer + outer, step * tiling.depth + depth)
+            statement = (
+                self._gather(source, place, here) if tile.loads > 1 else self._send(source, place, here)
+            )
+            return tirx.IfThenElse(number < pieces, statement, None) if pieces % tiling.threads else statement
+
+        return _unrolled(tiling.rounds(tile), copied)
+
+    def _send(self, source: Source, place: Any, here: tuple[Any, Any]) -> tirx.Stmt:
+        """Sends for neighbours from a row or column and a depth; what lies outside of the matrix is zero."""
+        size = CHUNK_BYTES // source.tile.pieces
+        load, inside = self._element(source, *here)
+        wanted: Any = size if inside is None else tirx.if_then_else(inside, size, 0)
+        return ptx.copy_async(self._pool.data, place, tirx.address_of(load), size, wanted)
+
+    def _gather(self, source: Source, place: Any, here: tuple[Any, Any]) -> tirx.Stmt:
+        """Loads the elements of a chunk one by one and stores it."""
+        nothing = tirx.const(0.0, "float16")
+        outer, depth = here
+
+        def gather(number: Any) -> tirx.Stmt:
+            further = (outer, depth + number) if source.operand.along_depth else (outer + number, depth)
+            load, inside = self._element(source, *further)
+            value = load if inside is None else tirx.if_then_else(inside, load, nothing)
+            return tirx.BufferStore(self._gathered, value, [number])
+
+        store = ptx.store_chunk(self._pool.data, place, self._gathered.data)
+        return _sequence([_unrolled(CHUNK, gather), store])
+
+    def _element(self, source: Source, outer: Any, depth: Any) -> tuple[Any, Any]:
+        """A load of the element in a row or column at a depth, and whether it exists; None where all do."""
+        product, tiling = self.product, self.tiling
+        size = tiling.block_rows if source.operand is product.left else tiling.block_columns
+        conditions = []
+        if source.limit % size:
+            conditions.append(outer < source.limit)
+        if product.steps % tiling.depth:
+            conditions.append(depth < product.steps)
+        values = {
+            **digits(self._batch, product.batch, product),
+            **digits(outer, source.operand.outer, product),
+            **digits(depth, product.depth, product),
+        }
+        conditions += [self._ending.in_anchor(one, values) for one in source.element.conditions]
+        inside = None
+        for condition in conditions:
+            inside = condition if inside is None else tirx.And(inside, condition)
+        return self._ending.in_anchor(source.element.load, values), inside
+
+    def _multiply(self, stage: Any) -> tirx.Stmt:
+        """Multiplies the tiles of a stage."""
+        tiling = self.tiling
+        tall, wide = tiling.rows // MMA_ROWS, tiling.columns // MMA_COLUMNS
+        begin = stage * tiling.stage_bytes
+
+        def multiplied(turn: Any) -> tirx.Stmt:
+            depth = turn * tiling.slices + self._slice
+            left = _unrolled(tall, lambda row: self._load_left(begin, depth, row))
+            right = _unrolled(wide // 2, lambda column: self._load_right(begin, depth, column))
+            words = (self._left_words.data, self._right_words.data)
+
+            def product(row: Any, column: Any) -> tirx.Stmt:
+                total = (row * wide + column) * 4
+                return ptx.multiply_add(self._sums.data, total, words[0], row * 4, words[1], column * 2)
+
+            products = _unrolled(tall, lambda row: _unrolled(wide, lambda column: product(row, column)))
+            return _sequence([left, right, products])
+
+        return _unrolled(tiling.depth // (MMA_DEPTH * tiling.slices), multiplied)
+
+    def _load_left(self, begin: Any, depth: Any, row: Any) -> tirx.Stmt:
+        """Loads 16 rows of the left operand: rows 0 to 7, 8 to 15, then the same at a depth of 8."""
+        first = self._row_warp * self.tiling.rows + row * MMA_ROWS
+        lower, deeper = self._lane // CHUNK % 2, self._lane // (2 * CHUNK)
+        words = (self._left_words.data, row * 4)
+        return self._load(self._left, begin, (first, lower), (depth * MMA_DEPTH, deeper), words)
+
+    def _load_right(self, begin: Any, depth: Any, column: Any) -> tirx.Stmt:
+        """Loads 16 columns of the right operand: a depth of 0 to 7, 8 to 15, then the same 8 columns on."""
+        first = self._column_warp * self.tiling.columns + column * (2 * MMA_COLUMNS)
+        deeper, later = self._lane // CHUNK % 2, self._lane // (2 * CHUNK)
+        words = (self._right_words.data, column * 4)
+        return self._load(self._right, begin, (first, later), (depth * MMA_DEPTH, deeper), words)
+
+    def _load(
+        self,
+        source: Source,
+        begin: Any,
+        outer: tuple[Any, Any],
+        depth: tuple[Any, Any],
+        words: tuple[Any, Any],
+    ) -> tirx.Stmt:
+        """Loads four matrices.
+
+        All begin at a row that is a multiple of eight, so that a lane's row tells how chunks are exchanged.
+
+        Args:
+            source: the operand.
+            begin: byte at which the stage begins.
+            outer: where the four begin, and how many eights further that of a lane does.
+            depth: the same along the depth.
+            words: registers, and the first of them.
+        """
+        tile = source.tile
+        along_depth = source.operand.along_depth
+        (row, eights), (along, chunks) = (outer, depth) if along_depth else (depth, outer)
+        own = self._lane % CHUNK
+        exchanged = (along // CHUNK + chunks) ^ (own >> tile.shift & tile.mask)
+        place = begin + source.begin + ((row + eights * CHUNK + own) * tile.chunks + exchanged) * CHUNK_BYTES
+        # Matrices whose rows are neighbours along the depth are read as the instruction wants them.
+        return ptx.load_matrices(*words, self._pool.data, place, not along_depth)
+
+    def _results(self) -> tirx.Stmt:
+        """Brings the sums into the order of memory, 16 rows of a warp at a time, and ends with them."""
+        tiling = self.tiling
+        barrier = ptx.warp_barrier if tiling.slices == 1 else ptx.block_barrier
+
+        def strip(turn: Any) -> tirx.Stmt:
+            return _sequence([self._put(turn), barrier(), self._take(turn), barrier()])
+
+        return _unrolled(tiling.rows // MMA_ROWS, strip)
+
+    def _put(self, turn: Any) -> tirx.Stmt:
+        """Stores a warp's sums of 16 rows."""
+        tiling = self.tiling
+        wide = tiling.columns // MMA_COLUMNS
+        row, pair = self._lane // 4, self._lane % 4
+        begin = self._warp * tiling.strip_bytes + (row * tiling.pitch + pair * 2) * 4
+
+        def stored(column: Any) -> tirx.Stmt:
+            place, first = begin + column * (4 * MMA_COLUMNS), (turn * wide + column) * 4
+            return ptx.store_sums(self._pool.data, place, 4 * 8 * tiling.pitch, self._sums.data, first)
+
+        return _unrolled(wide, stored)
+
+    def _take(self, turn: Any) -> tirx.Stmt:
+        """Ends with 16 rows, shared among the warps whose slices are added up."""
+        tiling, product = self.tiling, self.product
+        sharing, quads = tiling.slices * WARP, tiling.columns // STORED
+        group = self._warp % (tiling.row_warps * tiling.column_warps)
+
+        def taken(number: Any) -> tirx.Stmt:
+            quad = number * sharing + self._slice * WARP + self._lane
+            row, column = quad // quads, quad % quads * STORED
+            statements = []
+            for part in range(tiling.slices):
+                warp = group + part * tiling.row_warps * tiling.column_warps
+                place = warp * tiling.strip_bytes + (row * tiling.pitch + column) * 4
+                statements.append(ptx.load_sums(self._values.data, self._pool.data, place, part > 0))
+            row = self._row + self._row_warp * tiling.rows + turn * MMA_ROWS + row
+            column = self._column + self._column_warp * tiling.columns + column
+            statements.append(self._end(row, column))
+            statement = _sequence(statements)
+            if product.rows % tiling.block_rows:
+                return tirx.IfThenElse(row < product.rows, statement, None)
+            return statement
+
+        # A loop, not written out: the stages after a product may be long.
+        number = tirx.Var("turn", "int32")
+        return tirx.For(number, 0, MMA_ROWS * quads // sharing, tirx.ForKind.SERIAL, taken(number))
+
+    def _end(self, row: Any, column: Any) -> tirx.Stmt:
+        """Computes and stores what becomes of four neighbouring sums."""
+        product, width = self.product, self.product.vector
+        whole = self._ending.columns % self.tiling.block_columns == 0
+
+        def stored(part: Any) -> tirx.Stmt:
+            def one(lane: Any) -> tirx.Stmt:
+                values = {
+                    **digits(self._batch, product.batch, product),
+                    **digits(row, product.left.outer, product),
+                    **digits(column + part * width + lane, product.right.outer, product),
+                }
+                return self._ending.store(values, tirx.BufferLoad(self._values, [part * width + lane]))
+
+            statement = one(0)
+            if width > 1:
+                lane = tirx.Var("neighbour", "int32")
+                statement = tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED, one(lane))
+            if whole:
+                return statement
+            return tirx.IfThenElse(column + part * width < self._ending.columns, statement, None)
+
+        return _unrolled(STORED // width, stored)
+
+
+def digits(number: Any, axes: Sequence[int], product: Product) -> dict[int, Any]:
+    """The iteration of each of some axes that are numbered together, the last one fastest."""
+    found = {}
+    for axis in reversed(axes[1:]):
+        extent = product.stage.axes[axis].extent
+        found[axis] = number % extent
+        number = number // extent
+    if axes:
+        found[axes[0]] = number
+    return found
+
+
+def _buffer(name: str, size: int, dtype: str, scope: str = "local") -> tirx.Buffer:
+    return tirx.decl_buffer((size,), dtype, name, scope=scope)
+
+
+def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+
+
+def _unrolled(count: int, body: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
+    """A loop that is written out; one iteration needs no loop."""
+    if count == 1:
+        return body(0)
+    variable = tirx.Var("turn", "int32")
+    return tirx.For(variable, 0, count, tirx.ForKind.UNROLLED, body(variable))

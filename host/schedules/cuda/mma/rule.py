@@ -1,0 +1,115 @@
+"""Products of halves on tensor cores: weights, batches, and those of attention.
+
+A warp holds a tile of `rows` x `cols` sums in registers, in single precision; a block has `row_warps` x
+`column_warps` of them, `slices` times: each slice takes `depth` steps of a tile's reduction, and their sums
+are added up in the end. Shared memory holds `stages` tiles: one is multiplied while the others are on their
+way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cuda.mma.cost import cuda_mma_seconds
+from host.schedules.cuda.mma.ending import inlined
+from host.schedules.cuda.mma.product import Product, product_of
+from host.schedules.cuda.mma.program import Program
+from host.schedules.cuda.mma.tiles import tiling_of
+from host.schedules.cuda.multiprocessor import gpu_of, register_limit
+from host.schedules.workload import Workload
+from targets import HardwareModel
+
+_ROWS, _COLUMNS, _DEPTHS, _STAGES = (16, 32, 64), (32, 64), (16, 32, 64), (2, 3, 4)
+_ROW_WARPS, _COLUMN_WARPS, _SLICES = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4)
+# Bounds on a block's tile, and on the copies that are written out one after the other.
+_MOST_ROWS, _MOST_COLUMNS, _MOST_DEPTH, _MOST_COPIES = 128, 256, 128, 64
+_MOST_WARPS = 16
+
+
+class CudaMma(Rule):
+    """Tiles of sums in the registers of warps, operands in shared memory, several stages on their way."""
+
+    name = "cuda_mma"
+    processor = GPU
+    version = 1
+    priority = 8
+    traced = False
+    decisions = (
+        DecisionKind("rows", Level.REGISTER, WordClass.TILE),
+        DecisionKind("cols", Level.REGISTER, WordClass.TILE),
+        DecisionKind("row_warps", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("column_warps", Level.BLOCK, WordClass.PARALLEL),
+        DecisionKind("slices", Level.BLOCK, WordClass.PARALLEL, starts_wide=True),
+        DecisionKind("depth", Level.BLOCK, WordClass.TILE),
+        DecisionKind("stages", Level.BLOCK, WordClass.TILE),
+    )
+
+    def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
+        """A product of two matrices of halves, on a GPU that has the instruction for it."""
+        gpu = hardware.gpu
+        return gpu is not None and gpu.matrix_fp16_per_cycle > 0 and product_of(workload) is not None
+
+    def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
+        """Tiles of warps and blocks, and how much of the operands is on its way."""
+        product = _product(workload)
+        return {
+            "rows": _up_to(_ROWS, product.rows),
+            "cols": _up_to(_COLUMNS, product.columns),
+            "row_warps": _ROW_WARPS,
+            "column_warps": _COLUMN_WARPS,
+            "slices": _SLICES,
+            "depth": _up_to(_DEPTHS, product.steps),
+            "stages": _STAGES,
+        }
+
+    def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
+        """Threads, registers and shared memory are within the GPU's; tiles are not mostly empty."""
+        product, gpu = _product(workload), gpu_of(hardware)
+        tiling = tiling_of(product, values)
+        if tiling.warps > _MOST_WARPS or tiling.depth > _MOST_DEPTH:
+            return False
+        if tiling.slices > 1 and tiling.depth >= 2 * product.steps:
+            return False
+        if tiling.block_rows > _MOST_ROWS or tiling.block_columns > _MOST_COLUMNS:
+            return False
+        if tiling.row_warps > 1 and tiling.block_rows >= 2 * product.rows:
+            return False
+        if tiling.column_warps > 1 and tiling.block_columns >= 2 * product.columns:
+            return False
+        if sum(tiling.rounds(tile) * tile.loads for tile in (tiling.left, tiling.right)) > _MOST_COPIES:
+            return False
+        if tiling.registers > register_limit(gpu, tiling.threads):
+            return False
+        return tiling.shared_bytes <= gpu.shared_per_block
+
+    def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
+        """Puts the nest of blocks and warps in the place of the function's body."""
+        schedule, product = sampler.schedule, _product(workload)
+        for kind in self.decisions:
+            sampler.sample(kind.name)
+        elements, ending = inlined(schedule, workload, product.kept)
+        operands = (elements[product.left.position], elements[product.right.position])
+        program = Program(product, tiling_of(product, sampler.values), operands, ending)
+        program.put_into(schedule)
+
+    def estimate_s(
+        self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions
+    ) -> float:
+        """Estimated seconds of one call, see `cost`."""
+        product = _product(workload)
+        return cuda_mma_seconds(product, tiling_of(product, values), gpu_of(hardware))
+
+
+def _product(workload: Workload) -> Product:
+    product = product_of(workload)
+    assert product is not None, "the rule matched before"
+    return product
+
+
+def _up_to(sizes: tuple[int, ...], extent: int) -> tuple[int, ...]:
+    """The sizes that an extent does not leave half empty, and the first one."""
+    return tuple(size for number, size in enumerate(sizes) if not number or size < 2 * extent)
+
+
+RULE = CudaMma()

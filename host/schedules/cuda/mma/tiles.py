@@ -1,0 +1,193 @@
+"""The tiles of a program: of blocks, warps and shared memory, and where each chunk of an operand lies.
+
+Shared memory holds chunks of eight halves. Those of a row are exchanged by the number of the row, so that the
+eight rows of a matrix that `ldmatrix` reads lie in different banks, without room between the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from host.schedules.api import Decisions
+from host.schedules.cuda.mma.product import CHUNK, STORED, Operand, Product
+
+WARP = 32
+# Rows, columns and depth of one mma.sync.m16n8k16, and bytes of a chunk.
+MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16
+CHUNK_BYTES = 2 * CHUNK
+# Rows of a matrix that `ldmatrix` loads.
+_MATRIX = 8
+# Words between the rows of a warp's sums in shared memory beyond its columns: with them, neither the pairs
+# that a warp writes nor the vectors that it reads meet in a bank.
+_PITCH_WORDS = 8
+# Registers of a thread beside its sums, its operands and the addresses of what it copies.
+_OTHER_REGISTERS = 34
+_REGISTERS_PER_COPY = 2
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """What shared memory holds of an operand at a time.
+
+    Attributes:
+        rows: of chunks.
+        chunks: of a row, a power of two of at least 2.
+        pieces: copies of a chunk; neighbouring threads send for neighbouring ones.
+        loads: of a copy; more than one where it is gathered in registers.
+    """
+
+    rows: int
+    chunks: int
+    pieces: int = 1
+    loads: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Size of the tile."""
+        return self.rows * self.chunks * CHUNK_BYTES
+
+    @property
+    def shift(self) -> int:
+        """By how many bits the number of a row is shifted before it exchanges chunks."""
+        return max(0, _MATRIX.bit_length() - self.chunks.bit_length())
+
+    @property
+    def mask(self) -> int:
+        """The bits of a chunk's number that rows exchange."""
+        return min(self.chunks, _MATRIX) - 1
+
+    def place(self, row: int, chunk: int) -> int:
+        """Byte of the tile at which a chunk begins."""
+        return (row * self.chunks + (chunk ^ (row >> self.shift & self.mask))) * CHUNK_BYTES
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The tiles that decisions stand for.
+
+    Attributes:
+        rows, columns: of a warp's tile.
+        row_warps, column_warps: tiles of a block along both.
+        slices: groups of warps that share the depth of a tile.
+        depth: of what shared memory holds at a time, all slices together.
+        stages: tiles of each operand in shared memory, all but one on their way.
+        left, right: tiles of the operands.
+    """
+
+    rows: int
+    columns: int
+    row_warps: int
+    column_warps: int
+    slices: int
+    depth: int
+    stages: int
+    left: SharedTile
+    right: SharedTile
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block's tile."""
+        return self.rows * self.row_warps
+
+    @property
+    def block_columns(self) -> int:
+        """Columns of a block's tile."""
+        return self.columns * self.column_warps
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.row_warps * self.column_warps * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.warps
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of both operands' tiles."""
+        return self.left.bytes + self.right.bytes
+
+    @property
+    def pitch(self) -> int:
+        """Words from one row of a warp's sums in shared memory to the next."""
+        return self.columns + _PITCH_WORDS
+
+    @property
+    def strip_bytes(self) -> int:
+        """Bytes of the sums that a warp puts into shared memory at a time."""
+        return 4 * MMA_ROWS * self.pitch
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block: operands first, sums later."""
+        return max(self.stages * self.stage_bytes, self.warps * self.strip_bytes)
+
+    @property
+    def sums(self) -> int:
+        """Sums of a thread."""
+        return self.rows * self.columns // WARP
+
+    @property
+    def fragments(self) -> int:
+        """Registers of a thread for one step of both operands."""
+        return self.rows // MMA_ROWS * 4 + self.columns // MMA_COLUMNS * 2
+
+    def rounds(self, tile: SharedTile) -> int:
+        """Copies that a thread sends for a tile, at most."""
+        return -(-tile.rows * tile.chunks * tile.pieces // self.threads)
+
+    @property
+    def registers(self) -> int:
+        """Registers that a thread wants."""
+        copies = self.rounds(self.left) + self.rounds(self.right)
+        return self.sums + self.fragments + _REGISTERS_PER_COPY * copies + _OTHER_REGISTERS
+
+
+def tiling_of(product: Product, values: Decisions) -> Tiling:
+    """The tiles of a program."""
+    depth = values["depth"] * values["slices"]
+
+    def tile(operand: Operand, outer: int) -> SharedTile:
+        rows, length = (outer, depth) if operand.along_depth else (depth, outer)
+        if operand.width == 1:
+            return SharedTile(rows, length // CHUNK, loads=CHUNK)
+        return SharedTile(rows, length // CHUNK, CHUNK // operand.width)
+
+    return Tiling(
+        rows=values["rows"],
+        columns=values["cols"],
+        row_warps=values["row_warps"],
+        column_warps=values["column_warps"],
+        slices=values["slices"],
+        depth=depth,
+        stages=values["stages"],
+        left=tile(product.left, values["rows"] * values["row_warps"]),
+        right=tile(product.right, values["cols"] * values["column_warps"]),
+    )
+
+
+def shared_accesses(tiling: Tiling) -> Iterator[tuple[str, list[int], int]]:
+    """The accesses of a warp to shared memory of each kind: a name, where its lanes begin, and bytes of each.
+
+    Lanes that shared memory serves together stand together: eight with 16 bytes each, 16 with eight, 32 with
+    four.
+    """
+    for name, tile in (("left", tiling.left), ("right", tiling.right)):
+        lanes = range(CHUNK)
+        for first in range(0, tile.rows, _MATRIX):
+            for chunk in range(tile.chunks):
+                yield f"ldmatrix {name}", [tile.place(first + lane, chunk) for lane in lanes], CHUNK_BYTES
+        size = CHUNK_BYTES // tile.pieces
+        for start in range(0, tile.rows * tile.chunks, CHUNK):
+            chunks = [tile.place(*divmod(start + lane, tile.chunks)) for lane in lanes]
+            places = [place + piece * size for place in chunks for piece in range(tile.pieces)]
+            yield f"copy {name}", places, size
+    for half in range(2):
+        quads = [divmod(half * 16 + lane, 4) for lane in range(16)]
+        yield "sums", [4 * (row * tiling.pitch + 2 * pair) for row, pair in quads], 8
+    for start in range(0, 4 * tiling.columns, CHUNK):
+        vectors = [divmod(start + lane, tiling.columns // STORED) for lane in range(CHUNK)]
+        yield "results", [4 * (row * tiling.pitch + STORED * vector) for row, vector in vectors], 16

@@ -1,0 +1,129 @@
+"""Runs a scheduled function for a GPU on this machine's CPU, out of its CUDA source."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tvm
+
+from host.build import CudaKernel, compile_cuda
+from tests.cuda_emulator.source import REASONS, compiled, entries, host_source, parameter_names
+
+_COUNTERS = (
+    "products",
+    "matrix_loads",
+    "load_conflicts",
+    "copy_conflicts",
+    "accesses",
+    "access_conflicts",
+    "not_counted",
+)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the warps of all blocks of a kernel executed.
+
+    Attributes:
+        products: of a warp's matrices (`mma`).
+        matrix_loads: of 8x8 matrices from shared memory (`ldmatrix`).
+        load_conflicts: further passes that these take because their rows share banks.
+        copy_conflicts: the same of copies into shared memory (`cp.async`).
+        accesses: other loads and stores of shared memory.
+        access_conflicts: further passes that these take.
+        not_counted: accesses beyond what the emulation keeps between two stops of a thread.
+    """
+
+    products: int
+    matrix_loads: int
+    load_conflicts: int
+    copy_conflicts: int
+    accesses: int
+    access_conflicts: int
+    not_counted: int
+
+
+@dataclass(frozen=True, eq=False)
+class Emulated:
+    """A run of a scheduled function.
+
+    Attributes:
+        kernel: as compiled for the GPU.
+        counters: what it executed.
+    """
+
+    kernel: CudaKernel
+    counters: Counters
+
+
+def emulate(
+    function: tvm.tirx.PrimFunc, arguments: Sequence[np.ndarray], target: tvm.target.Target, folder: Path
+) -> Emulated:
+    """Compiles a scheduled function and runs its source; arguments are read and written in place.
+
+    Args:
+        function: with its loops bound to blocks and threads.
+        arguments: in the function's order, contiguous, of its types.
+        target: of kind "cuda".
+        folder: for the compiled emulation.
+
+    Raises:
+        AssertionError: the source does not compile as C++, or one of `REASONS`.
+    """
+    kernel = compile_cuda(function, "kernel", target)
+    source = kernel.module.inspect_source("cuda")
+    (parameters,) = parameter_names(source).values()
+    names = [str(parameter.name) for parameter in function.params]
+    ordered = [arguments[names.index(text.removesuffix("_ptr"))] for text in parameters]
+    sizes = launch_sizes(function)
+    blocks = [sizes.get(f"blockIdx.{axis}", 1) for axis in "xyz"]
+    threads = [sizes.get(f"threadIdx.{axis}", 1) for axis in "xyz"]
+    return Emulated(kernel, run_source(source, ordered, blocks, threads, folder))
+
+
+def run_source(
+    source: str,
+    arguments: Sequence[np.ndarray],
+    blocks: Sequence[int],
+    threads: Sequence[int],
+    folder: Path,
+    entry: str | None = None,
+) -> Counters:
+    """Runs one kernel of a CUDA source.
+
+    Args:
+        source: CUDA C++ with inline PTX.
+        arguments: arrays in the order of its parameters, contiguous; read and written in place.
+        blocks, threads: sizes of the grid and of a block along x, y and z.
+        folder: for the compiled emulation.
+        entry: name of the kernel; None where there is one.
+
+    Raises:
+        AssertionError: the source does not compile as C++, or one of `REASONS`.
+    """
+    found = entries(source)
+    ((name, kinds),) = found.items() if entry is None else [(entry, found[entry])]
+    passed = ", ".join(f"({kind})arguments[{n}]" for n, kind in enumerate(kinds))
+    callers = (
+        f"static void call() {{ {name}({passed}); }}\n"
+        'extern "C" int emulate(void** given, const int* blocks, const int* threads) {\n'
+        "  kernel = call;\n  return run(given, blocks, threads);\n}\n"
+    )
+    path = folder / f"emulated{len(list(folder.glob('emulated*.so')))}.so"
+    path.write_bytes(compiled(host_source(source, callers)))
+    library = ctypes.CDLL(str(path))
+    pointers = (ctypes.c_void_p * len(arguments))(*[array.ctypes.data for array in arguments])
+    reason = library.emulate(pointers, (ctypes.c_int * 3)(*blocks), (ctypes.c_int * 3)(*threads))
+    assert reason == 0, REASONS[reason]
+    return Counters(*[ctypes.c_long.in_dll(library, f"emulated_{name}").value for name in _COUNTERS])
+
+
+def launch_sizes(function: tvm.tirx.PrimFunc) -> dict[str, int]:
+    """Blocks and threads of a scheduled function, by axis."""
+    found = re.findall(r'T.thread_binding\((\d+), thread="((?:block|thread)Idx\.[xyz])"', function.script())
+    return {axis: int(extent) for extent, axis in found}

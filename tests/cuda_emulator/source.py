@@ -1,0 +1,118 @@
+"""Kernels of CUDA source as a shared library of this machine or of another one that is emulated."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from host.build.linker import zig_executable
+from tests.cuda_emulator.inline_ptx import closing, translated
+
+_ENTRY = re.compile(r'extern "C" __global__ void [^;{]*?(\w+)\(([^()]*)\) \{')
+_SHARED = re.compile(
+    r"(?:extern )?__shared__ (?:alignas\(\d+\)|__align__\(\d+\))?"
+    r"(?P<kind>[^;\[=]*?)\s(?P<name>\w+)\[(?P<size>[^\]]*)\];"
+)
+# Headers that the source names and that threads.h stands for.
+_EMPTY = ("cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda/std/cstdint", "cuda/std/type_traits")
+# What a block of any GPU here can have.
+_LARGEST_SHARED = 233472
+
+REASONS = {
+    1: "a barrier is not reached by all threads",
+    2: "an instruction of a warp is not reached by all of its threads",
+    3: "an address is not aligned",
+    4: "more copies are on their way than the emulation keeps, or one of more bytes than it has",
+}
+
+
+def text_of(name: str) -> str:
+    """A header of this folder."""
+    return Path(__file__).with_name(name).read_text()
+
+
+def entries(source: str) -> dict[str, list[str]]:
+    """Types of the parameters of each entry function, by its name."""
+    return {
+        name: [_kind(text) for text in parameters.split(",")] for name, parameters in _ENTRY.findall(source)
+    }
+
+
+def parameter_names(source: str) -> dict[str, list[str]]:
+    """Names of the parameters of each entry function."""
+    return {
+        name: [text.split()[-1].lstrip("*") for text in parameters.split(",")]
+        for name, parameters in _ENTRY.findall(source)
+    }
+
+
+def _kind(parameter: str) -> str:
+    return parameter.replace("__restrict__", "").rsplit(maxsplit=1)[0]
+
+
+def host_source(source: str, callers: str) -> str:
+    """C++ that runs kernels.
+
+    Args:
+        source: CUDA C++ with inline PTX.
+        callers: functions that call `run` with a `kernel`.
+    """
+    parts = [text_of("threads.h"), text_of("banks.h"), text_of("instructions.h")]
+    return "\n".join([*parts, translated(with_shared_memory(source)), text_of("blocks.h"), callers])
+
+
+def with_shared_memory(source: str) -> str:
+    """The source with arrays of shared memory that count how they are accessed.
+
+    Blocks run one after the other, so what the threads of a block share can be static.
+    """
+    names = []
+
+    def declared(found: re.Match[str]) -> str:
+        names.append(found["name"])
+        return f"static Shared<{found['kind'].strip()}, {found['size'] or _LARGEST_SHARED}> {found['name']};"
+
+    source = _SHARED.sub(declared, source)
+    for name in names:
+        # An address of an element is not an access.
+        for opening in (f"&({name}[", f"&{name}["):
+            while (start := source.find(opening)) >= 0:
+                inside = start + len(opening)
+                end = closing(source, inside - 1)
+                rest = source[end + 1 + opening.startswith("&(") :]
+                source = f"{source[:start]}({name} + ({source[inside:end]})){rest}"
+    return source
+
+
+def compiled(text: str, architecture: str | None = None) -> bytes:
+    """A shared library.
+
+    Args:
+        text: of `host_source`.
+        architecture: as zig names it; this machine's if None.
+
+    Raises:
+        AssertionError: it does not compile.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as name:
+        folder = Path(name)
+        (folder / "kernel.cc").write_text(text)
+        for header in _EMPTY:
+            (folder / header).parent.mkdir(parents=True, exist_ok=True)
+            (folder / header).write_text("")
+        command = [str(zig_executable()), "cc", "-x", "c++", "-std=c++17", "-shared", "-fPIC", "-O2", "-w"]
+        command += ["-fno-sanitize=all", "-fno-threadsafe-statics", "-nostdinc++", "-nostdlib++"]
+        if architecture is not None:
+            command += ["-target", f"{architecture}-linux-gnu.2.31"]
+        command += ["-I", str(folder), "-o", str(folder / "kernel.so"), str(folder / "kernel.cc"), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
+        return (folder / "kernel.so").read_bytes()
+
+
+def emulator_text() -> str:
+    """Everything that decides what a kernel's code becomes, for caches to tell by."""
+    names = ("threads.h", "banks.h", "instructions.h", "blocks.h", "inline_ptx.py", "source.py")
+    return "".join(text_of(name) for name in names)

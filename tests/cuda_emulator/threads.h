@@ -1,0 +1,116 @@
+// What CUDA C++ gives to a kernel: vector types, halves, barriers and exchanges within a warp.
+//
+// Threads are coroutines. They stop at barriers and at instructions of a whole warp, and nowhere else; see
+// blocks.h for the order in which they run.
+#define __CUDACC_VER_MAJOR__ 12
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+#define __global__
+#define __device__
+#define __host__
+#define __align__(size) alignas(size)
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+struct int3d { int x, y, z; };
+#define VECTORS(name, type) \
+  struct alignas(2 * sizeof(type)) name##2 { type x, y; }; \
+  struct alignas(sizeof(type) < 8 ? 4 * sizeof(type) : 16) name##4 { type x, y, z, w; }; \
+  static inline name##2 make_##name##2(type a, type b) { return {a, b}; } \
+  static inline name##4 make_##name##4(type a, type b, type c, type d) { return {a, b, c, d}; }
+typedef _Float16 half;
+typedef half __half;
+static inline half __float2half_rn(float v) { return (half)v; }
+static inline float __half2float(half v) { return (float)v; }
+static inline half __float2half(float v) { return (half)v; }
+static inline uint16_t __half_as_ushort(half v) { uint16_t b; memcpy(&b, &v, 2); return b; }
+static inline bool __hgt(half a, half b) { return a > b; }
+static inline bool __hlt(half a, half b) { return a < b; }
+struct alignas(4) half2 { half x, y; };
+typedef half2 __half2;
+static inline half2 make_half2(half a, half b) { return {a, b}; }
+VECTORS(float, float)
+VECTORS(int, int)
+VECTORS(uint, uint32_t)
+VECTORS(short, int16_t)
+VECTORS(ushort, uint16_t)
+VECTORS(char, int8_t)
+VECTORS(uchar, uint8_t)
+VECTORS(longlong, int64_t)
+VECTORS(ulonglong, uint64_t)
+static inline float max(float a, float b) { return a > b ? a : b; }
+static inline float min(float a, float b) { return a < b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline float emulated_rsqrtf(float v) { return 1.0f / sqrtf(v); }
+#define rsqrtf emulated_rsqrtf
+static inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
+
+enum { LANES = 32, MOST_THREADS = 1024 };
+// BARRIER: waits for the whole block. WARP: waits for its warp at `operation`.
+enum { READY, BARRIER, WARP, DONE };
+// Reasons why a kernel is given up, as `run` returns them.
+enum { FINE, BARRIER_NOT_REACHED, WARP_DIVERGED, MISALIGNED, OUT_OF_RANGE };
+enum { EXCHANGE, MATRIX_PRODUCT, MATRIX_LOAD };
+struct Thread {
+  ucontext_t context;
+  int3d index;
+  int state, operation;
+  void* operands;  // what the operation of the warp reads and writes of this thread
+};
+static Thread threads_of_block[MOST_THREADS];
+static ucontext_t scheduler_context;
+static int current_thread, count_of_threads, failure;
+static int3d blockIdx;
+#define threadIdx (threads_of_block[current_thread].index)
+
+static void leave(int state) {
+  threads_of_block[current_thread].state = state;
+  swapcontext(&threads_of_block[current_thread].context, &scheduler_context);
+}
+// Gives the kernel up; the thread never goes on.
+static void fail(int reason) {
+  if (failure == FINE) failure = reason;
+  leave(DONE);
+}
+// Waits until the whole warp is at the operation, which the scheduler then carries out for all of its threads.
+static void at_warp(int operation, void* operands) {
+  threads_of_block[current_thread].operation = operation;
+  threads_of_block[current_thread].operands = operands;
+  leave(WARP);
+}
+static inline void __syncthreads() { leave(BARRIER); }
+static inline unsigned __activemask() { return ~0u; }
+
+struct Exchanged { float value; int source; };
+static float exchange(float value, int lane) {
+  Exchanged own = {value, lane < 0 || lane >= LANES ? current_thread : current_thread / LANES * LANES + lane};
+  at_warp(EXCHANGE, &own);
+  return own.value;
+}
+static inline float __shfl_down_sync(unsigned, float v, int d, int = 32) {
+  return exchange(v, current_thread % LANES + d);
+}
+static inline float __shfl_up_sync(unsigned, float v, int d, int = 32) {
+  return exchange(v, current_thread % LANES - d);
+}
+static inline float __shfl_xor_sync(unsigned, float v, int mask, int = 32) {
+  return exchange(v, current_thread % LANES ^ mask);
+}
+static inline float __shfl_sync(unsigned, float v, int lane, int = 32) { return exchange(v, lane); }
+static inline void __syncwarp(unsigned = ~0u) { exchange(0.0f, current_thread % LANES); }
+// Threads of the warp that wait at the exchange take part, and those that have ended do not.
+static void exchange_in_warp(int first, int end) {
+  float seen[LANES];
+  for (int t = first; t < end; ++t) {
+    if (threads_of_block[t].state != WARP) continue;
+    Exchanged* own = (Exchanged*)threads_of_block[t].operands;
+    Thread& from = threads_of_block[own->source];
+    seen[t - first] = from.state == WARP ? ((Exchanged*)from.operands)->value : own->value;
+  }
+  for (int t = first; t < end; ++t)
+    if (threads_of_block[t].state == WARP)
+      ((Exchanged*)threads_of_block[t].operands)->value = seen[t - first];
+}

@@ -1,0 +1,69 @@
+"""What is read off kernels for a GPU without one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu import inspect
+from benchmarks.gpu.machine_code import multiply_adds, opcodes_of
+from benchmarks.result_file import read_result
+from host.build.cuda.nvrtc import Nvrtc
+from host.errors import UserError
+from tests.integration.small_models import convnet
+
+_SOURCE = r"""
+extern "C" __global__ void both(unsigned* a, float* c) {
+  const int lane = threadIdx.x;
+  float d[4] = {1, 2, 3, 4};
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[lane]), "r"(a[lane + 1]), "r"(a[lane + 2]), "r"(a[lane + 3]), "r"(a[lane]),
+                 "r"(a[lane]));
+  c[lane] = d[0] * c[lane + 1] + d[1] + d[2] + d[3];
+}
+"""
+
+
+@pytest.mark.parametrize(("major", "arch"), [(12, "sm_87"), (12, "sm_90"), (13, "sm_110")])
+def test_multiply_adds_of_machine_code(major: int, arch: str) -> None:
+    (opcodes,) = opcodes_of(Nvrtc(major).compile(_SOURCE, arch).content).values()
+    assert opcodes["HMMA.16816.F32"] == 1
+    assert multiply_adds(opcodes) == {"tensor": 64, "plain": 1}
+
+
+def test_product_that_is_not_known() -> None:
+    with pytest.raises(UserError, match=r"how much HMMA\.884"):
+        multiply_adds(Counter({"HMMA.884.F32": 1}))
+
+
+def test_what_is_no_cubin() -> None:
+    with pytest.raises(UserError, match="does not read this cubin"):
+        opcodes_of(b"text")
+
+
+def test_model_is_inspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, output = convnet(tmp_path / "model.onnx"), tmp_path / "figures.json"
+    command = [str(model), "--target", "jetson_orin_nano", "--dtype", "fp32", "--json", str(output)]
+    assert inspect.main(command) == 0
+    figures = read_result(output).figures
+    assert figures["tensor_core_share"] == 0, "single precision has no products on tensor cores"
+    assert figures["spill_bytes"] == 0
+    products = [entry for entry in figures["kernels"].values() if entry["multiply_adds"]]
+    assert products
+    for entry in products:
+        assert entry["calls"] >= 1
+        assert entry["instructions"]["FFMA"] > 0
+    assert figures["bank_conflicts"] == sum(
+        entry["calls"] * entry["bank_conflicts"] for entry in figures["kernels"].values()
+    )
+    assert "tensor cores 0.0%" in capsys.readouterr().out
+
+
+def test_board_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [str(convnet(tmp_path / "model.onnx")), "--target", "raspberry_pi_5"]
+    assert inspect.main(command) == 1
+    assert "use --processor cpu" in capsys.readouterr().err
