@@ -88,7 +88,7 @@ def deploy(
     from host.importers import start_ahead
 
     shapes = options.shapes
-    with source as path, start_ahead(path, shapes) as reader:
+    with source as path, start_ahead(path, shapes, bool(options.quantize)) as reader:
         from host.deploy import deploy as run_deployment
         from sdk.report.html import render
         from sdk.report.page import StagedPage
@@ -133,7 +133,7 @@ def compile(
     from host.importers import start_ahead
 
     shapes = options.shapes
-    with source as path, start_ahead(path, shapes) as reader:
+    with source as path, start_ahead(path, shapes, bool(options.quantize)) as reader:
         from host.deploy import compile_bundle
 
         command = options.command or f"sdk.compile({str(model)!r}, target={target!r})"

@@ -105,7 +105,7 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
     compiler = ModelCompiler(
         options, profile, folder, clock, boards.lead, boards.replace, boards.others(profile)
     )
-    model = read_model(options, clock)
+    model = read_model(options, clock, architecture=profile.board.architecture)
     planned = compiler.plan(model)
     tuning = planned.tuning
     assert tuning is not None

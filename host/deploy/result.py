@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
     from host.deploy.gates import Gate
     from host.manifest import MemoryPart
+    from host.quantised import Quantisation
     from host.tuning.result import TuneResult
 
 
@@ -49,6 +50,7 @@ class DeployResult:
             emulated: the device is an emulator, whose times say nothing about a board. gates: the limits
             that were set, with their verdicts; nothing is installed if one is not met. context: tokens that a
             language model keeps, whose step with one token is what was measured; 0 for another model.
+            quantisation: how the model was quantised with samples; None if it was not.
     """
 
     name: str
@@ -74,6 +76,7 @@ class DeployResult:
     emulated: bool = False
     gates: tuple[Gate, ...] = ()
     context: int = 0
+    quantisation: Quantisation | None = None
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

@@ -101,20 +101,23 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
 
 
 @contextlib.contextmanager
-def start_ahead(path: Path, shapes: Mapping[str, Sequence[object]] | None = None) -> Iterator[Worker | None]:
+def start_ahead(
+    path: Path, shapes: Mapping[str, Sequence[object]] | None = None, quantised: bool = False
+) -> Iterator[Worker | None]:
     """A worker for a file that is going to be read: it loads its libraries while this process loads its own.
 
     Args:
         path: the model file.
         shapes: that it is going to be read with.
+        quantised: whether another file is made of it, and that is read.
 
     Yields:
-        The worker. None where the file is not fit to be read (whoever reads it says why), and for a range of
-        lengths, which has a worker of its own.
+        The worker. None where the file is not fit to be read (whoever reads it says why), where another file
+        is, and for a range of lengths, which has a worker of its own.
     """
     ranged = any(not isinstance(size, int) for shape in (shapes or {}).values() for size in shape)
     worker = None
-    if not ranged:
+    if not ranged and not quantised:
         with contextlib.suppress(EdgeError, OSError):
             worker = open_worker(path)
     with worker or contextlib.nullcontext():
