@@ -27,6 +27,7 @@ from host.model_file import check_file
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
+from host.table import Table, Tabular
 from host.versions import versions
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TunedModel:
+class TunedModel(Tabular):
     """What `sdk tune` reports.
 
     Attributes:
@@ -73,6 +74,36 @@ class TunedModel:
             f"<TunedModel {self.name} on {self.device}: {tuning.trials} trials, "
             f"{tuning.model_s * 1e3:.3f} ms in kernels, {self.records}>"
         )
+
+    def tables(self) -> tuple[Table, ...]:
+        """The kernels, and the proposers of their programs."""
+        kernels = Table(
+            "kernels",
+            f"{self.name} on {self.device}: {self.tuning.trials} programs tried",
+            ("kernel", "calls", "best_us", "first_us", "best_by", "tried", "failed"),
+            tuple(
+                (
+                    one.name,
+                    one.weight,
+                    None if one.best_s is None else one.best_s * 1e6,
+                    None if one.first_s is None else one.first_s * 1e6,
+                    None if one.best is None else one.best.proposer,
+                    one.trials,
+                    one.failed,
+                )
+                for one in self.tuning.tasks
+            ),
+        )
+        proposers = Table(
+            "proposers",
+            "Proposers of the programs",
+            ("proposer", "kernels_won", "share_of_time", "tried", "wins", "failed"),
+            tuple(
+                (one.name, one.tasks_won, one.time_won, one.trials, one.wins, one.failed)
+                for one in self.tuning.proposers
+            ),
+        )
+        return kernels, proposers
 
 
 def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
