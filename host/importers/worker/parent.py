@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from device_agent.contract.text import printable
-from host.errors import EdgeError, ModelFileError
+from host.engines import unavailable
+from host.errors import EdgeError, EngineError, ModelFileError
 from host.importers.onnx.mapped_weights import split_file
 from host.importers.worker.arrays_file import write_arrays
 from host.language_file import is_language_model
@@ -91,10 +92,13 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
 
     Raises:
         ModelFileError: not a model file, or a language model, which `decoders` reads.
+        EngineError: it needs PyTorch, which is not installed.
     """
     kind = detect_format(path)
     if is_language_model(kind):
         raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")
+    if kind == "pt2" and (reason := unavailable("torch")):
+        raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
     files = files_of(path)
     first = "torch" if kind == "pt2" else "host.importers.worker.without_torch"
     return Worker(files, replace(limits_for(files), calls=calls), (first, "host.importers.worker.child"))
