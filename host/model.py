@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import tvm
 
+    from host.quantised import Quantisation
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -164,6 +166,7 @@ class ImportedModel:
         state: tensors that `main` takes behind the inputs, reads and changes: zeros when the model is loaded,
             kept from call to call.
         decoder: of a language model; None of others.
+        quantisation: how the file was quantised here; None if it was not.
     """
 
     name: str
@@ -177,6 +180,7 @@ class ImportedModel:
     operator: str | None = None
     state: tuple[TensorSpec, ...] = ()
     decoder: Decoder | None = None
+    quantisation: Quantisation | None = None
 
 
 @dataclass(frozen=True, eq=False)

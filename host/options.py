@@ -15,7 +15,6 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
 from device_agent.contract.text import printable
 from host.errors import UserError
-from host.language_file import language_format
 from host.setting import EVERYWHERE, GROUPS, Setting, declared, setting_of
 
 Backend = Literal["tvm", "onnxruntime", "litert"]
@@ -64,10 +63,27 @@ class CompileOptions:
     )
     quantize: str = declared(
         "",
-        "int8 or int4: weights of a language model, with a scale for each 32 of them.",
+        "int8 or int4: weights of a language model, with a scale for each 32 of them. int8 of an ONNX model: "
+        "weights and activations, with --calibration.",
         "program",
         commands=_OF_FUNCTIONS,
         choices=QUANTISATIONS,
+    )
+    calibration: Path | None = declared(  # noqa: RUF009 - makes a field
+        None,
+        "Samples for --quantize int8: a .npz file with an array for each input, samples along its first "
+        "axis, or a folder with a file for each sample.",
+        commands=_OF_FUNCTIONS,
+        metavar="DIR|FILE.npz",
+        path=True,
+    )
+    quantize_error: float = declared(
+        0.1,
+        "Largest root mean square error of the outputs of a model quantised with --calibration, relative to "
+        "those in floats: layers that lose most stay in floats until it holds.",
+        "program",
+        commands=_OF_FUNCTIONS,
+        metavar="ERROR",
     )
     context_tokens: int = declared(
         0,
@@ -212,6 +228,12 @@ class CompileOptions:
             raise UserError("--dtype fp16 does not go with a range of lengths: leave one of them out")
         if self.processor == "gpu" and self.ranged:
             raise UserError("--processor gpu does not go with a range of lengths: leave one of them out")
+        if self.calibration is not None and self.quantize != "int8":
+            raise UserError("--calibration goes with --quantize int8: give both, or leave it out")
+        if not 0.0 < self.quantize_error < float("inf"):
+            raise UserError(
+                f"--quantize-error {self.quantize_error:g}: give a number above 0, as in --quantize-error 0.1"
+            )
         if self.memory_cap_bytes and self.backend not in ("auto", "tvm"):
             raise UserError(
                 f"--memory-cap: what {self.backend} takes is not known before it runs: use --backend tvm"
@@ -234,26 +256,6 @@ class CompileOptions:
             raise UserError("--proposer does not go with a range of lengths: leave one of them out")
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
-
-    def check_model(self, model: Path) -> None:
-        """Refuse what does not go with a model: some options are of language models, and some are not.
-
-        Args:
-            model: a file or a folder.
-
-        Raises:
-            UserError: says what to type instead.
-            OSError: it cannot be read.
-        """
-        if language_format(model):
-            refused = {"--shape": self.shapes, "--dtype fp16": self.dtype == "fp16"}
-            what = "does not go"
-        else:
-            refused = {"--quantize": self.quantize, "--context": self.context_tokens}
-            what = "goes only"
-        for flag, given in refused.items():
-            if given:
-                raise UserError(f"{flag} {what} with a language model: leave {flag} out")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from host.options import CompileOptions, DeployOptions
 from sdk import errors
-from sdk.api import compile, connect, deploy, deploy_fleet, explain, load, load_language_model, profile, tune
+from sdk.api import (
+    compare,
+    compile,
+    connect,
+    deploy,
+    deploy_fleet,
+    explain,
+    load,
+    load_language_model,
+    profile,
+    tune,
+)
 from sdk.device import Device
 from sdk.errors import EdgeError
 from sdk.fleet import FleetDeployment
@@ -28,8 +39,10 @@ if TYPE_CHECKING:
     from host.commands.tune import TunedModel
     from host.deploy.result import DeployResult
     from host.manifest import Manifest
+    from sdk.report.compare import Comparison
 
 __all__ = [
+    "Comparison",
     "CompileOptions",
     "DeployOptions",
     "DeployResult",
@@ -42,6 +55,7 @@ __all__ = [
     "Manifest",
     "Model",
     "TunedModel",
+    "compare",
     "compile",
     "connect",
     "deploy",
@@ -56,6 +70,7 @@ __all__ = [
 
 # Results whose modules load NumPy and more: imported when they are asked for, so that `sdk --help` is quick.
 _LATE = {
+    "Comparison": "sdk.report.compare",
     "DeployResult": "host.deploy.result",
     "Explanation": "host.commands.explain",
     "Manifest": "host.manifest",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from host.manifest import Manifest
     from host.options import Size
     from host.progress import Progress
+    from sdk.report.compare import Comparison
 
 PathLike = str | Path
 
@@ -39,6 +40,7 @@ __all__ = [
     "FleetDeployment",
     "LanguageModel",
     "Model",
+    "compare",
     "compile",
     "connect",
     "deploy",
@@ -88,7 +90,7 @@ def deploy(
     from host.importers import start_ahead
 
     shapes = options.shapes
-    with source as path, start_ahead(path, shapes) as reader:
+    with source as path, start_ahead(path, shapes, bool(options.quantize)) as reader:
         from host.deploy import deploy as run_deployment
         from sdk.report.html import render
         from sdk.report.page import StagedPage
@@ -133,7 +135,7 @@ def compile(
     from host.importers import start_ahead
 
     shapes = options.shapes
-    with source as path, start_ahead(path, shapes) as reader:
+    with source as path, start_ahead(path, shapes, bool(options.quantize)) as reader:
         from host.deploy import compile_bundle
 
         command = options.command or f"sdk.compile({str(model)!r}, target={target!r})"
@@ -276,6 +278,26 @@ def profile(
         return run_profile(
             Path(model), device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust
         )
+
+
+def compare(
+    before: PathLike | Deployment, after: PathLike | Deployment, *, tolerance: float = 0.0
+) -> Comparison:
+    """Judge what became better or worse between two deployments of a model, beyond noise.
+
+    Args:
+        before: a deployment, or what one left: a file of figures, a bundle, a report.
+        after: the same.
+        tolerance: share by which a figure may get worse.
+
+    Raises:
+        UserError: a file is missing or no result.
+    """
+    from sdk.report.compare import compare as compare_sides
+    from sdk.report.sides import read_side
+
+    sides = [read_side(one.report if isinstance(one, Deployment) else Path(one)) for one in (before, after)]
+    return compare_sides(sides[0], sides[1], tolerance)
 
 
 def explain(bundle: PathLike, task: str, output: PathLike | None = None) -> tuple[Explanation, Path]:

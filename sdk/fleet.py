@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from host.options import DeployOptions
+from host.table import Table, Tabular
 from sdk.module_file import as_file
 from sdk.progress import shown
 from sdk.request import check_deployment
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FleetDeployment:
+class FleetDeployment(Tabular):
     """A finished deployment to several devices.
 
     Attributes:
@@ -38,6 +39,25 @@ class FleetDeployment:
     def failed(self) -> tuple[Installed, ...]:
         """The devices on which nothing was installed."""
         return tuple(one for one in self.devices if one.reason)
+
+    def tables(self) -> tuple[Table, ...]:
+        """The devices; then what was measured on the first device of each kind."""
+        devices = Table(
+            "devices",
+            f"{len(self.devices) - len(self.failed)} of {len(self.devices)} devices have the model",
+            ("device", "board", "version", "median_ms", "reason"),
+            tuple(
+                (
+                    one.device,
+                    one.board,
+                    one.version[:12],
+                    None if one.median_s is None else one.median_s * 1e3,
+                    one.reason,
+                )
+                for one in self.devices
+            ),
+        )
+        return devices, *(replace(kind.tables()[0], name=kind.result.device) for kind in self.kinds)
 
 
 def deploy_fleet(

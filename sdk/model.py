@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from host.closing import Closing
 from host.errors import BundleError, ModelFileError, ShapeError
+from host.table import Table, Tabular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class Deployment(Tabular):
     """A finished deployment.
 
     Attributes:
@@ -38,6 +39,10 @@ class Deployment:
     def bundle(self) -> Path:
         """Where the bundle lies."""
         return self.result.bundle
+
+    def tables(self) -> tuple[Table, ...]:
+        """Those of the result."""
+        return self.result.tables()
 
 
 class LoadedBundle:

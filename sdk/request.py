@@ -8,6 +8,7 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import CompileOptions, DeployOptions
+from host.options_of_model import check_for_model
 
 
 def names_several(device: str) -> bool:
@@ -61,9 +62,14 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
     if isinstance(model, str | Path):
         from host.model_file import detect_format
 
-        detect_format(Path(model))
+        format_name = detect_format(Path(model))
         if options is not None:
-            options.check_model(Path(model))
+            check_for_model(options, Path(model), format_name)
+    elif options is not None and options.quantize:
+        raise UserError(
+            f"--quantize {options.quantize}: a torch module is quantised as ONNX: export it with "
+            "torch.onnx.export, and give that file"
+        )
     if devices:
         from host.devices import resolve
 

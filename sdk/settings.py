@@ -20,6 +20,8 @@ class CompileSettings(TypedDict, total=False):
     processor: str
     dtype: str
     quantize: str
+    calibration: str | Path | None
+    quantize_error: float
     context_tokens: int
     memory_cap_bytes: int
     cuda: str
@@ -77,6 +79,6 @@ def with_settings(options: _Options, settings: Mapping[str, Any]) -> _Options:
 def _as_field(name: str, value: Any) -> Any:
     if name in ("shapes", "peer_files"):
         return dict(value or {})
-    if name == "bundle":
+    if name in ("bundle", "calibration"):
         return Path(value) if value is not None else None
     return tuple(value) if isinstance(value, list) else value

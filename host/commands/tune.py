@@ -27,6 +27,7 @@ from host.model_file import check_file
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
+from host.table import Table, Tabular
 from host.versions import versions
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TunedModel:
+class TunedModel(Tabular):
     """What `sdk tune` reports.
 
     Attributes:
@@ -74,6 +75,36 @@ class TunedModel:
             f"{tuning.model_s * 1e3:.3f} ms in kernels, {self.records}>"
         )
 
+    def tables(self) -> tuple[Table, ...]:
+        """The kernels, and the proposers of their programs."""
+        kernels = Table(
+            "kernels",
+            f"{self.name} on {self.device}: {self.tuning.trials} programs tried",
+            ("kernel", "calls", "best_us", "first_us", "best_by", "tried", "failed"),
+            tuple(
+                (
+                    one.name,
+                    one.weight,
+                    None if one.best_s is None else one.best_s * 1e6,
+                    None if one.first_s is None else one.first_s * 1e6,
+                    None if one.best is None else one.best.proposer,
+                    one.trials,
+                    one.failed,
+                )
+                for one in self.tuning.tasks
+            ),
+        )
+        proposers = Table(
+            "proposers",
+            "Proposers of the programs",
+            ("proposer", "kernels_won", "share_of_time", "tried", "wins", "failed"),
+            tuple(
+                (one.name, one.tasks_won, one.time_won, one.trials, one.wins, one.failed)
+                for one in self.tuning.proposers
+            ),
+        )
+        return kernels, proposers
+
 
 def tune_model(options: DeployOptions, progress: Progress | None = None) -> TunedModel:
     """Spend a budget of measurements on a model's kernels; later deployments use the records.
@@ -105,7 +136,7 @@ def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Pa
     compiler = ModelCompiler(
         options, profile, folder, clock, boards.lead, boards.replace, boards.others(profile)
     )
-    model = read_model(options, clock)
+    model = read_model(options, clock, architecture=profile.board.architecture)
     planned = compiler.plan(model)
     tuning = planned.tuning
     assert tuning is not None

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 _CONTEXT, _CHUNK = 2048, 64
 
 
-def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None = None) -> ImportedModel:
-    """Import the model file under the name that it is to have.
+def read_model(
+    options: CompileOptions, clock: StageClock, reader: Worker | None = None, architecture: str = ""
+) -> ImportedModel:
+    """Import the model file under the name that it is to have, quantised before if that is asked for.
 
     Args:
         options: which file, and how.
         clock: counts the stage.
         reader: a worker of `host.importers.start_ahead` for the file; one is started if None.
+        architecture: of the target, for quantising; any if "".
 
     Raises:
         UserError: not a model, or its shapes do not fit.
@@ -36,6 +39,8 @@ def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None
         return _read_decoder(options, clock)
     if options.ranged:
         return read_ranged(options, clock)
+    if options.quantize:
+        return _read_quantised(options, architecture, clock)
     from host.importers import load
 
     with clock.stage("import"):
@@ -48,6 +53,25 @@ def read_model(options: CompileOptions, clock: StageClock, reader: Worker | None
             worker=reader,
         )
     return replace(model, name=options.name or as_name(model.name))
+
+
+def _read_quantised(options: CompileOptions, architecture: str, clock: StageClock) -> ImportedModel:
+    """Quantise the model file and import what that makes, with golden cases of the user's own samples."""
+    from host.importers import load
+    from host.quantisation import quantise
+
+    assert options.calibration is not None, "check_model requires it"
+    made = quantise(
+        options.model,
+        options.fixed_shapes(),
+        options.calibration,
+        options.quantize_error,
+        architecture,
+        clock,
+    )
+    with clock.stage("import"):
+        model = load(made.path, {}, options.seed, samples=made.samples, notice=clock.progress.note)
+    return replace(model, name=options.name or as_name(model.name), quantisation=made.result)
 
 
 def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:

@@ -39,8 +39,9 @@ from host.engines.ncnn_files import ncnn_files
 from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel
-from host.model_file import check_file
+from host.model_file import detect_format
 from host.options import BACKENDS, CompileOptions, DeployOptions
+from host.options_of_model import check_for_model
 from host.progress import Progress, Silence, StageClock
 from host.versions import versions
 
@@ -80,8 +81,7 @@ def deploy(
         DeviceError: the device went away or is full.
     """
     options.check()
-    check_file(options.model)
-    options.check_model(options.model)
+    check_for_model(options, options.model, detect_format(options.model))
     from host.transport import connect
 
     clock = StageClock(progress or Silence())
@@ -124,14 +124,13 @@ def compile_bundle(
         EngineError: no engine that a bundle can have reads this format.
     """
     options.check()
-    check_file(options.model)
-    options.check_model(options.model)
+    check_for_model(options, options.model, detect_format(options.model))
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
         profile = target_profile(target, options.threads, clock.progress.note)
         profile = profile_for_processor(profile, options.processor, options.cuda)
         builder = BundleBuilder(ModelCompiler(options, profile, staging.folder, clock))
-        model = read_model(options, clock, reader)
+        model = read_model(options, clock, reader, profile.board.architecture)
         made, fallback = compile_or_fall_back(builder, model)
         if made is None:
             engine = engine_for_format(model.format).name
@@ -191,7 +190,8 @@ class _Deployment:
         """All steps before the installation; returns the figures and the directory of the selected bundle."""
         builder = self._builder()
         require_sensor(self.device, self.options.objective, self.options.power_cap_w)
-        model = read_model(self.options, self.clock, self.reader)
+        architecture = builder.compiler.profile.board.architecture
+        model = read_model(self.options, self.clock, self.reader, architecture)
         made, fallback = compile_or_fall_back(builder, model)
         auto = made is not None and self.options.processor == "auto"
         on_gpu = compiled_for_gpu(builder, model, self.timing.decides) if auto else None
@@ -206,7 +206,6 @@ class _Deployment:
         settings = self._settings(model, builder, variant, made)
         comparison = compare_engines(settings, self._entrants(model, variant))
         if not self.timing.decides:
-            architecture = profile.board.architecture
             comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
         options = self.options
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
@@ -240,6 +239,7 @@ class _Deployment:
             memory=memory,
             emulated=not self.timing.decides,
             context=context,
+            quantisation=model.quantisation,
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)
@@ -313,6 +313,10 @@ class _Deployment:
         needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
         if needed not in asked and (not compiled or needed != original):
             asked.append(needed)
+        if model.quantisation is not None and original in asked and self.timing.decides:
+            # What the user would have used without quantising.
+            floats = model.quantisation.original
+            entrants.append(Entrant(f"{original}-fp32", original, floats, threads, deployable=False))
         for engine in asked:
             if engine not in known or engine == "tvm" or not known[engine].peer:
                 names = ", ".join(name for name in known if name != "tvm" and known[name].peer)

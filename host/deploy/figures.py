@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from host.compare.pareto import ParetoFront
     from host.compare.selection import VariantSelection
     from host.deploy.gates import Gate
+    from host.quantised import OutputError, Quantisation
     from host.statistics import Estimate
     from host.tuning.result import TuneResult
 
@@ -135,6 +136,57 @@ def gate(one: Gate) -> dict[str, Any]:
         "value": one.value if known else None,
         "passed": one.passed,
         "text": one.text,
+    }
+
+
+def output_error(one: OutputError) -> dict[str, Any]:
+    """How far an output of a quantised model is off; what is infinite or not known is None."""
+    found = {
+        "name": one.name,
+        "rms": one.rms,
+        "largest": one.largest,
+        "snr_db": one.snr_db,
+        "cosine": one.cosine,
+        "agreement": one.agreement,
+    }
+    return {key: _finite(value) for key, value in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def quantisation(one: Quantisation) -> dict[str, Any]:
+    """How a model was quantised, layer by layer, and the front of error and layers in floats."""
+    return {
+        "activations": one.dtype,
+        "weights": "int8",
+        "samples": one.samples,
+        "compared": one.compared,
+        "bound": one.bound,
+        "errors": [output_error(error) for error in one.errors],
+        "fully_quantised": [output_error(error) for error in one.fully],
+        "group": one.group,
+        "layers": [
+            {
+                "name": layer.name,
+                "operator": layer.operator,
+                "multiply_adds": layer.multiply_adds,
+                "weights": layer.weights,
+                "alone_rms": _finite(layer.alone),
+                "quantised": layer.quantised,
+            }
+            for layer in one.layers
+        ],
+        "front": [
+            {
+                "kept": point.kept,
+                "float_share": point.float_share,
+                "rms": _finite(point.rms),
+                "taken": point.taken,
+            }
+            for point in one.front
+        ],
     }
 
 

@@ -12,17 +12,19 @@ from host.compare.selection import Choice, VariantSelection
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
 from host.model import Measurement, Signature
+from host.table import Table, Tabular
 from targets import MachineDescription
 
 if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
     from host.deploy.gates import Gate
     from host.manifest import MemoryPart
+    from host.quantised import Quantisation
     from host.tuning.result import TuneResult
 
 
 @dataclass(frozen=True)
-class DeployResult:
+class DeployResult(Tabular):
     """Everything that `sdk deploy` reports.
 
     Attributes:
@@ -49,6 +51,7 @@ class DeployResult:
             emulated: the device is an emulator, whose times say nothing about a board. gates: the limits
             that were set, with their verdicts; nothing is installed if one is not met. context: tokens that a
             language model keeps, whose step with one token is what was measured; 0 for another model.
+            quantisation: how the model was quantised with samples; None if it was not.
     """
 
     name: str
@@ -74,6 +77,7 @@ class DeployResult:
     emulated: bool = False
     gates: tuple[Gate, ...] = ()
     context: int = 0
+    quantisation: Quantisation | None = None
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
@@ -82,6 +86,53 @@ class DeployResult:
         return (
             f"<DeployResult {self.name} on {self.device}: {self.choice.backend}, {time_text}, "
             f"{len(self.tasks)} kernels, {self.bundle}>"
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """The engines, the kernels, and the layers of a model that was quantised here."""
+        state = "installed" if self.installed else "not installed"
+        engines = Table(
+            "engines",
+            f"{self.name} on {self.device}: {self.choice.backend}, {state}",
+            ("engine", "median_ms", "p10_ms", "p90_ms", "times_ours", "energy_mj", "error", "remark"),
+            tuple(self._engine_row(name) for name in (self.choice.backend, *self.peers)),
+        )
+        kernels = Table(
+            "kernels",
+            "Kernels of the compiled model",
+            ("kernel", "calls", "made_by", "rule", "us_a_call"),
+            tuple((one.name, one.weight, one.source, one.rule, one.latency_us) for one in self.tasks),
+        )
+        layers = Table(
+            "layers",
+            "Layers, and what each loses where it is quantised alone",
+            ("layer", "operator", "rms_alone", "multiply_adds", "computes_in"),
+            ()
+            if self.quantisation is None
+            else tuple(
+                (one.name, one.operator, one.alone, one.multiply_adds, "int8" if one.quantised else "floats")
+                for one in self.quantisation.by_loss()
+            ),
+        )
+        return engines, kernels, layers
+
+    def _engine_row(self, name: str) -> tuple[object, ...]:
+        one = self.contenders[name]
+        verdict = one.verification
+        error = None if verdict is None else verdict.max_rel_err
+        if one.measurement is None or self.emulated:
+            remark = one.why_excluded or ("the device is emulated" if self.emulated else "not measured")
+            return (name, None, None, None, None, None, error, remark)
+        times, joules = one.measurement, one.measurement.energy.gross_j
+        return (
+            name,
+            times.median_s * 1e3,
+            times.p10_s * 1e3,
+            times.p90_s * 1e3,
+            times.median_s / self.measurement.median_s,
+            None if joules is None else joules * 1e3,
+            error,
+            "" if times.trusted else "throttled",
         )
 
     @property

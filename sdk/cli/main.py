@@ -44,6 +44,8 @@ _INTERRUPTED = 130
 _NAME = "sdk"
 # What click ends with where a write finds no reader; the last flush is after it.
 _NO_READER = 1
+# Packages of an extra of their own.
+_OF_TORCH = ("torch", "transformers", "safetensors")
 
 
 class Interrupted(BaseException):
@@ -134,7 +136,8 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
     except MemoryError:
         return _fail("not enough memory: close other programs or use a smaller model", 1, state)
     except ImportError as error:
-        return _fail(f"{error}: install the host's packages with pip install 'edgetlm[host]'", 1, state)
+        extra = "torch" if error.name in _OF_TORCH else "host"
+        return _fail(f"{error}: install the host's packages with pip install 'edgetlm[{extra}]'", 1, state)
     except Exception as error:  # noqa: BLE001 - the last line of defence of a command line
         text = f"internal error, {type(error).__name__}: {error}; --verbose shows where"
         return _fail(text, 1, state)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_error, print_line
+from sdk.report.quantisation_text import quantisation_lines
 from sdk.text import simulation
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ def print_deployment(deployment: Deployment) -> None:
     _print_title(result)
     print_line(f"backend   {result.choice.backend} ({result.choice.why})")
     print_line(f"verified  largest relative error {verdict.max_rel_err:.1e}, allowed {verdict.tolerance:.0e}")
+    if result.quantisation is not None:
+        for line in quantisation_lines(result.quantisation):
+            print_line(line)
     if result.signature.length is not None:
         length = result.signature.length
         print_line(f"serves    {length.name}={length.low}..{length.high}, any length of it")

@@ -124,8 +124,9 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
         profile = profile_for_processor(profile_of(found, options.threads), options.processor)
     clock = StageClock(progress)
     compiler = ModelCompiler(options, profile, Path(), clock)
+    model = read_model(options, clock, architecture=profile.board.architecture)
     spaces = {}
-    for task in compiler.lower(read_model(options, clock)).tasks:
+    for task in compiler.lower(model).tasks:
         try:
             spaces[task.workload_hash] = space_for(task, profile.hardware, profile.threads)
         except ScheduleError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from host.statistics import Estimate, Spread, ratio_of, spread_from, spread_of
+from host.table import Table, Tabular
 from sdk.report.sides import EnergySide, Side
 
 COMPARE_SCHEMA = "edgetlm.compare/1"
@@ -48,7 +49,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Two results side by side.
 
     Attributes:
@@ -68,6 +69,28 @@ class Comparison:
     def regressions(self) -> tuple[Change, ...]:
         """The figures that became worse."""
         return tuple(change for change in self.changes if change.verdict == WORSE)
+
+    def tables(self) -> tuple[Table, ...]:
+        """The figures of both sides."""
+        return (
+            Table(
+                "changes",
+                f"{len(self.regressions)} of {len(self.changes)} figures got worse",
+                ("figure", "unit", "before", "after", "after_over_before", "verdict", "remark"),
+                tuple(
+                    (
+                        one.metric,
+                        one.unit,
+                        one.before,
+                        one.after,
+                        None if one.ratio is None else one.ratio.value,
+                        one.verdict,
+                        one.remark,
+                    )
+                    for one in self.changes
+                ),
+            ),
+        )
 
 
 def compare(before: Side, after: Side, tolerance: float = 0.0) -> Comparison:

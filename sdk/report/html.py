@@ -10,6 +10,7 @@ from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, r
 from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, power_context, throttled
+from sdk.report.quantisation_charts import quantisation_charts
 from sdk.report.tuning import STOPPED, tuning_charts
 from sdk.text import simulation
 
@@ -34,6 +35,8 @@ def render(result: DeployResult) -> str:
         "stages": stage_chart(result),
         **energy_charts(result),
     }
+    if result.quantisation is not None:
+        charts |= quantisation_charts(result.quantisation)
     if result.tuning is not None:
         charts |= tuning_charts(result.tuning)
     return render_page(

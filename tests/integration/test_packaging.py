@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
 from collections.abc import Sequence
@@ -58,7 +59,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def board(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and its base dependency alone; returns its interpreter."""
-    folder = tmp_path_factory.mktemp("board")
+    return environment_of(wheel, tmp_path_factory.mktemp("board"))
+
+
+def environment_of(wheel: Path, folder: Path) -> Path:
+    """A new environment with the wheel and its base dependency; returns its interpreter."""
     venv.create(folder, with_pip=False, symlinks=True)
     site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     target = ["--target", str(site), "--no-deps", "--no-index", "--no-compile"]
@@ -159,6 +164,58 @@ def test_the_host_without_its_extra_says_what_to_install(board: Path, tmp_path: 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "pip install 'edgetlm[host]'" in done.stderr
+
+
+# What `edgetlm[cpu]` does without, and what only that brings.
+WITHOUT = ("torch", "torchgen", "functorch", "transformers", "safetensors", "tokenizers", "sympy", "networkx")
+
+
+@pytest.fixture(scope="module")
+def host_without_torch(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and the packages of `edgetlm[cpu]`; returns its interpreter."""
+    python = environment_of(wheel, tmp_path_factory.mktemp("host"))
+    [site] = python.parents[1].glob("lib/python*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        name = entry.name.lower().replace("-", "_")
+        ours = name.startswith(("edgetlm", "__editable__", "_edgetlm", *PACKAGES)) or entry.suffix == ".pth"
+        if not ours and not name.startswith(WITHOUT) and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    return python
+
+
+def test_a_host_without_torch_deploys_and_tunes_and_says_what_needs_it(
+    host_without_torch: Path, tmp_path: Path
+) -> None:
+    small_models.convnet(tmp_path / "net.onnx")
+    python = str(host_without_torch)
+    # The packages are links: the worker that reads models may read where they are as it may libraries.
+    packages = sysconfig.get_path("purelib")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LD_LIBRARY_PATH": packages}
+
+    def sdk_says(*arguments: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [python, "-I", "-m", "sdk.cli", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    probe = "import importlib.util as u; print([n for n in ('torch', 'transformers') if u.find_spec(n)])"
+    assert subprocess.check_output([python, "-I", "-c", probe], text=True, env=environment) == "[]\n"
+    said = sdk_says("deploy", "net.onnx", "--threads", "1", "--backend", "tvm")
+    assert "tvm, verified, installed and active on local" in said
+    said = sdk_says("tune", "net.onnx", "--threads", "1", "--trials", "2")
+    assert "PyTorch is not installed" in said and "pip install 'edgetlm[torch]'" in said
+    assert "2 trials" in said
+    with zipfile.ZipFile(tmp_path / "net.pt2", "w") as archive:
+        archive.writestr("net/models/model.json", "{}")
+    said = sdk_says("deploy", "net.pt2", code=1)
+    [error] = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert error == "error: net.pt2: PyTorch is not installed (no module torch): pip install 'edgetlm[torch]'"
 
 
 def test_the_agents_command_is_there(board: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from host.compile.static_model import Plan, one_line
 from host.compile.tuning.proposers import BAYESIAN, GENSOR, TLM
+from host.engines import unavailable
 from host.errors import EdgeError, TlmError
 from host.model import DeviceProfile
 from host.progress import StageClock
@@ -154,6 +155,9 @@ def language_model(profile: DeviceProfile, note: Callable[[str], None]) -> tuple
     from host.tlm.model.checkpoints import model_for
     from host.tlm.proposer import Tlm
 
+    if reason := unavailable("torch"):
+        note(f"the language model is not used: {reason}; pip install 'edgetlm[torch]' adds it")
+        return None, ""
     try:
         checkpoint = model_for(profile, note=note)
         return Tlm(checkpoint, estimate=DesignSpace.estimate_s), read_card(checkpoint).weights

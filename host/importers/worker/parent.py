@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from device_agent.contract.text import printable
-from host.errors import EdgeError, ModelFileError
+from host.engines import unavailable
+from host.errors import EdgeError, EngineError, ModelFileError
 from host.importers.onnx.mapped_weights import split_file
 from host.importers.worker.arrays_file import write_arrays
 from host.language_file import is_language_model
@@ -91,30 +92,36 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
 
     Raises:
         ModelFileError: not a model file, or a language model, which `decoders` reads.
+        EngineError: it needs PyTorch, which is not installed.
     """
     kind = detect_format(path)
     if is_language_model(kind):
         raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")
+    if kind == "pt2" and (reason := unavailable("torch")):
+        raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
     files = files_of(path)
     first = "torch" if kind == "pt2" else "host.importers.worker.without_torch"
     return Worker(files, replace(limits_for(files), calls=calls), (first, "host.importers.worker.child"))
 
 
 @contextlib.contextmanager
-def start_ahead(path: Path, shapes: Mapping[str, Sequence[object]] | None = None) -> Iterator[Worker | None]:
+def start_ahead(
+    path: Path, shapes: Mapping[str, Sequence[object]] | None = None, quantised: bool = False
+) -> Iterator[Worker | None]:
     """A worker for a file that is going to be read: it loads its libraries while this process loads its own.
 
     Args:
         path: the model file.
         shapes: that it is going to be read with.
+        quantised: whether another file is made of it, and that is read.
 
     Yields:
-        The worker. None where the file is not fit to be read (whoever reads it says why), and for a range of
-        lengths, which has a worker of its own.
+        The worker. None where the file is not fit to be read (whoever reads it says why), where another file
+        is, and for a range of lengths, which has a worker of its own.
     """
     ranged = any(not isinstance(size, int) for shape in (shapes or {}).values() for size in shape)
     worker = None
-    if not ranged:
+    if not ranged and not quantised:
         with contextlib.suppress(EdgeError, OSError):
             worker = open_worker(path)
     with worker or contextlib.nullcontext():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from host.model import Energy
+from host.quantised import FrontPoint, OutputError, Quantisation, QuantisedLayer
 from sdk.cli.printing import print_deployment
 from sdk.model import Deployment
 from sdk.report.charts import kernel_chart
@@ -48,6 +50,54 @@ def test_what_a_model_names_cannot_break_the_page() -> None:
     assert chart is not None
     # The chart library shows it as </script>, and takes <a href=...> for a link.
     assert "sort &lt;/script&gt;" in json.loads(chart.group(1))["layout"]["yaxis"]["categoryarray"]
+
+
+def test_a_page_shows_what_quantising_loses_by_layer_and_the_front(tmp_path: Path) -> None:
+    one = replace(result(), quantisation=quantisation())
+    page = render(one)
+    assert "2 of 3 layers compute in int8, with activations in uint8" in page
+    assert "<td><code>&lt;img&gt;</code></td><td>Conv</td>" in page and "<img>" not in page
+    assert "quantisation" not in render(result()).split("<script")[0]
+    data = deploy_json(one)["quantisation"]
+    assert [layer["name"] for layer in data["layers"] if not layer["quantised"]] == ["head"]
+    assert data["errors"][0]["snr_db"] == pytest.approx(26.0, abs=0.1)
+    assert data["fully_quantised"][0]["rms"] is None, "JSON has no infinity"
+    assert [(point["kept"], point["taken"]) for point in data["front"]] == [(0, False), (1, True)]
+    json.dumps(data, allow_nan=False)
+    assert deploy_json(result())["quantisation"] is None
+    report = tmp_path / "report.html"
+    write_report(one, report)
+    shown = page_in_browser(report, tmp_path / "profile")
+    assert drawn(shown, "quantisation-layers", "bar") == 3
+
+
+def test_a_terminal_says_what_quantising_loses(capsys: pytest.CaptureFixture[str]) -> None:
+    print_deployment(Deployment(replace(result(), quantisation=quantisation()), Path("report.html")))
+    said = capsys.readouterr().out
+    assert "quantised 2 of 3 layers to int8, calibrated with 100 samples; allowed error 0.1" in said
+    assert (
+        "error     scores off by 5.00% of its size (rms, SNR 26.0 dB), at most 8.00% of its largest" in said
+    )
+    assert "loses     30.00% alone: head (Gemm), stays in floats" in said
+
+
+def quantisation() -> Quantisation:
+    """A made-up one, of three layers."""
+    return Quantisation(
+        original=Path("net.onnx"),
+        dtype="uint8",
+        samples=100,
+        compared=32,
+        bound=0.1,
+        errors=(OutputError("scores", 0.05, 0.08, 0.999, 0.97),),
+        fully=(OutputError("scores", math.inf, math.inf, None, 0.5),),
+        layers=(
+            QuantisedLayer("<img>", "Conv", 1000, 100, 0.01),
+            QuantisedLayer("b", "Conv", 1000, 100, 0.02),
+            QuantisedLayer("head", "Gemm", 100, 100, 0.3, quantised=False),
+        ),
+        front=(FrontPoint(0, 0.0, math.inf), FrontPoint(1, 0.05, 0.05, taken=True)),
+    )
 
 
 def test_a_simulated_board_has_a_banner_and_a_real_one_has_none() -> None:

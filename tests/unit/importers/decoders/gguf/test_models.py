@@ -17,6 +17,7 @@ from host.importers.dispatch import load_here
 from host.importers.worker.parent import load
 from host.model_file import detect_format
 from host.options import CompileOptions
+from host.options_of_model import check_for_model
 from tests.decoders.operations import Machine, empty_state
 from tests.gguf_file import Stored, metadata_of, stored, tensors_of, write_gguf
 from tests.unit.importers.decoders.models import save
@@ -130,11 +131,11 @@ def test_options_of_language_models_go_with_a_file(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF")
     other.write_bytes(b"\x08")
     options = CompileOptions(context_tokens=32)
-    options.check_model(path)
+    check_for_model(options, path, "gguf")
     with pytest.raises(UserError, match="--context goes only with a language model"):
-        options.check_model(other)
+        check_for_model(options, other, "onnx")
     with pytest.raises(UserError, match="--dtype fp16 does not go with a language model"):
-        CompileOptions(dtype="fp16").check_model(path)
+        check_for_model(CompileOptions(dtype="fp16"), path, "gguf")
     for reader in (load, load_here):
         with pytest.raises(UserError, match="is a language model: give --context"):
             reader(path)

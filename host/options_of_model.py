@@ -1,0 +1,71 @@
+"""Which options go with which model: some are of language models, and some are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from device_agent.contract.text import printable
+from host.errors import UserError
+from host.language_file import is_language_model
+from host.options import CompileOptions
+
+
+def check_for_model(options: CompileOptions, model: Path, format_name: str) -> None:
+    """Refuse what does not go with a model.
+
+    Args:
+        options: of the compilation.
+        model: a file or a folder.
+        format_name: of the model, by `host.model_file.detect_format`.
+
+    Raises:
+        UserError: says what to type instead.
+    """
+    if is_language_model(format_name):
+        _require_none(
+            {
+                "--shape": bool(options.shapes),
+                "--dtype fp16": options.dtype == "fp16",
+                "--calibration": options.calibration is not None,
+            },
+            "does not go",
+        )
+        return
+    _require_none({"--context": bool(options.context_tokens)}, "goes only")
+    if options.quantize:
+        _check_quantisation(options, model, format_name)
+
+
+def _require_none(refused: dict[str, bool], what: str) -> None:
+    for flag, given in refused.items():
+        if given:
+            raise UserError(f"{flag} {what} with a language model: leave {flag} out")
+
+
+def _check_quantisation(options: CompileOptions, model: Path, format_name: str) -> None:
+    """Refuse to quantise a model that is no language model where that cannot be."""
+    asked = f"--quantize {options.quantize}"
+    if format_name == "pt2":
+        raise UserError(
+            f"{asked}: a .pt2 model is quantised as ONNX: in Python, torch.onnx.export(model, (inputs,), "
+            f"{model.with_suffix('.onnx').name!r}, dynamo=True), and deploy that file"
+        )
+    if format_name == "tflite":
+        raise UserError(
+            f"{asked}: a TFLite model is quantised when it is made, as with ai-edge-quantizer: deploy the "
+            "quantised file without --quantize"
+        )
+    if options.quantize == "int4":
+        raise UserError(f"{asked} goes only with a language model: use --quantize int8")
+    if options.calibration is None:
+        raise UserError(
+            f"{asked}: an ONNX model needs samples of its inputs: give --calibration DIR or FILE.npz"
+        )
+    if not options.calibration.exists():
+        raise UserError(f"--calibration {printable(options.calibration)}: there is no such file or folder")
+    for other, given in {
+        "--dtype fp16": options.dtype == "fp16",
+        "a range of lengths": options.ranged,
+    }.items():
+        if given:
+            raise UserError(f"{asked} does not go with {other}: leave one of them out")
