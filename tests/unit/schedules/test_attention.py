@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ import tvm
 from tvm import s_tir
 
 from host.errors import ScheduleError
+from host.gensor import Gensor
 from host.lowering.attention.function import AttentionShape, Operand, attention_function
 from host.lowering.builder import Builder
 from host.lowering.graph import Value
 from host.lowering.ops import known_operators
+from host.model import DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
 from tests.unit.schedules import functions as fn
 
@@ -23,6 +27,7 @@ CASES = {
     "odd": ((3,), 37, 50, 12, 24, False),
     "masked": ((2, 2), 26, 45, 8, 8, True),
     "one head": ((), 40, 64, 16, 32, False),
+    "long": ((2,), 48, 400, 16, 16, True),
 }
 
 
@@ -89,7 +94,7 @@ def test_the_trace_carries_every_factor(name: str) -> None:
 
 def test_scores_are_kept_for_a_block_of_rows_only() -> None:
     space, _ = _space("whole")
-    values = {"vectors": 1, "rows": 4, "block": 8, "unroll": 1}
+    values = {"vectors": 1, "rows": 4, "block": 2, "unroll": 1, "depth": 32}
     program = scheduled_function(space.apply(space.candidate(values, "test")))
     module = tvm.IRModule({"main": program})
     for step in (
@@ -103,14 +108,53 @@ def test_scores_are_kept_for_a_block_of_rows_only() -> None:
 
 def test_an_estimate_prefers_tiles_that_hide_latency_and_blocks_that_stay_in_cache() -> None:
     space, _ = _space("odd")
-    least = {"vectors": 1, "rows": 1, "block": 2, "unroll": 1}
+    least = {"vectors": 1, "rows": 1, "block": 1, "unroll": 1, "depth": space.decisions[-1].choices[-1]}
     assert space.estimate_s({**least, "rows": 2}) < space.estimate_s(least)
+
+
+def test_values_are_taken_in_parts() -> None:
+    space, target = _space("long")
+    depths = space.decisions[-1].choices
+    assert depths[-1] == 400
+    assert len(depths) > 1
+    wanted = _run(_function("long"), target)
+    for depth in depths:
+        values = {"vectors": 2, "rows": 3, "block": 4, "unroll": 2 - depth % 2, "depth": depth}
+        found = _run(scheduled_function(space.apply(space.candidate(values, "test"))), target)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=str(depth))
+
+
+def test_parts_of_values_pay_where_all_of_them_leave_the_first_level() -> None:
+    space, _ = _space("long")
+    values = {"vectors": 2, "rows": 4, "block": 6, "unroll": 1}
+    large = 16 * 1024
+    hardware = replace(
+        space.hardware,
+        levels=(replace(space.hardware.levels[0], size_bytes=large), *space.hardware.levels[1:]),
+    )
+    few = replace(space, hardware=hardware)
+    assert few.estimate_s({**values, "depth": 100}) < few.estimate_s({**values, "depth": 400})
+    assert space.estimate_s({**values, "depth": 400}) < space.estimate_s({**values, "depth": 50})
+
+
+def test_gensor_finds_nearly_the_best_of_the_space() -> None:
+    space, _ = _space("long")
+    board = fn.board("avx2", 1)
+    profile = DeviceProfile("test", board, board.hardware, 1)
+    [candidate] = Gensor().propose(space, profile, (), 1, 0)
+    names = [decision.name for decision in space.decisions]
+    everything = (
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*(decision.choices for decision in space.decisions))
+    )
+    least = min(space.estimate_s(values) for values in everything if space.legal(values))
+    assert space.estimate_s(dict(candidate.decisions)) <= 1.03 * least
 
 
 def test_a_tile_that_does_not_fit_the_registers_is_not_legal() -> None:
     space, _ = _space("one head")
-    wide = {"vectors": 4, "rows": 8, "block": 40, "unroll": 1}
+    wide = {"vectors": 4, "rows": 8, "block": 5, "unroll": 1, "depth": 64}
     assert not space.legal(wide)
-    assert not space.legal({"vectors": 1, "rows": 4, "block": 10, "unroll": 1})
+    assert not space.legal({"vectors": 1, "rows": 4, "block": 4, "unroll": 1, "depth": 64})
     with pytest.raises(ScheduleError, match="not legal"):
         space.apply(space.candidate(wide, "test"))

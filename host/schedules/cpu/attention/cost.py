@@ -28,22 +28,34 @@ def attention_seconds(workload: Workload, hardware: HardwareModel, threads: int,
     """Estimated seconds of one call of a program of the `attention` rule.
 
     Products take their arithmetic, or what comes from the level that holds a block's scores and the packed
-    operands of one head, which each block reads whole.
+    operands of one head, which each block reads whole. Values that do not stay in the first level while the
+    tiles of a block take them are read by each tile.
     """
     stages = {stage.name: stage for stage in workload.stages}
     scores, mixed = stages[parts.SCORES], stages[parts.MIXED]
     rows = scores.axes[-3].extent
     heads = math.prod(axis.extent for axis in scores.axes[:-3])
-    blocks = heads * rows // values["block"]
+    tiles = values["block"]
+    block = tiles * values["rows"]
+    blocks = heads * rows // block
     cycles = sum(_product_cycles(stage, hardware, values) for stage in (scores, mixed))
+    cycles += _carried_cycles(mixed, hardware, values)
     cycles += sum(_softmax_cycles(stage, hardware) for stage in workload.stages)
-    packed = [stages[parts.KEYS].write, stages[parts.VALUES].write]
-    operands = sum(access.elements * access.element_bytes for access in packed)
+    keys_bytes, values_bytes = (
+        stages[name].write.elements * stages[name].write.element_bytes for name in (parts.KEYS, parts.VALUES)
+    )
+    operands = keys_bytes + values_bytes
     a_head = operands / heads
-    a_block = 4.0 * values["block"] * scores.axes[-2].extent
+    a_block = 4.0 * block * scores.axes[-2].extent
     # Written, read for the maximum and the powers, and read for the result.
     moved = 4.0 * a_block / resident_level(hardware.levels, a_block).bandwidth_bytes_per_s
     moved += a_head / resident_level(hardware.levels, a_head + a_block).bandwidth_bytes_per_s
+    panel = (
+        4.0 * values["depth"] * (values["vectors"] * stages[parts.VALUES].write.shape[-1] + values["rows"])
+    )
+    level = resident_level(hardware.levels, panel)
+    if level is not hardware.levels[0]:
+        moved += (tiles - 1) * values_bytes / heads / level.bandwidth_bytes_per_s
     seconds = max(cycles / hardware.frequency_hz, blocks * moved)
     seconds += _EXPOSED.on(hardware) * blocks * moved
     if threads > 1:
@@ -69,6 +81,14 @@ def _product_cycles(product: Stage, hardware: HardwareModel, values: Decisions) 
     )
     tiles = product.points / depth / (sums * packed.shape[-1])
     return tiles * (depth * step + _TILE_CYCLES.on(hardware) + _STORE_CYCLES.on(hardware) * sums)
+
+
+def _carried_cycles(mixed: Stage, hardware: HardwareModel, values: Decisions) -> float:
+    """Cycles in which sums go to memory and come back between one part of the values and the next."""
+    depth = mixed.axes[-1].extent
+    packed = next(access for access in mixed.reads if access.buffer == parts.VALUES)
+    vectors = mixed.points / depth / packed.shape[-1]
+    return (depth / values["depth"] - 1.0) * vectors * 2.0 * _STORE_CYCLES.on(hardware)
 
 
 def _softmax_cycles(stage: Stage, hardware: HardwareModel) -> float:

@@ -2,7 +2,9 @@
 
 Keys and values are packed first. Then each block of rows is computed whole: its scores by register tiles of
 `rows` by `vectors` vectors of columns, its softmax row by row, and its products with the values by tiles of
-`rows` by `vectors` vectors of their elements. Scores never reach memory.
+`rows` by `vectors` vectors of their elements. Scores never reach memory. A block has `block` tiles of rows.
+With `depth`, all of them take that many values before they go on to the next ones, so that values come from
+the first level of the caches.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
 _MOST_ROWS, _MOST_VECTORS, _MOST_UNROLLED, _MOST_BLOCK = 14, 8, 4, 256
+# Values that tiles take before they go on: fewer do not pay for sums that leave the registers.
+_DEPTHS = (48, 512)
 
 
 class Attention(Rule):
@@ -25,14 +29,15 @@ class Attention(Rule):
 
     name = "attention"
     processor = CPU
-    version = 1
+    version = 2
     priority = 4
     constants = CONSTANTS
     decisions = (
         DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),
-        DecisionKind("block", Level.BLOCK, WordClass.TILE, starts_wide=True),
+        DecisionKind("block", Level.BLOCK, WordClass.TILE),
         DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        DecisionKind("depth", Level.BLOCK, WordClass.TILE),
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
@@ -50,12 +55,16 @@ class Attention(Rule):
             "rows": _divisors((rows,), _MOST_ROWS),
             "block": _divisors((rows,), _MOST_BLOCK),
             "unroll": _divisors(depths, _MOST_UNROLLED),
+            "depth": _depths(depths[1]),
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """Tiles make up blocks, and fit the registers with what they are multiplied with."""
         rows, vectors = values["rows"], values["vectors"]
-        if values["block"] % rows:
+        block, depth = block_rows(values), stage_of(workload, parts.MIXED).axes[-1].extent
+        if block > _MOST_BLOCK or stage_of(workload, parts.SCORES).axes[-3].extent % block:
+            return False
+        if values["depth"] % values["unroll"] or depth % values["depth"]:
             return False
         return rows * vectors == 1 or rows * vectors + vectors + 1 <= hardware.vector_registers
 
@@ -67,8 +76,13 @@ class Attention(Rule):
             if name in names:
                 _copy(schedule, schedule.get_sblock(name), threads)
         scores, mixed = stage_of(workload, parts.SCORES), stage_of(workload, parts.MIXED)
-        block, tile = _tile_result(sampler, mixed)
-        depths = {mixed.name: _tile_product(sampler, mixed, tile)}
+        whole = sampler.value("depth") == mixed.axes[-1].extent
+        block, element, tile = _tile_result(sampler, mixed)
+        depths = {
+            mixed.name: _tile_product(sampler, mixed, tile)
+            if whole
+            else _tile_values(sampler, mixed, element)
+        }
         _move_softmax(schedule, names, block)
         depths[scores.name] = _tile_product(sampler, scores, _tile_scores(sampler, scores))
         for stage in workload.stages:
@@ -86,6 +100,11 @@ class Attention(Rule):
     ) -> float:
         """Estimated seconds of one call, see `cost`."""
         return attention_seconds(workload, hardware, threads, values)
+
+
+def block_rows(values: Decisions) -> int:
+    """Rows of a block."""
+    return values["block"] * values["rows"]
 
 
 def stage_of(workload: Workload, name: str) -> Stage:
@@ -113,18 +132,25 @@ def _copy(schedule: Any, block: Any, threads: int) -> None:
         schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
 
 
-def _tile_result(sampler: Sampler, mixed: Stage) -> tuple[Any, Any]:
-    """Tiles the result; returns the loop over blocks of rows, around all, and that over register tiles."""
+def _depths(columns: int) -> tuple[int, ...]:
+    """All columns, and divisors of them."""
+    least, most = _DEPTHS
+    divisors = [size for size in range(least, min(most, columns // 2) + 1) if columns % size == 0]
+    return (*divisors, columns)
+
+
+def _tile_result(sampler: Sampler, mixed: Stage) -> tuple[Any, Any, Any]:
+    """Tiles the result; returns the loops over blocks of rows, groups of vectors, and register tiles."""
     schedule = sampler.schedule
     *heads, row, element = schedule.get_loops(schedule.get_sblock(parts.OUTPUT))
-    block, row = schedule.split(row, [None, sampler.sample("block")])
-    row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
+    block, row, row_tile = schedule.split(row, [None, sampler.sample("block"), sampler.sample("rows")])
     element, vectors, lane = schedule.split(element, [None, sampler.sample("vectors"), lanes_of(mixed)])
     schedule.reorder(*heads, block, element, row, row_tile, vectors, lane)
     schedule.unroll(row_tile)
     schedule.unroll(vectors)
     schedule.vectorize(lane)
-    return schedule.fuse(*heads, block) if heads else block, row
+    sampler.sample("depth")
+    return schedule.fuse(*heads, block) if heads else block, element, row
 
 
 def _tile_product(sampler: Sampler, stage: Stage, tile: Any) -> Any:
@@ -141,6 +167,25 @@ def _tile_product(sampler: Sampler, stage: Stage, tile: Any) -> Any:
         schedule.unroll(loop)
     schedule.vectorize(lane)
     return depth
+
+
+def _tile_values(sampler: Sampler, mixed: Stage, element: Any) -> Any:
+    """Sums the products of a block in memory, `depth` values at a time; returns the loop over these parts."""
+    schedule = sampler.schedule
+    product = schedule.get_sblock(mixed.name)
+    schedule.compute_at(product, element, preserve_unit_loops=True)
+    schedule.set_scope(product, 0, "local")
+    row, lanes, depth = schedule.get_loops(product)[-3:]
+    row, row_tile = schedule.split(row, [None, sampler.sample("rows")])
+    vectors, lane = schedule.split(lanes, [None, lanes_of(mixed)])
+    part, depth, steps = schedule.split(
+        depth, [None, sampler.values["depth"] // sampler.values["unroll"], sampler.sample("unroll")]
+    )
+    schedule.reorder(part, row, depth, steps, row_tile, vectors, lane)
+    for loop in (steps, row_tile, vectors):
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
+    return part
 
 
 def _move_softmax(schedule: Any, names: list[str], block: Any) -> None:
