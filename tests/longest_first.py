@@ -31,6 +31,8 @@ LONGEST = (
     "tests/emulation/cuda/test_deploy.py",
     "tests/integration/test_operator_benchmark.py",
     "tests/integration/test_onnx_nodes.py",
+    "tests/integration/deploy/test_quantise.py",
+    "tests/integration/test_notebooks.py",
 )
 
 
