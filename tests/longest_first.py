@@ -32,6 +32,8 @@ LONGEST = (
     "tests/unit/schedules/test_mma.py",
     "tests/integration/test_operator_benchmark.py",
     "tests/integration/test_onnx_nodes.py",
+    "tests/integration/deploy/test_quantise.py",
+    "tests/integration/test_notebooks.py",
 )
 
 

@@ -110,14 +110,15 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
     from host.compile.model_compiler import ModelCompiler
     from host.compile.model_file import read_model
     from host.compile.processor import profile_for_processor
-    from host.model_file import check_file
+    from host.model_file import detect_format
+    from host.options_of_model import check_for_model
     from host.progress import StageClock
     from host.records import profile_data
     from host.schedules import space_for
     from host.transport import connect
 
     options.check()
-    check_file(options.model)
+    check_for_model(options, options.model, detect_format(options.model))
     if options.ranged:
         raise UserError("records are of one length: give one with --shape, not a range")
     with connect(device) as found:

@@ -11,7 +11,11 @@ import pytest
 
 import sdk
 from host import bundle
+from host.errors import UserError
+from host.options import CompileOptions
+from host.progress import Silence
 from sdk.cli.main import main
+from sdk.management.records import tasks_of
 from tests.integration.boards.cli import sdk as typed
 from tests.unit.quantisation import models
 
@@ -106,6 +110,12 @@ def test_what_cannot_be_is_an_error_of_one_line_with_the_next_step(
     [error] = capsys.readouterr().err.splitlines()
     assert said in error
     assert not Path("edgetlm-out").exists()
+
+
+def test_the_records_of_a_quantised_model_need_its_samples_too() -> None:
+    models.mobile(Path("net.onnx"), blocks=1)
+    with pytest.raises(UserError, match="an ONNX model needs samples of its inputs: give --calibration"):
+        tasks_of(CompileOptions(model=Path("net.onnx"), quantize="int8"), "local", Silence())
 
 
 @pytest.mark.parametrize(
