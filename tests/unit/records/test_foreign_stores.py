@@ -119,16 +119,16 @@ def test_rows_are_in_memory_by_size_and_not_by_number(path: Path, monkeypatch: p
         size = len(line_of(record(1.0)))
         whole = [one.median_s for one in store]
         records = LIMITS.records._replace(batch_bytes=3 * size)
-        monkeypatch.setattr("host.records.store.LIMITS", LIMITS._replace(records=records))
+        monkeypatch.setattr("host.records.row_reader.LIMITS", LIMITS._replace(records=records))
         fetched: list[int] = []
-        rows = RecordStore._rows
+        rows = store._reader.rows
 
         def counted(*arguments):
             found = rows(*arguments)
             fetched.append(len(found))
             return found
 
-        monkeypatch.setattr(RecordStore, "_rows", counted)
+        monkeypatch.setattr(store._reader, "rows", counted)
         assert [one.median_s for one in store] == whole
         assert max(fetched) <= 4
 
