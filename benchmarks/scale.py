@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sql
@@ -30,7 +31,7 @@ import sqlalchemy as sql
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.records import Record, RecordStore
 from host.records.database import BATCH, RECORDS, Database, row_of
-from host.records.record import line_of
+from host.records.record import key_of, line_of
 from tests.postgres import Server
 from tests.unit.records.samples import profile, record
 
@@ -61,31 +62,37 @@ def made_rows(count: int) -> Iterator[dict[str, Any]]:
     for threads in range(1, _DEVICES + 1):
         one = some_record(threads)
         line = line_of(one)
-        templates.append((row_of(one, line), line))
+        templates.append((one, row_of(one, line), line))
     names = [task_name(number) for number in range(_TASKS)]
     draw = random.Random(7)
     time_text = json.dumps(_TIME * 1e-3)
     for number in range(count):
-        row, line = templates[number % _DEVICES]
+        one, row, line = templates[number % _DEVICES]
         task = names[number // _DEVICES % _TASKS]
         tile = number // (_DEVICES * _TASKS) + 1
         seconds = math.exp(draw.gauss(-7.0, 0.5))
         content = line.replace(_TASK, task).replace(str(_TILE), str(tile)).replace(time_text, repr(seconds))
-        key = hashlib.sha256(b"%d" % number).hexdigest()
-        program = hashlib.sha256(f"{task} {tile}".encode()).hexdigest()
-        keys = {"record_key": key, "workload_hash": task, "candidate_key": program}
+        # As `Record` makes them: a row whose keys are not those of its line is not believed.
+        values = one.candidate.decisions
+        decisions = [[name, [tile, 8] if value == (_TILE, 8) else value] for name, value in values]
+        program = key_of([task, one.candidate.rule, decisions, one.candidate.space_version])
+        times = [seconds] * len(one.measurement.times_s)
+        said = [program, one.candidate.proposer, row["profile_key"], one.made_at, times, ""]
+        keys = {"record_key": key_of(said), "workload_hash": task, "candidate_key": program}
         yield {**row, **keys, "median_s": seconds, "content": content}
 
 
 def fill(url: str, count: int) -> float:
     """Fill an empty database; returns the seconds that it took."""
     begin = time.monotonic()
+    done = 0
     database = Database(url)
     rows = made_rows(count)
     while batch := [row for _, row in zip(range(20 * BATCH), rows, strict=False)]:
         with database.writing() as connection:
             connection.execute(RECORDS.insert(), batch)
-        print(f"{count} records: {batch[-1]['made_at']}, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+        done += len(batch)
+        print(f"{done} of {count} records, {time.monotonic() - begin:.0f} s", file=sys.stderr)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         # What autovacuum does within minutes: an answer out of the index alone needs it.
         connection.execute(sql.text("VACUUM ANALYZE records"))
@@ -110,15 +117,18 @@ def best_ms(url: str) -> dict[str, float]:
 
 def written_per_s(url: str, together: int) -> float:
     """Records a second of one writer."""
-    count = 0
+    count = added = 0
+    one = some_record(1)
+    start = datetime.now(UTC) - timedelta(days=together)
     with RecordStore(url) as store:
         begin = time.monotonic()
         while time.monotonic() - begin < _WRITING_S:
-            one = some_record(1)
-            count += store.append(
-                [replace(one, made_at=f"{one.made_at[:19]}.{n:06}") for n in range(together)]
-            )
-        return count / (time.monotonic() - begin)
+            dates = [start + timedelta(microseconds=count + number) for number in range(together)]
+            added += store.append([replace(one, made_at=date.isoformat()) for date in dates])
+            count += together
+        spent_s = time.monotonic() - begin
+    assert added == count
+    return count / spent_s
 
 
 def sizes(url: str) -> dict[str, float]:
