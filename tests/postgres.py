@@ -80,8 +80,12 @@ class Server:
 
     def remove(self) -> None:
         """End it and remove its folder."""
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            # It is not running where a test could not start it again.
+            if (self._data / "postmaster.pid").exists():
+                self.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def database(self) -> str:
         """The name of a new, empty database."""
