@@ -18,6 +18,7 @@ _COLUMNS_1 = {"id", "workload_hash", "profile_key", "candidate_key", "median_s",
 _META = sql.table("meta", sql.column("name"), sql.column("value"))
 _REVISIONS = sql.table(REVISION_TABLE, sql.column("version_num"))
 _OURS = {*METADATA.tables, REVISION_TABLE, "meta"}
+_REVISION = re.compile(r"(?!0000)[0-9]{4}")
 # Of PostgreSQL, held while tables are made, so that two processes do not make them at once.
 _LOCK_NUMBER = 0x65646765
 # Alembic keeps the operation under way in its modules.
@@ -54,9 +55,8 @@ def revision_of(connection: sql.Connection, name: str) -> str:
         found = f"{int(found):04}" if found == "2" else "none"
     elif "meta" not in tables and columns.get("records") == _COLUMNS_1:
         found = "0001"
-    known = found.isdigit() and len(found) <= len(REVISION)
-    if not known or found > REVISION:
-        kind = f"of schema version {int(found)}" if known else "not a record store"
+    if not _REVISION.fullmatch(found) or found > REVISION:
+        kind = f"of schema version {int(found)}" if _REVISION.fullmatch(found) else "not a record store"
         raise EdgeError(
             f"record store {name} is {kind}, this program reads version {int(REVISION)}: "
             "take the program that wrote it, or another store with --records; nothing was changed"

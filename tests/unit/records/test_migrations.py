@@ -117,6 +117,8 @@ def test_a_shared_store_of_a_newer_program_is_left_as_it_is(shared: str) -> None
             "is of schema version 4, this program reads version 3: .* --records; nothing was changed",
         ),
         (["UPDATE alembic_version SET version_num = 'new'"], "is not a record store"),
+        (["UPDATE alembic_version SET version_num = '0000'"], "is not a record store"),
+        (["UPDATE alembic_version SET version_num = '\u00b2'"], "is not a record store"),
         (["DELETE FROM alembic_version"], "is not a record store"),
         (["DROP TABLE alembic_version"], "is not a record store"),
         (["DROP TABLE alembic_version", "CREATE TABLE alembic_version (a INTEGER)"], "is not a record store"),
