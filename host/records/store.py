@@ -233,7 +233,10 @@ class RecordStore(Closing):
             keys = {row.workload_key for row in rows}
             functions = self._functions(keys)
             for row in rows:
-                yield ForeignRecord(row.workload_hash, functions[row.workload_key], row.content, row.median_s)
+                # A stranger's file may hold records whose function it does not hold.
+                if row.workload_key in functions:
+                    function = functions[row.workload_key]
+                    yield ForeignRecord(row.workload_hash, function, row.content, row.median_s)
 
     def _functions(self, keys: Collection[str]) -> dict[str, str]:
         """The functions of foreign records, by their keys."""

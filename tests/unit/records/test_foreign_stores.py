@@ -81,6 +81,16 @@ def test_times_of_others_that_are_none_are_not_the_best_of_them(path: Path) -> N
     assert summary.best_s == 1e-4
 
 
+def test_a_record_of_others_without_its_function_is_left_out(path: Path) -> None:
+    _execute(path, "INSERT INTO foreign_workloads VALUES ('w', 'f')")
+    for number, key in enumerate("wxw"):
+        _execute(
+            path, f"INSERT INTO foreign_records VALUES ({number}, 'k{number}', 'task', '{key}', 1.0, 'c')"
+        )
+    with RecordStore(path) as store:
+        assert [one.workload for one in store.foreign()] == ["f", "f"]
+
+
 @pytest.mark.parametrize(
     ("statements", "what"),
     [
