@@ -1,13 +1,18 @@
-"""The order of all tests, and what they share: one key of the host in a process, and the libraries of zig."""
+"""The order of all tests, and what they share: a key of the host, zig's libraries, a PostgreSQL server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.longest_first import longest_first
 from tests.shared_cache import ZIG
+
+if TYPE_CHECKING:
+    from tests.postgres import Server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,3 +34,28 @@ def libraries_of_zig() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(ZIG))
         yield
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server, for the tests that ask for one."""
+    from tests.postgres import Server
+
+    made = Server()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def shared(server: Server) -> str:
+    """The URL of an empty database that hosts share."""
+    return server.url(server.database())
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    """Where a store of each kind of database may be made."""
+    if request.param == "sqlite":
+        return tmp_path / "stores" / "records.sqlite"
+    url: str = request.getfixturevalue("shared")
+    return url

@@ -25,6 +25,7 @@ LONGEST = (
     "tests/replay/test_replay.py",
     "tests/integration/extensions/test_installed.py",
     "tests/integration/test_tuning.py",
+    "tests/integration/fleet/test_leases.py",
     "tests/integration/deploy/test_dynamic.py",
     "tests/integration/test_examples.py",
     "tests/unit/records/test_command.py",

@@ -37,6 +37,7 @@ TABLES: dict[str, Table] = {
     "sampling": Table(("sampling",), device.sampling),
     "memory": Table(("memory",), device.memory),
     "light_commands": Table(("light_commands",), models.light_commands),
+    "scale": Table(("scale",), device.scale),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
     "random_models": Table(("fuzz_numbers",), device.fuzzing),

@@ -21,6 +21,7 @@ from host.compile.tuning.kernel_tuning import records_of
 from host.compile.variants import variants_of
 from host.deploy.board_group import Boards, device_names
 from host.deploy.comparison_settings import comparison_settings
+from host.deploy.leased_boards import LeasedBoards
 from host.errors import BuildError, EngineError, MeasureError
 from host.model import ImportedModel
 from host.model_file import check_file
@@ -122,19 +123,30 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
     check_file(options.model)
     clock = StageClock(progress or Silence())
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
-        with clock.stage("connect"):
-            boards = Boards(device_names(options.device), clock.progress.note, options.wait_s)
-        with boards:
-            return _tuned(options, boards, clock, Path(folder))
+        note = clock.progress.note
+        with LeasedBoards(options, "tune", note) as leased:
+            with clock.stage("connect"):
+                boards = Boards(device_names(options.device), note, leased.connect)
+            with boards:
+                return _tuned(options, boards, leased, clock, Path(folder))
 
 
-def _tuned(options: DeployOptions, boards: Boards, clock: StageClock, folder: Path) -> TunedModel:
+def _tuned(
+    options: DeployOptions, boards: Boards, leased: LeasedBoards, clock: StageClock, folder: Path
+) -> TunedModel:
     machine = boards.lead.describe()
     require_sensor(boards.lead, options.objective, options.power_cap_w)
     profile = profile_of(boards.lead, options.threads, clock.progress.note)
     profile = profile_for_processor(profile, options.processor)
     compiler = ModelCompiler(
-        options, profile, folder, clock, boards.lead, boards.replace, boards.others(profile)
+        options,
+        profile,
+        folder,
+        clock,
+        boards.lead,
+        boards.replace,
+        boards.others(profile),
+        leased.connect,
     )
     model = read_model(options, clock, architecture=profile.board.architecture)
     planned = compiler.plan(model)

@@ -54,6 +54,7 @@ class ModelCompiler:
         device: where kernels are measured; None where nothing runs.
         replaced: told of the connection that takes the place of a lost one.
         others: further boards of the kind that measure kernels beside the device.
+        connect: connects to the device again, by its name; None where it is never lost.
     """
 
     options: CompileOptions
@@ -63,6 +64,7 @@ class ModelCompiler:
     device: Device | None = None
     replaced: Callable[[Device], None] = lambda device: None
     others: tuple[BoardConnection, ...] = ()
+    connect: Callable[[str], Device] | None = None
 
     def compile(self, model: ImportedModel) -> Compiled:
         """Lower a model, choose its programs, and link them.
@@ -134,16 +136,14 @@ class ModelCompiler:
         return self.folder / "lib.so"
 
     def _tuning(self, model: ImportedModel, proposer: Proposer | None) -> KernelTuning:
-        from host.transport import connect
-
-        device = self.device
-        if device is None:
+        device, connect = self.device, self.connect
+        if device is None or connect is None:
             raise UserError("--trials and --budget need a device to measure on: use sdk deploy or sdk tune")
         return KernelTuning(
             options=self.options,
             profile=self.profile,
             device=device,
-            connect=lambda: connect(device.name, self.options.wait_s),
+            connect=lambda: connect(device.name),
             folder=self.folder,
             clock=self.clock,
             content_hash=model.content_hash,

@@ -26,7 +26,7 @@ class Boards(Closing):
     Args:
         names: of the devices, as `connect` takes them.
         note: receives a line about each device that does not answer.
-        wait_s: seconds to wait for a device that another host uses.
+        connect: connects to a device by its name.
 
     Attributes:
         lead: the first device that answered, by its current connection.
@@ -36,9 +36,11 @@ class Boards(Closing):
         UserError: the devices are of several kinds.
     """
 
-    def __init__(self, names: Sequence[str], note: Callable[[str], None], wait_s: float = 0.0) -> None:
+    def __init__(
+        self, names: Sequence[str], note: Callable[[str], None], connect: Callable[[str], Device]
+    ) -> None:
         self._note = note
-        self._wait_s = wait_s
+        self._connect = connect
         with ThreadPoolExecutor(len(names)) as pool:
             answers = list(pool.map(self._try_connect, names))
         self._devices = {
@@ -63,10 +65,8 @@ class Boards(Closing):
             raise
 
     def _try_connect(self, name: str) -> Device | DeviceError:
-        from host.transport import connect
-
         try:
-            return connect(name, self._wait_s)
+            return self._connect(name)
         except DeviceError as error:
             return error
 
@@ -103,7 +103,7 @@ class Boards(Closing):
     def others(self, profile: DeviceProfile) -> tuple[BoardConnection, ...]:
         """Connections to the other devices, also to those that have not answered; the caller closes them."""
         names = [name for name in self._names if name != self._lead]
-        return connections_of_kind(self._lead, self._machine, names, profile, self._wait_s, self._devices)
+        return connections_of_kind(self._lead, self._machine, names, profile, self._connect, self._devices)
 
     def close(self) -> None:
         """Close every connection."""
@@ -130,7 +130,7 @@ def connections_of_kind(
     machine: MachineDescription,
     names: Sequence[str],
     profile: DeviceProfile,
-    wait_s: float = 0.0,
+    connect: Callable[[str], Device],
     connected: Mapping[str, Device] | None = None,
 ) -> tuple[BoardConnection, ...]:
     """Connections to devices that measure at the same time as a lead of their kind.
@@ -140,16 +140,14 @@ def connections_of_kind(
         machine: of the lead.
         names: of the devices.
         profile: of all of them.
-        wait_s: seconds to wait for a device that another host uses.
+        connect: connects to a device by its name.
         connected: devices that are connected already, by name; the returned connections take them over.
     """
     from host.tuning.runners.connection import DeviceConnection
 
     def connector(name: str) -> Callable[[], Device]:
         def connect_alike() -> Device:
-            from host.transport import connect
-
-            device = connect(name, wait_s)
+            device = connect(name)
             try:
                 require_alike(lead, machine, name, device)
             except UserError as error:

@@ -31,6 +31,7 @@ from host.deploy.board_group import connections_of_kind
 from host.deploy.comparison_settings import comparison_settings
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
+from host.deploy.leased_boards import LeasedBoards
 from host.deploy.result import DeployResult
 from host.deploy.staging import Staging
 from host.deploy.wrong_kernel import first_wrong_kernel
@@ -82,13 +83,14 @@ def deploy(
     """
     options.check()
     check_for_model(options, options.model, detect_format(options.model))
-    from host.transport import connect
-
     clock = StageClock(progress or Silence())
-    with Staging(options.bundle or default_bundle(options)) as staging:
+    with (
+        Staging(options.bundle or default_bundle(options)) as staging,
+        LeasedBoards(options, "deploy", clock.progress.note) as boards,
+    ):
         with clock.stage("connect"):
-            device = connect(options.device, options.wait_s)
-        deployment = _Deployment(options, clock, staging, device, reader)
+            device = boards.connect(options.device)
+        deployment = _Deployment(options, clock, staging, boards.connect, device, reader)
         try:
             # Sessions come and go; another host that waits is not let in between.
             device.reserve()
@@ -178,6 +180,7 @@ class _Deployment:
     options: DeployOptions
     clock: StageClock
     staging: Staging
+    connect: Callable[[str], Device]
     device: Device
     reader: Worker | None
 
@@ -251,10 +254,10 @@ class _Deployment:
         profile = profile_of(self.device, options.threads, self.clock.progress.note)
         profile = profile_for_processor(profile, options.processor)
         machine = self.device.describe()
-        others = connections_of_kind(options.device, machine, options.beside, profile, options.wait_s)
-        folder = self.staging.folder
+        others = connections_of_kind(options.device, machine, options.beside, profile, self.connect)
+        folder, clock, device = self.staging.folder, self.clock, self.device
         return BundleBuilder(
-            ModelCompiler(options, profile, folder, self.clock, self.device, self._replace_device, others)
+            ModelCompiler(options, profile, folder, clock, device, self._replace_device, others, self.connect)
         )
 
     def _variants(

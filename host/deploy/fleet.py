@@ -8,17 +8,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from host import bundle
 from host.compare.verification import verify
 from host.deploy.board_group import device_names, difference_of
 from host.deploy.deployment import default_bundle, deploy
+from host.deploy.leased_boards import LeasedBoards
 from host.deploy.result import DeployResult
 from host.errors import DeviceError, EdgeError, VerifyError
 from host.model_file import check_file
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from targets import MachineDescription, board_for
+
+if TYPE_CHECKING:
+    from host.transport import Device
 
 # The figures beside the first device's are a look, not a comparison.
 _MEASURE = {"warmup_s": 0.2, "min_time_s": 0.5, "max_time_s": 5.0}
@@ -168,20 +173,22 @@ def _one_kind(
         outcomes[name] = Installed(
             name, board, _active(name, result.name), measured.median_s if measured else None
         )
-        with clock.stage("install"), ThreadPoolExecutor(max(1, len(left))) as pool:
-            install = partial(_installed, board=board, path=result.bundle, wait_s=options.wait_s)
+        with (
+            clock.stage("install"),
+            LeasedBoards(options, "deploy", clock.progress.note) as leased,
+            ThreadPoolExecutor(max(1, len(left))) as pool,
+        ):
+            install = partial(_installed, board=board, path=result.bundle, connect=leased.connect)
             for found in pool.map(install, left):
                 outcomes[found.device] = found
         return result, outcomes
     return None, outcomes
 
 
-def _installed(name: str, board: str, path: Path, wait_s: float) -> Installed:
+def _installed(name: str, board: str, path: Path, connect: Callable[[str], Device]) -> Installed:
     """Verify a bundle on a device and install it there."""
-    from host.transport import connect
-
     try:
-        with TemporaryDirectory(prefix="edgetlm-") as scratch, connect(name, wait_s) as device:
+        with TemporaryDirectory(prefix="edgetlm-") as scratch, connect(name) as device:
             directory = bundle.unpacked(path, Path(scratch))
             manifest = bundle.load(directory)
             with device.open_session(manifest.backend, threads=manifest.threads) as session:

@@ -103,6 +103,15 @@ def check_foreign(record: Record, now: datetime | None = None) -> None:
         raise Implausible("a text that is too long")
 
 
+def is_plausible(record: Record) -> bool:
+    """Whether `check_foreign` takes a record."""
+    try:
+        check_foreign(record)
+    except Implausible:
+        return False
+    return True
+
+
 def _shallow(content: Any) -> bool:
     """Whether no text of plain data is longer than any that is written; the reader bounds the depth."""
     waiting = [content]

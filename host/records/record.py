@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -133,11 +133,18 @@ def key_of(content: Any) -> str:
 
 def content_of(record: Record) -> dict[str, Any]:
     """A record as plain data."""
-    content = {**asdict(replace(record, origin=RecordOrigin())), "origin": record.origin.data()}
+    candidate, measurement = _fields(record.candidate), _fields(record.measurement)
     # JSON has no NaN: an estimate that the proposer did not make is null.
     if math.isnan(record.candidate.estimate_s):
-        content["candidate"]["estimate_s"] = None
-    return {"schema": SCHEMA, **content}
+        candidate["estimate_s"] = None
+    measurement["energy"] = _fields(record.measurement.energy)
+    parts = {"candidate": candidate, "measurement": measurement, "origin": record.origin.data()}
+    return {"schema": SCHEMA, **_fields(record), **parts}
+
+
+def _fields(part: Candidate | Measurement | Energy | Record) -> dict[str, Any]:
+    """The fields of one dataclass; what they hold is not copied, which takes most of a writer's time."""
+    return {one.name: getattr(part, one.name) for one in fields(part)}
 
 
 def line_of(record: Record) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +13,8 @@ import sqlalchemy as sql
 from device_agent.contract.limits import LIMITS
 from host.closing import Closing
 from host.errors import EdgeError
-from host.records.checks import Implausible, check
+from host.records.best import best_rows
+from host.records.checks import Implausible, check, check_foreign
 from host.records.database import (
     BATCH,
     FOREIGN,
@@ -27,7 +26,17 @@ from host.records.database import (
 )
 from host.records.foreign import ForeignRecord
 from host.records.json_lines import Refused, read_lines, write_lines
-from host.records.record import Record, fastest_program, key_of, line_of, profile_data, record_of
+from host.records.record import (
+    Record,
+    fastest_program,
+    key_of,
+    line_of,
+    profile_data,
+    record_from_elsewhere,
+    record_of,
+)
+from host.records.row_reader import RowReader
+from host.records.summary import ForeignSummary, Summary
 
 __all__ = ["ForeignSummary", "Record", "RecordStore", "Summary", "profile_data"]
 
@@ -37,56 +46,25 @@ _PLAUSIBLE = (LIMITS.records.shortest_s, LIMITS.records.longest_s)
 _MEASURED = RECORDS.c.median_s.between(*_PLAUSIBLE)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What is on record of one task on one profile in one version of its rule.
-
-    Attributes:
-        workload_hash: the task.
-        space_version: of the candidates.
-        measured: records with times that count.
-        failed: records of candidates that do not build or run.
-        best: the fastest record; the latest one where none has times that count.
-        throttled: records whose times do not count, because the device throttled.
-    """
-
-    workload_hash: str
-    space_version: int
-    measured: int
-    failed: int
-    best: Record
-    throttled: int = 0
-
-
-@dataclass(frozen=True)
-class ForeignSummary:
-    """What is on record of one task from MetaSchedule's own rules.
-
-    Attributes:
-        workload_hash: the task.
-        measured, failed: numbers of records.
-        best_s: the least median in seconds; None where all failed.
-    """
-
-    workload_hash: str
-    measured: int
-    failed: int
-    best_s: float | None
-
-
 class RecordStore(Closing):
     """Records in a database.
+
+    What a shared database holds is from elsewhere: its rows are read by the rules for imported records, and
+    what such a record may not say is not kept there. While its server is away, the same is tried again for a
+    minute; nothing is added twice.
 
     Args:
         url: SQLAlchemy URL; a path, or text that is no URL, makes a SQLite file.
 
     Raises:
+        UserError: it is a database of neither SQLite nor PostgreSQL.
         EdgeError: the database cannot be opened or is of another schema version. Every method raises it too
             where the database refuses.
     """
 
     def __init__(self, url: str | Path) -> None:
         self._database = Database(url)
+        self._reader = RowReader(self._database)
 
     def close(self) -> None:
         """Let the database go."""
@@ -98,12 +76,16 @@ class RecordStore(Closing):
         Returns:
             How many are new.
         """
-        count = 0
-        with self._database.writing() as connection:
-            for batch in _batches(records):
-                rows = [row_of(record, _line(record)) for record in batch]
-                count += insert_new(connection, RECORDS, rows, "record_key")
-        return count
+
+        def lines(batch: Sequence[Record]) -> list[dict[str, Any]]:
+            return [row_of(record, self._line(record)) for record in batch]
+
+        def add(connection: sql.Connection) -> int:
+            return sum(
+                insert_new(connection, RECORDS, lines(batch), "record_key") for batch in _batches(records)
+            )
+
+        return self._added(records, add)
 
     def best(
         self, workload_hash: str, profile: Mapping[str, Any], versions: Mapping[str, int] | None = None
@@ -119,22 +101,45 @@ class RecordStore(Closing):
         found = fastest_program(record for record in records if _is_of(record, versions))
         return None if found is None else found[0]
 
+    def best_of(self, tasks: Mapping[str, tuple[str, int]], profile: Mapping[str, Any]) -> dict[str, Record]:
+        """The records whose programs are to be taken for the tasks of a model, in two questions in all.
+
+        Args:
+            tasks: the rule of each task and its version, by workload hash; others' programs do not count.
+            profile: see `profile_data`.
+
+        Returns:
+            What `best` gives for each task, without those that have no record.
+        """
+        best = best_rows(key_of(profile), tasks, _MEASURED)
+        numbers = {
+            number: task
+            for task, rule, version, number in self._reader.ask(lambda asked: asked.execute(best).all())
+            if tasks.get(task) == (rule, version)
+        }
+        query = sql.select(RECORDS).where(RECORDS.c.id.in_(list(numbers)))
+        taken = {row.id: row for row in self._reader.rows(query)} if numbers else {}
+        found: dict[str, Record] = {}
+        for number, task in numbers.items():
+            record = self._as_its_row_says(taken.get(number))
+            if record is None:
+                # The columns of a row that somebody else wrote need not say what its record says.
+                record = self.best(task, profile, dict([tasks[task]]))
+            if record is not None:
+                found[task] = record
+        return found
+
     def history(
         self, workload_hash: str, profile: Mapping[str, Any], failed: bool = False
     ) -> tuple[Record, ...]:
         """The measured records of a task on a profile, or those that failed instead; oldest first."""
-        query = (
-            sql.select(RECORDS.c.id, RECORDS.c.content)
-            .where(
-                RECORDS.c.workload_hash == workload_hash,
-                RECORDS.c.profile_key == key_of(profile),
-                RECORDS.c.median_s.is_(None) if failed else _MEASURED,
-            )
-            .order_by(RECORDS.c.id)
+        query = sql.select(RECORDS.c.id, RECORDS.c.content).where(
+            RECORDS.c.workload_hash == workload_hash,
+            RECORDS.c.profile_key == key_of(profile),
+            RECORDS.c.median_s.is_(None) if failed else _MEASURED,
         )
-        found = (record for _, record in self._read(query))
         # Records of a throttled device have no median either, but did not fail.
-        return tuple(record for record in found if bool(record.failure) == failed)
+        return tuple(record for record in self._in_batches(query) if bool(record.failure) == failed)
 
     def select(
         self,
@@ -152,17 +157,14 @@ class RecordStore(Closing):
             failed: take those too that do not build or run, or whose times do not count because the device
                 throttled.
         """
-        query = sql.select(RECORDS.c.id, RECORDS.c.content).order_by(RECORDS.c.id).limit(BATCH)
+        query = sql.select(RECORDS.c.id, RECORDS.c.content)
         if profile is not None:
             query = query.where(RECORDS.c.profile_key == key_of(profile))
         if versions is not None:
             query = query.where(RECORDS.c.space_version.in_(sorted(set(versions.values()))))
         if not failed:
             query = query.where(_MEASURED)
-        last = -1
-        while rows := self._rows(query.where(RECORDS.c.id > last), LIMITS.records.batch_bytes):
-            yield from (record for _, record in self._records(rows) if _is_of(record, versions))
-            last = rows[-1][0]
+        yield from (record for record in self._in_batches(query) if _is_of(record, versions))
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, failed ones too, oldest first."""
@@ -176,8 +178,7 @@ class RecordStore(Closing):
         count = sql.func.count
         measured_ones = count(sql.case((_MEASURED, 1)))
         query = sql.select(*keys, count(), measured_ones, throttled).group_by(*keys)
-        with self._database.reading() as connection:
-            groups = connection.execute(query.order_by(*keys)).all()
+        groups = self._reader.ask(lambda asked: asked.execute(query.order_by(*keys)).all())
         found = []
         for task, profile, version, total, measured, slowed in groups:
             ordered = (
@@ -187,10 +188,11 @@ class RecordStore(Closing):
                 .order_by(RECORDS.c.median_s.is_(None), RECORDS.c.median_s, RECORDS.c.id.desc())
             )
             # The first says what its column says, but in a store that somebody else wrote.
-            best = self._read(ordered.limit(1)) or self._read(ordered.limit(BATCH))
+            read = self._read(ordered.limit(1)) or self._read(ordered.limit(BATCH))
             failed = total - measured - slowed
-            if best:
-                found.append(Summary(task, version, measured, failed, best[0][1], slowed))
+            if read:
+                _, best = min(read, key=_rank)
+                found.append(Summary(task, version, measured, failed, best, slowed))
         return tuple(found)
 
     def export(self, path: Path) -> int:
@@ -211,74 +213,83 @@ class RecordStore(Closing):
 
     def append_foreign(self, records: Iterable[ForeignRecord]) -> int:
         """Add records of other programs than ours, all or none; returns how many are new."""
-        count = 0
-        with self._database.writing() as connection:
+
+        def add(connection: sql.Connection) -> int:
+            count = 0
             for batch in _batches(records):
                 functions = {record.workload_key: record.workload for record in batch}
                 lines = [{"workload_key": key, "content": line} for key, line in functions.items()]
                 insert_new(connection, WORKLOADS, lines, "workload_key")
-                rows = [
-                    {
-                        "record_key": record.record_key,
-                        "workload_hash": record.workload_hash,
-                        "workload_key": record.workload_key,
-                        "median_s": record.median_s,
-                        "content": record.content,
-                    }
-                    for record in batch
-                ]
-                count += insert_new(connection, FOREIGN, rows, "record_key")
-        return count
+                count += insert_new(connection, FOREIGN, list(map(_foreign_row, batch)), "record_key")
+            return count
+
+        return self._added(records, add)
 
     def foreign(self) -> Iterator[ForeignRecord]:
         """Every record of other programs than ours, oldest first, read in batches."""
-        columns = (FOREIGN.c.id, FOREIGN.c.workload_hash, WORKLOADS.c.content, FOREIGN.c.content)
-        query = sql.select(*columns, FOREIGN.c.median_s).join_from(FOREIGN, WORKLOADS)
-        last = -1
-        while True:
-            with self._database.reading() as connection:
-                batch = query.where(FOREIGN.c.id > last).order_by(FOREIGN.c.id).limit(BATCH)
-                rows = connection.execute(batch).all()
-            if not rows:
-                return
-            for number, task, workload, content, seconds in rows:
-                yield ForeignRecord(task, workload, content, seconds)
-                last = number
+        columns = (FOREIGN.c.id, FOREIGN.c.workload_hash, FOREIGN.c.workload_key, FOREIGN.c.median_s)
+        query = sql.select(*columns, FOREIGN.c.content)
+        for rows in self._reader.batches(query, FOREIGN.c.id):
+            keys = {row.workload_key for row in rows}
+            functions = self._functions(keys)
+            for row in rows:
+                # A stranger's file may hold records whose function it does not hold.
+                if row.workload_key in functions:
+                    function = functions[row.workload_key]
+                    yield ForeignRecord(row.workload_hash, function, row.content, row.median_s)
+
+    def _functions(self, keys: Collection[str]) -> dict[str, str]:
+        """The functions of foreign records, by their keys."""
+        number = sql.func.row_number().over(order_by=WORKLOADS.c.workload_key).label("id")
+        query = sql.select(number, WORKLOADS.c.workload_key, WORKLOADS.c.content)
+        rows = self._reader.rows(query.where(WORKLOADS.c.workload_key.in_(list(keys))))
+        return {row.workload_key: row.content for row in rows}
 
     def foreign_summaries(self) -> tuple[ForeignSummary, ...]:
         """What is on record of other programs than ours, by task."""
         task = FOREIGN.c.workload_hash
         seconds = sql.case((FOREIGN.c.median_s.between(*_PLAUSIBLE), FOREIGN.c.median_s))
         query = sql.select(task, sql.func.count(), sql.func.count(seconds), sql.func.min(seconds))
-        with self._database.reading() as connection:
-            rows = connection.execute(query.group_by(task).order_by(task)).all()
+        rows = self._reader.ask(lambda asked: asked.execute(query.group_by(task).order_by(task)).all())
         return tuple(
             ForeignSummary(key, measured, count - measured, best) for key, count, measured, best in rows
         )
 
+    def _added(self, records: Iterable[Any], add: Callable[[sql.Connection], int]) -> int:
+        """The result of an addition in one transaction, which is repeated while the server is away."""
+
+        def write() -> int:
+            with self._database.writing() as connection:
+                return add(connection)
+
+        # What comes out of an iterator comes once.
+        return self._database.patiently(write) if isinstance(records, Sequence) else write()
+
+    def _in_batches(self, query: sql.Select[Any]) -> Iterator[Record]:
+        """The records of a query, oldest first, with a bounded part of them in memory."""
+        for rows in self._reader.batches(query, RECORDS.c.id):
+            yield from (record for _, record in self._records(rows))
+
     def _read(self, query: sql.Select[Any]) -> list[tuple[int, Record]]:
-        return list(self._records(self._rows(query)))
+        return list(self._records(self._reader.rows(query)))
 
-    def _rows(self, query: sql.Select[Any], most_bytes: float = math.inf) -> list[tuple[int, str]]:
-        """The rows of a query; no more than the first ones, with so many bytes."""
-        rows: list[tuple[int, str]] = []
-        size = 0
-        with self._database.reading() as connection:
-            for number, content in connection.execute(query):
-                rows.append((number, content))
-                size += len(content) if isinstance(content, (str, bytes)) else 0
-                if size > most_bytes:
-                    break
-        return rows
-
-    def _records(self, rows: list[tuple[int, str]]) -> Iterator[tuple[int, Record]]:
+    def _records(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
         """The records of rows; those that say what no measurement says are nobody's."""
-        for number, content in rows:
+        for row in rows:
             with contextlib.suppress(Implausible):
-                yield number, self._record(number, content)
+                yield row.id, self._record(row.id, row.content)
 
-    def _record(self, number: int, content: str) -> Record:
+    def _as_its_row_says(self, row: sql.Row[Any] | None) -> Record | None:
+        """The record of a row; None where it is none, or the columns of the row say something else."""
+        for _, record in self._records([] if row is None else [row]):
+            if row is not None and {**row._mapping, "id": 0} == {**row_of(record, row.content), "id": 0}:
+                return record
+        return None
+
+    def _record(self, number: int, content: Any) -> Record:
         try:
+            if self._database.shared:
+                return record_from_elsewhere(content.encode("utf-8"))
             return record_of(content)
         except Implausible:
             raise
@@ -288,19 +299,42 @@ class RecordStore(Closing):
                 "repair it, or take another store with --records"
             ) from error
 
+    def _line(self, record: Record) -> str:
+        """The line of a record that may be kept.
+
+        Raises:
+            EdgeError: nobody would read it.
+        """
+        try:
+            (check_foreign if self._database.shared else check)(record)
+        except Implausible as error:
+            task = record.candidate.workload_hash
+            raise EdgeError(
+                f"a record of task {task} cannot be kept: {error}; measure again"
+                + (" when this machine's clock is right" if "date" in str(error) else "")
+            ) from error
+        return line_of(record)
+
+
+def _rank(numbered: tuple[int, Record]) -> tuple[bool, float, int]:
+    """The fastest record first; the latest one where none has a time that counts."""
+    number, record = numbered
+    return record.median_s is None, record.median_s or 0.0, -number
+
 
 def _is_of(record: Record, versions: Mapping[str, int] | None) -> bool:
     candidate = record.candidate
     return versions is None or versions.get(candidate.rule) == candidate.space_version
 
 
-def _line(record: Record) -> str:
-    try:
-        check(record)
-    except Implausible as error:
-        task = record.candidate.workload_hash
-        raise EdgeError(f"a record of task {task} cannot be kept: {error}; measure again") from error
-    return line_of(record)
+def _foreign_row(record: ForeignRecord) -> dict[str, Any]:
+    return {
+        "record_key": record.record_key,
+        "workload_hash": record.workload_hash,
+        "workload_key": record.workload_key,
+        "median_s": record.median_s,
+        "content": record.content,
+    }
 
 
 def _batches(items: Iterable[_Item]) -> Iterator[list[_Item]]:

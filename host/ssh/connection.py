@@ -17,7 +17,7 @@ from host.errors import DeviceError
 from host.ssh.bounded import BoundedTransport
 from host.ssh.channel import ChannelStream
 from host.ssh.endpoint import Endpoint, endpoint_for
-from host.ssh.host_keys import check_host_key, known_keys, prefer_known
+from host.ssh.host_keys import check_host_key, fingerprint_of, known_keys, prefer_known
 from host.ssh.login import log_in
 from host.ssh.output import Completed, TooMuchOutput, collect
 from host.ssh.relay import Relay
@@ -126,6 +126,11 @@ class SshConnection(Closing):
     def alive(self) -> bool:
         """Whether the connection can still be used."""
         return not self._ended.is_set() and bool(self._transport.is_active())
+
+    @property
+    def host_key(self) -> str:
+        """Fingerprint of the key by which the server is known."""
+        return fingerprint_of(self._transport.get_remote_server_key())
 
     def end_reason(self) -> str:
         """Why the connection can no longer be used, "" while it can."""

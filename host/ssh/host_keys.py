@@ -53,6 +53,11 @@ def prefer_known(transport: paramiko.Transport, known: list[KnownKey]) -> None:
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
 
 
+def fingerprint_of(key: paramiko.PKey) -> str:
+    """The fingerprint of a key, as `ssh-keygen -l` writes it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
+
+
 def check_host_key(name: str, endpoint: Endpoint, key: paramiko.PKey, known: list[KnownKey]) -> None:
     """Accept a server's key if the user knows it.
 
@@ -60,7 +65,7 @@ def check_host_key(name: str, endpoint: Endpoint, key: paramiko.PKey, known: lis
         DeviceError: it is unknown, changed or revoked; the message has the command to type, or says why not.
     """
     content, kind = key.get_base64(), key.get_name()
-    fingerprint = "SHA256:" + base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
+    fingerprint = fingerprint_of(key)
     revoked = next((one for one in known if one.revoked and one.content == content), None)
     if revoked is not None:
         raise DeviceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 from device_agent.contract.text import printable
@@ -38,6 +39,8 @@ def connect(device_name: str, wait_s: float = 0.0) -> Device:
     """
     device = connect_entry(Registry().find(device_name))
     device.wait_s = wait_s
+    # Only this machine has a device that has no name of its own.
+    device.place = device.place or f"{device.name} of {platform.node()}"
     return device
 
 

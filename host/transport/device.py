@@ -73,6 +73,7 @@ class Device(Closing):
 
     Attributes:
         wait_s: how long `open_session` waits where another host has the device.
+        place: what every host knows it by, whatever its users call it; "" until it is known.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Device(Closing):
         self._connection = connection
         self.agent = agent
         self.wait_s = 0.0
+        self.place = ""
         self._held = False
         self._board = board
         # An emulator runs it: how long anything takes says nothing of a board.

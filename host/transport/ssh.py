@@ -176,4 +176,7 @@ def connect_ssh(entry: DeviceEntry, ssh: SshConnection | None = None) -> Device:
         raise
     # A device that nobody closed is dropped, at the latest when the interpreter ends.
     weakref.finalize(connection, ssh.close)
-    return Device(entry.name, connection, False, agent, board=entry.options.get("board", ""))
+    device = Device(entry.name, connection, False, agent, board=entry.options.get("board", ""))
+    # What every host sees of this board, whatever its users call it.
+    device.place = f"ssh {ssh.host_key}"
+    return device

@@ -116,7 +116,7 @@ class Connection:
         except OSError as error:
             raise DeviceError(f"{peer} does not answer on port {port} ({error}); connect again") from error
         try:
-            hello = {"command": "hello", "schema": SCHEMA, "secret": secret, "client": _client()}
+            hello = {"command": "hello", "schema": SCHEMA, "secret": secret, "client": client_name()}
             self.request({**hello, "identity": self.identity})
         except DisconnectedError as error:
             self.close()
@@ -249,7 +249,7 @@ class Connection:
         self._socket.close()
 
 
-def _client() -> str:
+def client_name() -> str:
     """Who asks, for the people who share a device."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from host.errors import EdgeError, ScheduleError, UserError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from host.schedules import DesignSpace
 
 
+_Item = TypeVar("_Item")
 # What reading a database may take: of TVM itself, and of what is in the files.
 _MEMORY_BYTES, _MEMORY_PER_BYTE = 3 << 30, 100
 _CPU_S, _CPU_S_PER_MB = 60.0, 5.0
@@ -52,6 +54,74 @@ class ImportCounts:
     found_foreign: int
     left_out: Mapping[str, int]
     refused: str = ""
+
+
+@dataclass(frozen=True)
+class CopyCounts:
+    """What a copy of a store added.
+
+    Attributes:
+        new, found: records of ours that are new, and all that were read.
+        new_foreign, found_foreign: the same of other programs.
+        left_out: records with impossible values.
+    """
+
+    new: int
+    found: int
+    new_foreign: int
+    found_foreign: int
+    left_out: int = 0
+
+
+# Records in one transaction of a copy: what was copied before a failure stays, and is not copied again.
+_COPIED_TOGETHER = 5000
+
+
+def copy_store(source: RecordStore, target: RecordStore, told: Callable[[int], None]) -> CopyCounts:
+    """Add all records of a store to another; those that are there already are not added again.
+
+    Args:
+        source: is read.
+        target: is added to.
+        told: of the number of records so far.
+
+    Raises:
+        EdgeError: one of the databases refuses; what was copied until then stays.
+    """
+    from host.records.checks import is_plausible
+
+    new = found = new_foreign = found_foreign = left_out = 0
+    for batch in _in_parts(source):
+        kept = list(filter(is_plausible, batch))
+        new += target.append(kept)
+        found += len(batch)
+        left_out += len(batch) - len(kept)
+        told(found)
+    for foreign in _in_parts(source.foreign()):
+        new_foreign += target.append_foreign(foreign)
+        found_foreign += len(foreign)
+        told(found + found_foreign)
+    return CopyCounts(new, found, new_foreign, found_foreign, left_out)
+
+
+def _in_parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    rest = iter(items)
+    while part := list(islice(rest, _COPIED_TOGETHER)):
+        yield part
+
+
+def upgrade_store(records: str) -> str:
+    """Make the tables of a store, or bring them up to date; returns its name without secrets.
+
+    Raises:
+        EdgeError: it cannot be opened, or is not this user's to change.
+    """
+    from host.compile.tuning.kernel_tuning import default_store
+    from host.records.database import Database
+
+    database = Database(records or default_store(), upgrading=True)
+    database.engine.dispose()
+    return database.name
 
 
 def open_store(records: str, must_exist: bool = False) -> RecordStore:

@@ -54,17 +54,12 @@ def recall(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan:
     """Take the program that earlier tunings chose by measuring, wherever there is one."""
     if isinstance(records, Path) and not records.is_file():
         return plan
-    chosen = dict(plan.chosen)
-    found: set[str] = set()
-    data = profile_data(profile)
+    rules = {key: plan.spaces[key].rule for key in plan.chosen}
     with RecordStore(records) as store:
-        for key in plan.chosen:
-            rule = plan.spaces[key].rule
-            best = store.best(key, data, {rule.name: rule.version})
-            if best is not None:
-                chosen[key] = best.candidate
-                found.add(key)
-    return replace(plan, chosen=chosen, from_database=frozenset(found))
+        tasks = {key: (rule.name, rule.version) for key, rule in rules.items()}
+        best = store.best_of(tasks, profile_data(profile))
+    found = {key: record.candidate for key, record in best.items()}
+    return replace(plan, chosen={**plan.chosen, **found}, from_database=frozenset(found))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,10 @@ def register(app: typer.Typer) -> None:
     add_command(group, list_records, "sdk records list --device pi5", "list")
     add_command(group, export_records, "sdk records export records.jsonl", "export")
     add_command(group, import_records, "sdk records import records.jsonl", "import")
+    add_command(
+        group, copy_records, "sdk records copy records.sqlite postgresql+psycopg://me@host/records", "copy"
+    )
+    add_command(group, upgrade, "sdk records upgrade --records postgresql+psycopg://owner@host/records")
     add_command(group, taught, "sdk records taught --device pi5")
     app.add_typer(group)
 
@@ -138,6 +142,38 @@ def import_records(
         print_line(f"{count} records of this program left out: name their model with --model MODEL")
     else:
         _print_left_out(taken.left_out)
+
+
+def copy_records(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Store to read: a file or a URL.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Store to add to: a file or a URL.")],
+    verbose: Verbose = False,
+) -> None:
+    """Add all records of a store to another one; the same command goes on where it was cut off."""
+    from sdk.cli.console import print_line
+    from sdk.cli.terminal import ConsoleProgress
+    from sdk.management.records import copy_store, open_store
+
+    with (
+        open_store(source, must_exist=True) as read,
+        open_store(target) as added,
+        ConsoleProgress() as progress,
+    ):
+        progress.stage("copy")
+        done = copy_store(read, added, lambda count: progress.status(f"{count} records"))
+    if done.left_out:
+        print_line(f"{done.left_out} records say what no measurement says, and are left out")
+    print_line(f"{done.new} of {done.found} records are new")
+    if done.found_foreign:
+        print_line(f"{done.new_foreign} of {done.found_foreign} records of MetaSchedule's own rules are new")
+
+
+def upgrade(records: Records = "", verbose: Verbose = False) -> None:
+    """Make the tables of a shared store, or bring them up to date; its owner does so once."""
+    from sdk.cli.console import print_line
+    from sdk.management.records import upgrade_store
+
+    print_line(f"{upgrade_store(records)} is up to date")
 
 
 def _tasks(options: CompileOptions, device: str) -> ModelTasks:

@@ -11,9 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sql
+
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records import Record, profile_data
-from host.records.record import content_of
+from host.records.database import row_of
+from host.records.record import content_of, line_of
 from targets import Board, board_for, declared
 
 
@@ -78,6 +81,45 @@ def version_1(path: Path, records: Sequence[Record]) -> None:
         )
     connection.commit()
     connection.close()
+
+
+# As the program made them before it had alembic.
+_VERSION_2 = """
+CREATE TABLE meta (name VARCHAR(64) NOT NULL, value VARCHAR(64) NOT NULL, PRIMARY KEY (name));
+INSERT INTO meta VALUES ('schema_version', '2');
+CREATE TABLE records (id {number}, record_key VARCHAR(64) NOT NULL, workload_hash VARCHAR(64) NOT NULL,
+    profile_key VARCHAR(64) NOT NULL, candidate_key VARCHAR(64) NOT NULL, space_version INTEGER NOT NULL,
+    median_s FLOAT, made_at VARCHAR(40) NOT NULL, content TEXT NOT NULL, PRIMARY KEY (id),
+    UNIQUE (record_key));
+CREATE INDEX records_by_task ON records (workload_hash, profile_key, space_version, median_s);
+CREATE INDEX records_by_profile ON records (profile_key, space_version, id);
+CREATE TABLE foreign_workloads (workload_key VARCHAR(64) NOT NULL, content TEXT NOT NULL,
+    PRIMARY KEY (workload_key));
+CREATE TABLE foreign_records (id {number}, record_key VARCHAR(64) NOT NULL,
+    workload_hash VARCHAR(64) NOT NULL,
+    workload_key VARCHAR(64) NOT NULL, median_s FLOAT, content TEXT NOT NULL, PRIMARY KEY (id),
+    UNIQUE (record_key), FOREIGN KEY(workload_key) REFERENCES foreign_workloads (workload_key))
+"""
+_COLUMNS_2 = (
+    *("record_key", "workload_hash", "profile_key", "candidate_key", "space_version", "median_s", "made_at"),
+    "content",
+)
+
+
+def version_2(place: str | Path, records: Sequence[Record]) -> None:
+    """Write a database with the tables of version 2."""
+    url = sql.URL.create("sqlite", database=str(place)) if isinstance(place, Path) else place
+    if isinstance(place, Path):
+        place.parent.mkdir(exist_ok=True)
+    engine = sql.create_engine(url)
+    number = "INTEGER NOT NULL" if isinstance(place, Path) else "SERIAL NOT NULL"
+    table = sql.table("records", *map(sql.column, _COLUMNS_2))
+    with engine.begin() as connection:
+        for statement in _VERSION_2.format(number=number).split(";"):
+            connection.exec_driver_sql(statement)
+        rows = [row_of(one, line_of(one)) for one in records]
+        connection.execute(table.insert(), [{name: row[name] for name in _COLUMNS_2} for row in rows])
+    engine.dispose()
 
 
 def line_1(one: Record) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def test_mistakes_are_one_line(
 
 def test_a_store_of_another_version_is_one_line(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RecordStore(store) as made, made._database.writing() as connection:
-        connection.exec_driver_sql("UPDATE meta SET value = '9'")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
     assert main(["records", "list", "--records", str(store)]) == 1
     error = capsys.readouterr().err
     assert "is of schema version 9" in error and error.count("\n") == 1

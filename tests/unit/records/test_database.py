@@ -1,4 +1,4 @@
-"""The database: its versions, its writers, and what happens where it refuses."""
+"""The database: its writers, and what happens where it refuses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sql
-from sqlalchemy.dialects import mysql, postgresql
-from sqlalchemy.schema import CreateIndex, CreateTable
 
-from host.errors import EdgeError
+from host.errors import EdgeError, UserError
 from host.records import RecordStore
-from host.records.database import BATCH, METADATA, RECORDS
-from tests.unit.records.samples import profile, record, same, version_1
+from host.records.database import BATCH, RECORDS
+from tests.unit.records.samples import record, version_1
 
 # Starts when the file "go" appears, so that both processes open the store at the same time.
 WRITER = """
@@ -24,11 +22,11 @@ import sys, time
 from pathlib import Path
 from host.records import RecordStore
 from tests.unit.records.samples import record
-path, name = Path(sys.argv[1]), sys.argv[2]
-(path.parent / f"ready {name}").touch()
-while not (path.parent / "go").exists():
+place, folder, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+(folder / f"ready {name}").touch()
+while not (folder / "go").exists():
     time.sleep(0.001)
-with RecordStore(path) as store:
+with RecordStore(place) as store:
     for number in range(20):
         assert store.append([record(1.0 + number, proposer=name), record(2.0, proposer=name)]) == 2
         assert store.best("task", record(1.0).profile) is not None
@@ -49,24 +47,25 @@ for number in range(100):
 """
 
 
-def _write_at_once(path: Path) -> None:
+def _write_at_once(place: str | Path, folder: Path) -> None:
     names = ("gensor", "tlm")
     processes = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(place), str(folder), name], stderr=subprocess.PIPE, text=True
+        )
         for name in names
     ]
-    while not all((path.parent / f"ready {name}").exists() for name in names):
+    while not all((folder / f"ready {name}").exists() for name in names):
         assert all(process.poll() is None for process in processes)
-    (path.parent / "go").touch()
+    (folder / "go").touch()
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
 
 
-def test_two_processes_make_a_store_and_write_it_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "records.sqlite"
-    _write_at_once(path)
-    with RecordStore(path) as store:
+def test_two_processes_make_a_store_and_write_it_at_once(tmp_path: Path, place: str | Path) -> None:
+    _write_at_once(place, tmp_path)
+    with RecordStore(place) as store:
         proposers = [one.candidate.proposer for one in store]
     assert sorted(proposers) == ["gensor"] * 40 + ["tlm"] * 40
 
@@ -74,7 +73,7 @@ def test_two_processes_make_a_store_and_write_it_at_once(tmp_path: Path) -> None
 def test_two_processes_upgrade_a_store_and_write_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "records.sqlite"
     version_1(path, [record(1.0 + number) for number in range(BATCH)])
-    _write_at_once(path)
+    _write_at_once(path, tmp_path)
     with RecordStore(path) as store:
         assert len(list(store)) == BATCH + 80
 
@@ -82,7 +81,7 @@ def test_two_processes_upgrade_a_store_and_write_it_at_once(tmp_path: Path) -> N
 def test_neither_reader_nor_writer_waits_for_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("host.records.database.BUSY_S", 0.05)
+    monkeypatch.setattr("host.records.database.engine.BUSY_S", 0.05)
     path = tmp_path / "records.sqlite"
     with RecordStore(path) as store, RecordStore(path) as other:
         store.append([record(1.0)])
@@ -94,70 +93,6 @@ def test_neither_reader_nor_writer_waits_for_the_other(
             connection.execute(sql.delete(RECORDS))
             assert len(list(store)) == 2
         assert list(store) == []
-
-
-def test_a_store_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
-    path = tmp_path / "records.sqlite"
-    # The last two are the same: one of them is kept.
-    old = [record(3.0), *(record(4.0 + number, tile=8) for number in range(BATCH)), record(2.0, tile=16)]
-    version_1(path, [*old, old[-1]])
-    for _ in range(2):
-        with RecordStore(path) as store:
-            assert all(same(a, b) for a, b in zip(store, old, strict=True))
-            best = store.best("task", profile())
-            assert best is not None and best.candidate.value("rows") == (16, 8)
-    with RecordStore(path) as store:
-        assert store.append([old[0], record(1.0)]) == 1
-
-
-def _dump(path: Path) -> list[str]:
-    connection = sqlite3.connect(path)
-    lines = list(connection.iterdump())
-    connection.close()
-    return lines
-
-
-def test_a_store_that_cannot_be_upgraded_is_left_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "records.sqlite"
-    version_1(path, [record(1.0), record(2.0)])
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE records SET content = '{\"schema\": 7}' WHERE id = 2")
-    connection.commit()
-    connection.close()
-    before = _dump(path)
-    with pytest.raises(EdgeError, match="version 1 cannot be brought to version 2: row 2 is damaged"):
-        RecordStore(path)
-    assert _dump(path) == before
-
-
-@pytest.mark.parametrize(
-    ("statements", "message"),
-    [
-        (
-            ["UPDATE meta SET value = '3'"],
-            "is of schema version 3, this program reads version 2: .* --records; nothing was changed",
-        ),
-        (["UPDATE meta SET value = 'new'"], "is not a record store"),
-        (["DELETE FROM meta"], "is not a record store"),
-        (["DROP TABLE meta"], "is not a record store"),
-        (["DROP TABLE meta", "CREATE TABLE meta (a INTEGER)"], "is not a record store"),
-    ],
-)
-def test_a_store_of_another_version_is_left_as_it_is(
-    tmp_path: Path, statements: list[str], message: str
-) -> None:
-    path = tmp_path / "records.sqlite"
-    with RecordStore(path) as store:
-        store.append([record(1.0)])
-    connection = sqlite3.connect(path)
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
-    before = _dump(path)
-    with pytest.raises(EdgeError, match=message):
-        RecordStore(path)
-    assert _dump(path) == before
 
 
 def test_a_database_of_something_else_gets_no_tables(tmp_path: Path) -> None:
@@ -199,13 +134,6 @@ def test_a_store_that_may_only_be_read_is_read(tmp_path: Path) -> None:
             store.append([record(2.0)])
 
 
-def test_what_may_only_be_read_is_not_upgraded(tmp_path: Path) -> None:
-    path = tmp_path / "records.sqlite"
-    version_1(path, [record(1.0)])
-    with pytest.raises(EdgeError, match=r"records\.sqlite.* cannot be opened: it may only be read"):
-        RecordStore(f"sqlite:///file:{path}?mode=ro&uri=true")
-
-
 def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
     path = tmp_path / "records.sqlite"
     with RecordStore(path) as store:
@@ -217,8 +145,7 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path) -> None:
         list(store)
 
 
-def test_a_writer_that_is_killed_leaves_whole_additions(tmp_path: Path) -> None:
-    path = tmp_path / "records.sqlite"
+def test_a_writer_that_is_killed_leaves_whole_additions(place: str | Path) -> None:
     program = (
         "import sys\n"
         "from host.records import RecordStore\n"
@@ -227,8 +154,8 @@ def test_a_writer_that_is_killed_leaves_whole_additions(tmp_path: Path) -> None:
         "    while True:\n"
         "        store.append([record(1.0), record(2.0), record(3.0)])\n"
     )
-    with RecordStore(path) as store:
-        process = subprocess.Popen([sys.executable, "-c", program, str(path)])
+    with RecordStore(place) as store:
+        process = subprocess.Popen([sys.executable, "-c", program, str(place)])
         while len(list(store)) < 30:
             assert process.poll() is None
         process.kill()
@@ -260,7 +187,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_store_that_somebody_keeps_locked_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("host.records.database.BUSY_S", 0.05)
+    monkeypatch.setattr("host.records.database.engine.BUSY_S", 0.05)
     path = tmp_path / "records.sqlite"
     with RecordStore(path) as store, RecordStore(path) as other, other._database.writing():
         with pytest.raises(EdgeError, match="another process has kept it"):
@@ -286,14 +213,11 @@ def test_a_database_in_memory_is_read_while_it_is_written() -> None:
         assert len(list(store)) == 3
 
 
-@pytest.mark.parametrize("dialect", [postgresql.dialect(), mysql.dialect()])
-def test_other_databases_have_a_form_for_every_table(dialect: sql.Dialect) -> None:
-    text = ""
-    for table in METADATA.sorted_tables:
-        text += str(CreateTable(table).compile(dialect=dialect))
-        text += "".join(str(CreateIndex(index).compile(dialect=dialect)) for index in table.indexes)
-    assert "TEXT(" not in text
-    assert text.count("content") == 3
+@pytest.mark.parametrize("url", ["mysql+pymysql://me@host/records", "mssql://me:hunter2@host/x"])
+def test_a_database_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="records are kept in SQLite or PostgreSQL") as caught:
+        RecordStore(url)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_stores_that_are_made_by_two_at_the_same_moment(tmp_path: Path) -> None:

@@ -81,6 +81,16 @@ def test_times_of_others_that_are_none_are_not_the_best_of_them(path: Path) -> N
     assert summary.best_s == 1e-4
 
 
+def test_a_record_of_others_without_its_function_is_left_out(path: Path) -> None:
+    _execute(path, "INSERT INTO foreign_workloads VALUES ('w', 'f')")
+    for number, key in enumerate("wxw"):
+        _execute(
+            path, f"INSERT INTO foreign_records VALUES ({number}, 'k{number}', 'task', '{key}', 1.0, 'c')"
+        )
+    with RecordStore(path) as store:
+        assert [one.workload for one in store.foreign()] == ["f", "f"]
+
+
 @pytest.mark.parametrize(
     ("statements", "what"),
     [
@@ -119,16 +129,16 @@ def test_rows_are_in_memory_by_size_and_not_by_number(path: Path, monkeypatch: p
         size = len(line_of(record(1.0)))
         whole = [one.median_s for one in store]
         records = LIMITS.records._replace(batch_bytes=3 * size)
-        monkeypatch.setattr("host.records.store.LIMITS", LIMITS._replace(records=records))
+        monkeypatch.setattr("host.records.row_reader.LIMITS", LIMITS._replace(records=records))
         fetched: list[int] = []
-        rows = RecordStore._rows
+        rows = store._reader.rows
 
         def counted(*arguments):
             found = rows(*arguments)
             fetched.append(len(found))
             return found
 
-        monkeypatch.setattr(RecordStore, "_rows", counted)
+        monkeypatch.setattr(store._reader, "rows", counted)
         assert [one.median_s for one in store] == whole
         assert max(fetched) <= 4
 

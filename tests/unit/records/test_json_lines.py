@@ -24,9 +24,9 @@ def exported(tmp_path: Path) -> Path:
     return lines
 
 
-def test_export_and_load_keep_everything(exported: Path, tmp_path: Path) -> None:
+def test_export_and_load_keep_everything(exported: Path, tmp_path: Path, place: str | Path) -> None:
     assert json.loads(exported.read_text().splitlines()[0])["schema"] == "edgetlm.record/2"
-    with RecordStore(tmp_path / "records.sqlite") as store, RecordStore(tmp_path / "copy.sqlite") as copy:
+    with RecordStore(tmp_path / "records.sqlite") as store, RecordStore(place) as copy:
         assert copy.load(exported) == 3
         assert all(same(a, b) for a, b in zip(copy, store, strict=True))
     assert [path.name for path in exported.parent.iterdir()] == ["records.jsonl"]

@@ -21,8 +21,8 @@ from tests.unit.records.samples import failure, profile, record, same
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[RecordStore]:
-    with RecordStore(tmp_path / "deep" / "records.sqlite") as opened:
+def store(place: str | Path) -> Iterator[RecordStore]:
+    with RecordStore(place) as opened:
         yield opened
 
 

@@ -21,8 +21,8 @@ def throttled(milliseconds: float, tile: int = 4, invalid: str = "") -> Record:
     return replace(good, measurement=measurement)
 
 
-def test_the_fastest_program_of_a_throttled_device_is_not_the_best(tmp_path: Path) -> None:
-    with RecordStore(tmp_path / "records.sqlite") as store:
+def test_the_fastest_program_of_a_throttled_device_is_not_the_best(place: str | Path) -> None:
+    with RecordStore(place) as store:
         kept = record(2.0)
         assert store.append([kept, throttled(1.0, tile=8), throttled(0.5, tile=2, invalid="weak")]) == 3
         best = store.best("task", profile())

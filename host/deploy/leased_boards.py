@@ -1,0 +1,117 @@
+"""Boards that a command has for itself: connected, and leased where other hosts share the records."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from host.closing import Closing
+from host.compile.tuning.kernel_tuning import records_of
+from host.errors import EdgeError
+from host.options import CompileOptions
+from host.records.database import is_shared
+
+if TYPE_CHECKING:
+    from host.leases import Lease, LeaseTable
+    from host.transport import Device
+
+# A heartbeat asks again sooner than any of another's statements would.
+_PATIENCE_S = 5.0
+
+
+class LeasedBoards(Closing):
+    """Connects to boards; a board that is connected once stays leased until the end.
+
+    A connection comes and goes with the board's sessions and reboots; the lease stays, so that nobody who
+    waits is let in between. With records of this machine alone, nothing is leased.
+
+    Args:
+        options: where the records are, and how long to wait.
+        job: what is done, for those who wait: "tune", "deploy".
+        note: told of who has a board, and of a lease that is lost.
+
+    Raises:
+        EdgeError: the shared records cannot be opened.
+    """
+
+    def __init__(self, options: CompileOptions, job: str, note: Callable[[str], None]) -> None:
+        self._job = f"{job} {options.title}".strip()
+        self._wait_s = options.wait_s
+        self._note = note
+        self._leases: dict[str, Lease] = {}
+        self._devices: dict[str, Device] = {}
+        self._lock = threading.Lock()
+        self._table = self._table_of(options)
+
+    def _table_of(self, options: CompileOptions) -> LeaseTable | None:
+        records = records_of(options)
+        if not is_shared(records):
+            return None
+        from host.leases import LeaseTable
+
+        return LeaseTable(records, _PATIENCE_S)
+
+    def connect(self, name: str) -> Device:
+        """Connect to a device, and lease it unless this command has it already.
+
+        Raises:
+            UnknownDeviceError: no device has this name.
+            DeviceBusy: another host has it, and had it for as long as this one waits.
+            DeviceError: it does not answer.
+            EdgeError: the leases cannot be asked for.
+        """
+        from host.transport import connect
+
+        device = connect(name, self._wait_s)
+        if self._table is None:
+            return device
+        try:
+            self._lease(self._table, device).check()
+        except BaseException:
+            device.close()
+            raise
+        with self._lock:
+            self._devices[device.place] = device
+        return device
+
+    def close(self) -> None:
+        """Give every board back."""
+        with ExitStack() as closing:
+            if self._table is not None:
+                closing.callback(self._table.close)
+            for lease in self._leases.values():
+                closing.callback(self._give_back, lease)
+            self._leases = {}
+
+    def _lease(self, table: LeaseTable, device: Device) -> Lease:
+        from host.leases import Request, leased
+        from host.transport.wire import client_name
+
+        place = device.place
+        with self._lock:
+            known = self._leases.get(place)
+        if known is not None:
+            return known
+        request = Request(place, device.name, client_name(), self._job, secrets.token_hex(16))
+        found = leased(table, request, self._wait_s, self._note, lambda reason: self._lost(place, reason))
+        with self._lock:
+            self._leases[place] = found
+        return found
+
+    def _lost(self, place: str, reason: str) -> None:
+        """Let go of a board at once: whoever has it now is not kept from it by this host's sessions."""
+        with self._lock:
+            device = self._devices.get(place)
+        if device is not None:
+            self._note(f"{device.name}: its lease is lost, {reason}")
+            # What is under way there fails, and `connect` does not give it again.
+            device.agent.stop()
+
+    def _give_back(self, lease: Lease) -> None:
+        try:
+            lease.close()
+        except EdgeError as error:
+            self._note(f"{lease.request.name}: its lease ends by itself within a minute: {error}")

@@ -1,0 +1,122 @@
+"""A lease that this process has: waited for, and kept by a thread until it is given back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from host.closing import Closing
+from host.errors import DeviceBusy, EdgeError
+from host.leases.table import RENEW_S, LeaseTable, Request
+
+# How often whoever waits asks whether it is its turn.
+_ASK_S = 1.0
+
+
+def leased(
+    table: LeaseTable,
+    request: Request,
+    wait_s: float = 0.0,
+    note: Callable[[str], None] = lambda text: None,
+    lost: Callable[[str], None] = lambda reason: None,
+) -> Lease:
+    """Wait for a board and take it.
+
+    Args:
+        table: of the leases.
+        request: the board and who wants it.
+        wait_s: how long to stand in line.
+        note: told once who has it.
+        lost: see `Lease`.
+
+    Raises:
+        DeviceBusy: another had it for all that time; the message says who.
+        EdgeError: the database cannot be asked.
+    """
+    until = time.monotonic() + wait_s
+    told = False
+    try:
+        while (holder := table.take(request)) is not None:
+            if time.monotonic() >= until:
+                raise DeviceBusy(
+                    f"{request.name}: {holder}; wait for it with --wait 10m, or see sdk fleet status"
+                )
+            if not told:
+                note(f"{request.name}: {holder}; waiting for it")
+                told = True
+            time.sleep(min(_ASK_S, max(0.0, until - time.monotonic())))
+    except BaseException:
+        # Whoever goes away does not keep the others waiting.
+        table.release(request)
+        raise
+    return Lease(table, request, lost)
+
+
+class Lease(Closing):
+    """A board that this process has.
+
+    While the database is away, nobody else can take the board, and the work goes on. Once it answers again,
+    the lease is renewed, or another was faster and the board is lost.
+
+    Args:
+        table: of the leases.
+        request: that was granted.
+        lost: called once, from a thread, with the reason when another may have the board.
+        renew_s: seconds between two heartbeats; `RENEW_S` if None.
+
+    Attributes:
+        request: that was granted.
+    """
+
+    def __init__(
+        self,
+        table: LeaseTable,
+        request: Request,
+        lost: Callable[[str], None] = lambda reason: None,
+        renew_s: float | None = None,
+    ) -> None:
+        self.request = request
+        self._table = table
+        self._lost = lost
+        self._renew_s = RENEW_S if renew_s is None else renew_s
+        self._reason = ""
+        self._ending = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name=f"lease of {request.name}", daemon=True)
+        self._heart.start()
+
+    def check(self) -> None:
+        """Refuse to go on with a board that is no longer this process's.
+
+        Raises:
+            DeviceBusy: it was taken; the message says why.
+        """
+        if self._reason:
+            raise DeviceBusy(
+                f"{self.request.name}: its lease is lost, {self._reason}; run the same command again, with "
+                "--wait 10m to stand in line"
+            )
+
+    def close(self) -> None:
+        """Give the board back; a second call does nothing.
+
+        Raises:
+            EdgeError: the database cannot be asked; the lease ends by itself.
+        """
+        if self._ending.is_set():
+            return
+        self._ending.set()
+        self._heart.join()
+        self._table.release(self.request)
+
+    def _beat(self) -> None:
+        while not self._ending.wait(self._renew_s):
+            try:
+                if self._table.renew(self.request):
+                    continue
+                self._reason = self._table.why_lost(self.request)
+            except EdgeError:
+                # It is asked again at the next beat: see the class.
+                continue
+            self._lost(self._reason)
+            return

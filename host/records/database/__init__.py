@@ -1,0 +1,37 @@
+"""The database of records and leases: SQLite's file of one machine, or a server that many share."""
+
+from host.records.database.access import Database
+from host.records.database.engine import is_shared
+from host.records.database.problems import ServerAway, store_name
+from host.records.database.rows import BATCH, database_clock, insert_new, inserting, row_of, within_memory
+from host.records.database.tables import (
+    FOREIGN,
+    LEASES,
+    METADATA,
+    QUEUE,
+    RECORDS,
+    RELEASES,
+    REVISION,
+    WORKLOADS,
+)
+
+__all__ = [
+    "BATCH",
+    "FOREIGN",
+    "LEASES",
+    "METADATA",
+    "QUEUE",
+    "RECORDS",
+    "RELEASES",
+    "REVISION",
+    "WORKLOADS",
+    "Database",
+    "ServerAway",
+    "database_clock",
+    "insert_new",
+    "inserting",
+    "is_shared",
+    "row_of",
+    "store_name",
+    "within_memory",
+]

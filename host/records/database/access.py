@@ -1,0 +1,136 @@
+"""An opened database: connections to read and to write with, and patience with a server that is away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sql
+from sqlalchemy.exc import SQLAlchemyError
+
+from host.errors import EdgeError
+from host.records.database.engine import BEGIN, engine_of, parsed, write_ahead
+from host.records.database.problems import ServerAway, problem, store_name
+from host.records.database.tables import REVISION
+from host.records.database.upgrade import check_file, revision_of, upgrade
+
+# Seconds for which the same is tried again while a server is away: a restart takes less.
+PATIENCE_S = 60.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+
+_Result = TypeVar("_Result")
+
+
+class Database:
+    """An opened database of the present revision.
+
+    SQLite's is made, or brought up to date, where it is opened. A shared one is made where it is empty; only
+    its owner brings it up to date, and says so (`upgrading`), since programs of other hosts read it too.
+
+    Args:
+        url: SQLAlchemy URL; a path, or text that is no URL, makes a SQLite file.
+        upgrading: bring a shared database up to date.
+        patience_s: how long `patiently` waits for a server that is away.
+
+    Attributes:
+        name: what it is called in messages, without secrets.
+
+    Raises:
+        UserError: it is neither of SQLite nor of PostgreSQL.
+        EdgeError: it cannot be opened, or is of another revision.
+    """
+
+    def __init__(self, url: str | Path, upgrading: bool = False, patience_s: float | None = None) -> None:
+        self.name = store_name(url)
+        self._url = url
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
+        with ExitStack() as opened:
+            try:
+                self.engine = engine_of(parsed(url))
+                opened.callback(self.engine.dispose)
+                self._prepare(upgrading)
+            except (SQLAlchemyError, UnicodeDecodeError, ImportError) as error:
+                raise problem(error, url, f"record store {self.name} cannot be opened") from error
+            opened.pop_all()
+
+    @property
+    def shared(self) -> bool:
+        """Whether other machines write it: what it holds is from elsewhere."""
+        return self.engine.dialect.name != "sqlite"
+
+    @contextmanager
+    def reading(self) -> Iterator[sql.Connection]:
+        """A connection to read with.
+
+        Raises:
+            EdgeError: the database refuses.
+        """
+        with self._errors(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sql.Connection]:
+        """A connection in one transaction: all that is written in the block is kept, or none of it.
+
+        Raises:
+            EdgeError: the database refuses.
+        """
+        with self._errors(), self._transaction() as connection:
+            yield connection
+
+    def patiently(self, action: Callable[[], _Result]) -> _Result:
+        """What an action gives, which is called again while the server is away.
+
+        Args:
+            action: in one transaction, which may be called again when nobody knows whether it was kept.
+
+        Raises:
+            EdgeError: the database refuses, or its server stayed away.
+        """
+        until = time.monotonic() + self._patience_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return action()
+            except ServerAway as error:
+                left_s = until - time.monotonic()
+                if left_s <= 0.0:
+                    raise ServerAway(f"{error} (it was tried for {self._patience_s:g} s)") from error
+                time.sleep(min(pause_s, left_s))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sql.Connection]:
+        with self.engine.connect() as connection:
+            # A writer waits for another before it reads: else what it read is outdated, an error at once.
+            writer = connection.execution_options(**{BEGIN: "BEGIN IMMEDIATE"})
+            with writer.begin():
+                yield writer
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, UnicodeDecodeError) as error:
+            raise problem(error, self._url, f"record store {self.name}") from error
+
+    def _prepare(self, upgrading: bool) -> None:
+        with self.engine.connect() as connection:
+            if not self.shared:
+                check_file(connection, self.name)
+            found = revision_of(connection, self.name)
+        if found == REVISION:
+            return
+        if not self.shared:
+            write_ahead(self.engine)
+        elif found and not upgrading:
+            raise EdgeError(
+                f"record store {self.name} is of schema version {int(found)}, this program reads version "
+                f"{int(REVISION)}: its owner brings it up to date with sdk records upgrade, when every host "
+                "has this program; nothing was changed"
+            )
+        with self._transaction() as connection:
+            upgrade(connection, self.name)

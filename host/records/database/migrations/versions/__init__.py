@@ -1,0 +1,1 @@
+"""One revision a module. A revision that was released is never changed."""

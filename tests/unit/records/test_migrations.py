@@ -1,0 +1,148 @@
+"""Revisions of the tables: what alembic makes of every earlier database, and which are left as they are."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from host.errors import EdgeError
+from host.records import Record, RecordOrigin, RecordStore
+from host.records.database import BATCH, METADATA, REVISION
+from sdk.cli.main import main
+from tests.postgres import Server
+from tests.unit.records.samples import profile, record, same, version_1, version_2
+
+
+def test_the_newest_revision_makes_the_tables_of_the_program(place: str | Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", "host.records.database:migrations")
+    assert ScriptDirectory.from_config(config).get_heads() == [REVISION]
+    with RecordStore(place) as store, store._database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+        assert context.get_current_revision() == REVISION
+
+
+def test_a_store_of_the_first_version_is_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    # The last two are the same: one of them is kept.
+    old = [record(3.0), *(record(4.0 + number, tile=8) for number in range(BATCH)), record(2.0, tile=16)]
+    version_1(path, [*old, old[-1]])
+    for _ in range(2):
+        with RecordStore(path) as store:
+            assert all(same(a, b) for a, b in zip(store, old, strict=True))
+            best = store.best("task", profile())
+            assert best is not None and best.candidate.value("rows") == (16, 8)
+    with RecordStore(path) as store:
+        assert store.append([old[0], record(1.0)]) == 1
+
+
+def _dump(path: Path) -> list[str]:
+    connection = sqlite3.connect(path)
+    lines = list(connection.iterdump())
+    connection.close()
+    return lines
+
+
+def test_a_store_that_cannot_be_upgraded_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    version_1(path, [record(1.0), record(2.0)])
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE records SET content = '{\"schema\": 7}' WHERE id = 2")
+    connection.commit()
+    connection.close()
+    before = _dump(path)
+    with pytest.raises(EdgeError, match="version 1 cannot be brought to version 3: row 2 is damaged"):
+        RecordStore(path)
+    assert _dump(path) == before
+
+
+def _old_records() -> list[Record]:
+    """More than a batch, in the model and alone."""
+    alone = [record(5.0 + number, tile=16) for number in range(BATCH)]
+    inside = RecordOrigin.read({"measured_in": "model"})
+    return [*alone, *(replace(record(ms, tile=tile), origin=inside) for ms, tile in ((3.0, 8), (2.0, 4)))]
+
+
+def test_a_store_of_the_second_version_is_upgraded(place: str | Path, server: Server) -> None:
+    old = _old_records()
+    version_2(place, old)
+    if not isinstance(place, Path):
+        assert main(["records", "upgrade", "--records", place]) == 0
+    with RecordStore(place) as store:
+        assert all(same(a, b) for a, b in zip(store, old, strict=True))
+        rule = (old[0].candidate.rule, old[0].candidate.space_version)
+        best = store.best_of({"task": rule}, profile())["task"]
+        assert same(best, old[-1]), "that was measured inside of a model"
+        assert store.append([old[0], record(1.0)]) == 1
+
+
+def test_a_shared_store_is_brought_up_to_date_by_its_owner_alone(
+    shared: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version_2(shared, [record(1.0)])
+    message = (
+        r"of schema version 2, this program reads version 3: .* sdk records upgrade.*nothing was changed"
+    )
+    for _ in range(2):
+        with pytest.raises(EdgeError, match=message):
+            RecordStore(shared)
+    assert main(["records", "upgrade", "--records", shared]) == 0
+    assert "is up to date" in capsys.readouterr().out
+    with RecordStore(shared) as store:
+        assert len(list(store)) == 1
+
+
+def test_a_shared_store_of_a_newer_program_is_left_as_it_is(shared: str) -> None:
+    with RecordStore(shared) as store, store._database.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
+    with pytest.raises(
+        EdgeError, match="is of schema version 9, this program reads version 3: take the program"
+    ):
+        RecordStore(shared)
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        (
+            ["UPDATE alembic_version SET version_num = '0004'"],
+            "is of schema version 4, this program reads version 3: .* --records; nothing was changed",
+        ),
+        (["UPDATE alembic_version SET version_num = 'new'"], "is not a record store"),
+        (["UPDATE alembic_version SET version_num = '0000'"], "is not a record store"),
+        (["UPDATE alembic_version SET version_num = '\u00b2'"], "is not a record store"),
+        (["DELETE FROM alembic_version"], "is not a record store"),
+        (["DROP TABLE alembic_version"], "is not a record store"),
+        (["DROP TABLE alembic_version", "CREATE TABLE alembic_version (a INTEGER)"], "is not a record store"),
+    ],
+)
+def test_a_store_of_another_version_is_left_as_it_is(
+    tmp_path: Path, statements: list[str], message: str
+) -> None:
+    path = tmp_path / "records.sqlite"
+    with RecordStore(path) as store:
+        store.append([record(1.0)])
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    before = _dump(path)
+    with pytest.raises(EdgeError, match=message):
+        RecordStore(path)
+    assert _dump(path) == before
+
+
+def test_what_may_only_be_read_is_not_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    version_1(path, [record(1.0)])
+    with pytest.raises(EdgeError, match=r"records\.sqlite.* cannot be opened: it may only be read"):
+        RecordStore(f"sqlite:///file:{path}?mode=ro&uri=true")
