@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
+from device_agent.contract.quiet import import_quietly
 from host.errors import EngineError, ModelFileError, UserError
 from host.importers.onnx.model_file import read_onnx, write_pinned
 from host.importers.pins import pin
@@ -36,6 +35,9 @@ from host.quantisation.graph import (
 from host.quantisation.output_error import output_errors
 from host.quantisation.samples import read_samples
 from host.quantised import OutputError
+
+onnxruntime = import_quietly("onnxruntime")
+quantization = import_quietly("onnxruntime.quantization")
 
 # Samples that candidates are compared with the model in floats over, and those for what a layer loses alone.
 COMPARED, ALONE = 32, 8
@@ -163,7 +165,8 @@ def _prepared(name: str) -> onnx.ModelProto:
     return made
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]  # ONNX Runtime has no types
+# ONNX Runtime has no types.
+class _Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
     """The samples, one after the other."""
 
     def __init__(self, state: dict[str, Any]) -> None:
@@ -184,16 +187,18 @@ def _quantise_all(
     kinds = {layer.operator for layer in layers} | {*ACTIVATIONS, *PASSED}
     around = [node.name for node in model.graph.node if node.op_type in (*ACTIVATIONS, *PASSED)]
     try:
-        quantize_static(
+        quantization.quantize_static(
             _PREPARED,
             "all.onnx",
             _Reader(state),
-            quant_format=QuantFormat.QDQ,
+            quant_format=quantization.QuantFormat.QDQ,
             op_types_to_quantize=sorted(kinds),
             nodes_to_quantize=[*(layer.name for layer in layers), *around],
             per_channel=True,
-            activation_type=QuantType.QUInt8 if activations == "uint8" else QuantType.QInt8,
-            weight_type=QuantType.QInt8,
+            activation_type=quantization.QuantType.QUInt8
+            if activations == "uint8"
+            else quantization.QuantType.QInt8,
+            weight_type=quantization.QuantType.QInt8,
             # Which bounds are implied by a range is decided when it is known what stays quantised.
             extra_options={"QDQKeepRemovableActivations": True},
         )
