@@ -1,6 +1,6 @@
 """The tables of the documents, by the name that their blocks have."""
 
-from benchmarks.tables import device, models, operators
+from benchmarks.tables import device, gpu, models, operators
 from benchmarks.tables.language_models import language_models
 from benchmarks.tables.support import support
 from benchmarks.tables.table import Table
@@ -15,6 +15,9 @@ TABLES: dict[str, Table] = {
     "language_models_int4": Table(("llm_int4_1_thread",), language_models),
     "language_models_int4_2_threads": Table(("llm_int4_2_threads",), language_models),
     "language_models_int8": Table(("llm_int8_1_thread",), language_models),
+    "gpu_kernels": Table(
+        ("gpu_kernels_mobilenetv2", "gpu_kernels_resnet50", "gpu_kernels_vit_tiny"), gpu.kernels
+    ),
     "operators": Table(("operators",), operators.times),
     "operators_summary": Table(("operators",), operators.summary),
     "operators_others": Table(("operators_others",), operators.slower_than_library),
