@@ -28,6 +28,7 @@ from typing import Any
 from device_agent.contract.fields import Fields
 from device_agent.contract.strict_json import parse
 from host.errors import UserError
+from sdk.text import data_without_host_paths
 
 HEADING = "edgetlm.benchmark/1"
 ROOT = Path(__file__).parents[1]
@@ -107,8 +108,12 @@ def add_json_option(parser: argparse.ArgumentParser, *names: str, required: bool
 
 
 def write_result(path: Path | None, content: Mapping[str, Any]) -> None:
-    """Write a heading and figures, whole or not at all; nothing where no file was asked for."""
+    """Write a heading and figures, whole or not at all, without paths of this machine.
+
+    Nothing is written where no file was asked for.
+    """
     if path is not None:
+        content = data_without_host_paths(content)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.part")
         partial.write_text(json.dumps(content, indent=1) + "\n")

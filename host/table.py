@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -58,12 +59,12 @@ class Table:
         return pandas.DataFrame([list(row) for row in self.rows], columns=list(self.columns))
 
 
-class Tabular:
+class Tabular(ABC):
     """A result with tables; the first is the one that is usually meant."""
 
+    @abstractmethod
     def tables(self) -> Sequence[Table]:
         """The tables of the result."""
-        raise NotImplementedError
 
     def to_pandas(self, name: str = "") -> pandas.DataFrame:
         """A table as a frame of pandas.
