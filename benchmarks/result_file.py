@@ -160,7 +160,9 @@ def models_so_far(path: Path | None, wanted: Mapping[str, Any]) -> dict[str, Any
     if path is None or not path.is_file():
         return {}
     found = read_result(path)
-    same = (found.command, found.commit) == (wanted["command"], wanted["commit"] or "")
+    # A written command has no paths of the machine.
+    command = data_without_host_paths(wanted["command"])
+    same = (found.command, found.commit) == (command, wanted["commit"] or "")
     return dict(found.figures["models"]) if same else {}
 
 
