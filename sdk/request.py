@@ -8,7 +8,7 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import CompileOptions, DeployOptions
-from host.options_of_model import check_for_model
+from host.options.of_model import check_for_model
 
 
 def names_several(device: str) -> bool:

@@ -42,7 +42,7 @@ from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel
 from host.model_file import detect_format
 from host.options import BACKENDS, CompileOptions, DeployOptions
-from host.options_of_model import check_for_model
+from host.options.of_model import check_for_model
 from host.progress import Progress, Silence, StageClock
 from host.versions import versions
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from host.compare.pareto import ParetoFront
     from host.compare.selection import VariantSelection
     from host.deploy.gates import Gate
-    from host.quantised import OutputError, Quantisation
+    from host.model.quantisation import OutputError, Quantisation
     from host.statistics import Estimate
     from host.tuning.result import TuneResult
 

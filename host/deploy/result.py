@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
     from host.deploy.gates import Gate
     from host.manifest import MemoryPart
-    from host.quantised import Quantisation
+    from host.model.quantisation import Quantisation
     from host.tuning.result import TuneResult
 
 

@@ -22,6 +22,7 @@ from host.importers.onnx.model_file import read_onnx, write_pinned
 from host.importers.pins import pin
 from host.importers.worker.arrays_file import read_arrays, write_arrays
 from host.model import TensorSpec
+from host.model.quantisation import OutputError
 from host.quantisation.graph import (
     ACTIVATIONS,
     PASSED,
@@ -34,7 +35,6 @@ from host.quantisation.graph import (
 )
 from host.quantisation.output_error import output_errors
 from host.quantisation.samples import read_samples
-from host.quantised import OutputError
 
 onnxruntime = import_quietly("onnxruntime")
 quantization = import_quietly("onnxruntime.quantization")

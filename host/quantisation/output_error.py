@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from host.quantised import OutputError
+from host.model.quantisation import OutputError
 
 
 class ErrorSums:

@@ -16,9 +16,9 @@ from host.errors import ModelFileError, UserError
 from host.importers.assemble import work_file
 from host.importers.worker.arrays_file import read_arrays
 from host.importers.worker.parent import Notice, ask, files_of, limits_for
+from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer, worst
 from host.progress import StageClock
 from host.quantisation.search import Found, grouped, least_kept, steps
-from host.quantised import FrontPoint, OutputError, Quantisation, QuantisedLayer, worst
 from host.sandbox import Worker
 
 # Seconds of computing of one answer: every sample runs once in the longest of them.

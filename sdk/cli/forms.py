@@ -10,7 +10,7 @@ from typing import Any
 
 from device_agent.contract.text import printable
 from host.errors import UserError
-from host.setting import key_of, setting_of
+from host.options.setting import key_of, setting_of
 
 
 def parse_shapes(texts: list[str] | None) -> dict[str, tuple[int | tuple[int, int], ...]]:

@@ -22,7 +22,7 @@ import typer
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import DeployOptions
-from host.setting import key_of, setting_of
+from host.options.setting import key_of, setting_of
 from host.table_file import read_table
 from sdk.cli.forms import FORMS, value_of
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from host.options import CompileOptions, settings_of
-from host.setting import key_of, setting_of
+from host.options.setting import key_of, setting_of
 from sdk.cli import completion
 from sdk.cli.console import print_line
 from sdk.cli.forms import FORMS, value_of

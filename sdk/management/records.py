@@ -181,7 +181,7 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
     from host.compile.model_file import read_model
     from host.compile.processor import profile_for_processor
     from host.model_file import detect_format
-    from host.options_of_model import check_for_model
+    from host.options.of_model import check_for_model
     from host.progress import StageClock
     from host.records import profile_data
     from host.schedules import space_for

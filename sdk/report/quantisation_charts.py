@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sdk.report.charts import COLOURS, Chart, make_chart
 
 if TYPE_CHECKING:
-    from host.quantised import Quantisation
+    from host.model.quantisation import Quantisation
 
 _MAX_LAYERS = 40
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from host.quantised import OutputError, Quantisation
+    from host.model.quantisation import OutputError, Quantisation
 
 # Layers that a terminal lists.
 _LISTED = 5

@@ -11,9 +11,9 @@ import onnxruntime
 import pytest
 
 from host.errors import ModelFileError, UserError
+from host.model.quantisation import worst
 from host.progress import Silence, StageClock
 from host.quantisation import QuantisedFile, child, quantise
-from host.quantised import worst
 from tests.integration import small_models
 from tests.unit.quantisation import models
 

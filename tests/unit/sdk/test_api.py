@@ -13,7 +13,7 @@ import typer
 import sdk
 from host.errors import UserError
 from host.options import CompileOptions, DeployOptions, settings_of
-from host.setting import setting_of
+from host.options.setting import setting_of
 from sdk.cli.main import build_app, main
 from sdk.module_file import as_file
 from sdk.progress import Silence, shown

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from host.model import Energy
-from host.quantised import FrontPoint, OutputError, Quantisation, QuantisedLayer
+from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer
 from sdk.cli.printing import print_deployment
 from sdk.model import Deployment
 from sdk.report.charts import kernel_chart

@@ -17,7 +17,7 @@ from host.importers.dispatch import load_here
 from host.importers.worker.parent import load
 from host.model_file import detect_format
 from host.options import CompileOptions
-from host.options_of_model import check_for_model
+from host.options.of_model import check_for_model
 from tests.decoders.operations import Machine, empty_state
 from tests.gguf_file import Stored, metadata_of, stored, tensors_of, write_gguf
 from tests.unit.importers.decoders.models import save

@@ -1,21 +1,17 @@
-"""What a user can ask of a compilation, of tuning and of a deployment.
-
-Each field says how a command line offers it: flags and their help are made from here, and the Python
-functions take the same names. So an option is written once.
-"""
+"""What a user can ask of a compilation and of tuning."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
 from device_agent.contract.text import printable
 from host.errors import UserError
-from host.setting import EVERYWHERE, GROUPS, Setting, declared, setting_of
+from host.options.setting import EVERYWHERE, Setting, declared, setting_of
 
 Backend = Literal["tvm", "onnxruntime", "litert"]
 BACKENDS: tuple[Backend, ...] = ("tvm", "onnxruntime", "litert")
@@ -27,7 +23,7 @@ PROCESSORS = ("auto", "cpu", "gpu")
 # A dimension of a shape: its size, or the least and greatest size that are to be served.
 Size = int | tuple[int, int]
 
-_ON_A_DEVICE = ("tune", "deploy")
+ON_A_DEVICE = ("tune", "deploy")
 # Of `sdk records`, what decides which functions a model has.
 _OF_FUNCTIONS = (*EVERYWHERE, "records")
 
@@ -113,19 +109,19 @@ class CompileOptions:
         0,
         "Kernels to measure in all; 0 measures only the finished model, unless there is a budget.",
         "tuning",
-        commands=_ON_A_DEVICE,
+        commands=ON_A_DEVICE,
     )
     budget_s: float = declared(
         0.0,
         "Time for measuring kernels: 90s, 3m, 1h.",
         "tuning",
-        commands=_ON_A_DEVICE,
+        commands=ON_A_DEVICE,
         flag="budget",
         metavar="3m",
         form="duration",
     )
     train: bool = declared(
-        True, "Whether the language model learns from the measurements.", "tuning", commands=_ON_A_DEVICE
+        True, "Whether the language model learns from the measurements.", "tuning", commands=ON_A_DEVICE
     )
     proposer: object = declared(
         "",
@@ -139,7 +135,7 @@ class CompileOptions:
         0.0,
         "Time to wait for a device that another host has.",
         "tuning",
-        commands=_ON_A_DEVICE,
+        commands=ON_A_DEVICE,
         flag="wait",
         metavar="10m",
         form="duration",
@@ -148,7 +144,7 @@ class CompileOptions:
         300.0,
         "Time to wait for a device that goes away while kernels are measured.",
         "tuning",
-        commands=_ON_A_DEVICE,
+        commands=ON_A_DEVICE,
         flag="reconnect",
         metavar="5m",
         form="duration",
@@ -157,7 +153,7 @@ class CompileOptions:
         "",
         "Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
         "tuning",
-        commands=(*_ON_A_DEVICE, "records"),
+        commands=(*ON_A_DEVICE, "records"),
         metavar="URL",
         environment="EDGETLM_RECORDS",
         path=True,
@@ -256,148 +252,3 @@ class CompileOptions:
             raise UserError("--proposer does not go with a range of lengths: leave one of them out")
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")
-
-
-@dataclass(frozen=True)
-class DeployOptions(CompileOptions):
-    """How a model is brought to a device, and what its kernels are tuned for; see `CompileOptions`."""
-
-    device: str = declared(
-        "local",
-        "The device's name; sdk devices lists them. deploy and tune take several, or a tag.",
-        "device",
-        commands=(*_ON_A_DEVICE, "profile"),
-        metavar="NAME[,NAME]|tag:TAG",
-    )
-    peers: tuple[str, ...] | None = declared(
-        None,
-        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn); the "
-        "format's own if not given. May repeat.",
-        "peers",
-        commands=("deploy",),
-        flag="peer",
-        metavar="ENGINE",
-        form="repeated",
-    )
-    peer_files: Mapping[str, Path] = declared(
-        dict,
-        "The same model for an engine that cannot read this one.",
-        "peers",
-        commands=("deploy",),
-        flag="peer-file",
-        metavar="ENGINE=PATH",
-        form="peer_files",
-        path=True,
-    )
-    objective: str = declared(
-        "latency",
-        "latency, energy (joules of a run) or edp (their product).",
-        "objective",
-        commands=_ON_A_DEVICE,
-        choices=OBJECTIVES,
-    )
-    power_cap_w: float | None = declared(
-        None,
-        "Greatest mean gross watts at the sensor's boundary.",
-        "objective",
-        commands=_ON_A_DEVICE,
-        flag="power-cap",
-        metavar="WATTS",
-    )
-    power_modes: tuple[str, ...] = declared(
-        (),
-        "Power modes to measure in as well; the device is left as it was.",
-        "objective",
-        commands=_ON_A_DEVICE,
-        flag="power-modes",
-        metavar="all|NAME,...",
-        form="names",
-    )
-    bundle: Path | None = declared(  # noqa: RUF009 - makes a field
-        None,
-        "Directory or .zip of the bundle; edgetlm-out/NAME/bundle if not given.",
-        commands=("deploy",),
-        path=True,
-    )
-    min_speedup: float | None = declared(
-        None,
-        "Least time of the fastest peer over ours, by its lower 95% bound: 1.1.",
-        "gates",
-        commands=("deploy",),
-        metavar="RATIO",
-    )
-    max_latency_ms: float | None = declared(
-        None, "Greatest median time of a run.", "gates", commands=("deploy",), metavar="MS"
-    )
-    max_energy_mj: float | None = declared(
-        None, "Greatest energy of a run.", "gates", commands=("deploy",), metavar="MJ"
-    )
-    max_error: float | None = declared(
-        None,
-        "Largest relative error of an output against the original runtime: 1e-4.",
-        "gates",
-        commands=("deploy",),
-        metavar="ERROR",
-    )
-    max_bundle_bytes: int = declared(
-        0,
-        "Most bytes of what the device runs, library and parameters: 10M.",
-        "gates",
-        commands=("deploy",),
-        flag="max-bundle",
-        metavar="BYTES",
-        form="bytes",
-    )
-    beside: tuple[str, ...] = declared(
-        (), "Further devices of the kind that measure kernels; nothing is installed on them.", commands=()
-    )
-    rounds: int = declared(12, "Rounds of the paired comparison.", commands=())
-    install: bool = declared(True, "Whether the bundle is installed and activated.", commands=())
-
-    def check(self) -> None:
-        """Refuse what cannot be, before any work.
-
-        Raises:
-            UserError: says what to type instead.
-        """
-        super().check()
-        for name in ("min_speedup", "max_latency_ms", "max_energy_mj", "max_error"):
-            limit = getattr(self, name)
-            if limit is not None and not 0.0 < limit < float("inf"):
-                flag = name.replace("_", "-")
-                raise UserError(f"--{flag} {limit:g}: give a number above 0, or leave it out for no limit")
-        if self.power_cap_w is not None and not 0.0 < self.power_cap_w < float("inf"):
-            raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
-
-    def check_for_tuning(self) -> None:
-        """Refuse what cannot be tuned, before any work.
-
-        Raises:
-            UserError: says what to type instead.
-        """
-        self.check()
-        if not self.tuned:
-            raise UserError("a tuning needs an end: give --trials N or --budget 3m")
-        if self.ranged:
-            raise UserError("kernels are measured at one length: give one with --shape, not a range")
-
-    @property
-    def needs_energy(self) -> bool:
-        """Whether nothing can be chosen without joules or watts."""
-        return self.objective != "latency" or self.power_cap_w is not None
-
-    @property
-    def compares_variants(self) -> bool:
-        """Whether variants of the model are measured beside each other before one is taken."""
-        return self.needs_energy or bool(self.power_modes) or self.tuned
-
-
-def text_of(name: str) -> str:
-    """The help of a field of `DeployOptions`."""
-    return next(setting_of(option).text for option in fields(DeployOptions) if option.name == name)
-
-
-def settings_of(options: type[CompileOptions], command: str) -> tuple[Field[Any], ...]:
-    """The fields that a command offers, in the order in which it lists them."""
-    offered = [one for one in fields(options) if command in setting_of(one).commands]
-    return tuple(sorted(offered, key=lambda one: GROUPS.index(setting_of(one).group)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.language_file import is_language_model
-from host.options import CompileOptions
+from host.options.compile import CompileOptions
 
 
 def check_for_model(options: CompileOptions, model: Path, format_name: str) -> None:

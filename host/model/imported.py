@@ -1,0 +1,68 @@
+"""A model as an importer reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host.model.quantisation import Quantisation
+from host.model.signature import GoldenCase, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    import tvm
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """What a language model has beside `main`, which takes one token and gives the logits of the next one.
+
+    Attributes:
+        context: tokens that the state has places for, C.
+        chunk: tokens of one call of `prefill`, P.
+        vocabulary: logits of a step, V.
+        end_tokens: tokens that end a text.
+        prefill: relax IRModule whose `main` takes tokens (P) int32, the position of the first (1) int32, the
+            row whose logits are wanted (1) int32, and then the state; it gives logits (1, V) float32.
+        tokenizer: a `tokenizer.json`, or the content of one; None where the model came without one.
+    """
+
+    context: int
+    chunk: int
+    vocabulary: int
+    end_tokens: tuple[int, ...]
+    prefill: tvm.IRModule
+    tokenizer: Path | bytes | None
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedModel:
+    """A model file, read.
+
+    Attributes:
+        name: file name without suffix.
+        format: "onnx", "pt2" or "tflite".
+        path: a file with all shapes pinned that the original runtime can run.
+        signature: inputs and outputs.
+        module: relax IRModule whose `main` takes the signature's inputs, weights bound as constants;
+            None if it cannot be expressed (`reason`, `operator` say why).
+        golden: cases from the original runtime; of a model with state, in the order in which they run.
+        content_hash: SHA-256 of the file and the pinned shapes.
+        state: tensors that `main` takes behind the inputs, reads and changes: zeros when the model is loaded,
+            kept from call to call.
+        decoder: of a language model; None of others.
+        quantisation: how the file was quantised here; None if it was not.
+    """
+
+    name: str
+    format: str
+    path: Path
+    signature: Signature
+    module: tvm.IRModule | None
+    golden: tuple[GoldenCase, ...]
+    content_hash: str
+    reason: str = ""
+    operator: str | None = None
+    state: tuple[TensorSpec, ...] = ()
+    decoder: Decoder | None = None
+    quantisation: Quantisation | None = None

@@ -1,0 +1,126 @@
+"""Functions that need a program, the programs, and the device that they are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from host.model.signature import Signature, TensorSpec
+from targets import Board, HardwareModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tvm
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A fused TensorIR function that a program has to be found for.
+
+    Attributes:
+        name: name of the function in the lowered module.
+        function: the PrimFunc, unscheduled.
+        weight: calls of it in one run of the model; of a kernel that only another entry calls, in one run of
+            that.
+        workload_hash: structural hash, the same for equal functions of any model.
+        flops: floating-point operations of one call.
+    """
+
+    name: str
+    function: tvm.tirx.PrimFunc
+    weight: int
+    workload_hash: str
+    flops: float
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredModel:
+    """A model as a relax module of calls to fused TensorIR functions.
+
+    Attributes:
+        module: `main` takes the inputs, the state and then `parameters`, in order; so does each of `entries`,
+            with inputs of its own.
+        parameters: folded constants that the functions read.
+        tasks: distinct functions, each once.
+        state: tensors that are kept between calls and changed in place.
+        entries: names of the functions that a runtime calls beside `main`.
+    """
+
+    name: str
+    signature: Signature
+    module: tvm.IRModule
+    parameters: tuple[np.ndarray, ...]
+    tasks: tuple[Task, ...]
+    target: tvm.target.Target
+    state: tuple[TensorSpec, ...] = ()
+    entries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What a compiled model takes of a device's memory while it runs.
+
+    Attributes:
+        weights_bytes: of the parameters, which are pages of their file.
+        activations_bytes: of inputs, outputs, the planned memory of everything between, and the state that is
+            kept between calls.
+        workspace_bytes: of scratch memory of the kernels on all threads, at most; None where it depends on
+            the length of an input, or is a GPU's.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    workspace_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        """All of it together, without the workspaces where those are not known."""
+        return self.weights_bytes + self.activations_bytes + (self.workspace_bytes or 0)
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """One unit on somebody's desk: candidates are made for it and records belong to it.
+
+    Attributes:
+        device: the user's name for it.
+        board: its kind.
+        hardware: calibrated where a calibration exists, else the board's.
+        threads: threads that a model may use.
+        software: versions by name.
+    """
+
+    device: str
+    board: Board
+    hardware: HardwareModel
+    threads: int
+    software: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program for a task: every decision of a design space made.
+
+    Attributes:
+        workload_hash: the task.
+        rule: name of the space's rule ("matmul", "conv2d", ..., "default").
+        decisions: sorted pairs of decision name and value (an int or a tuple of ints).
+        proposer: "gensor", "tree", "tlm", "evolutionary", "random" or "default".
+        estimate_s: the proposer's own estimate of one call, NaN if it has none.
+        space_version: version of the rule (`host.schedules.api.Rule`) when it was made.
+    """
+
+    workload_hash: str
+    rule: str
+    decisions: tuple[tuple[str, int | tuple[int, ...]], ...]
+    proposer: str
+    estimate_s: float
+    space_version: int
+
+    def value(self, name: str) -> Any:
+        """The value of one decision.
+
+        Raises:
+            KeyError: the candidate has no such decision.
+        """
+        return dict(self.decisions)[name]

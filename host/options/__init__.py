@@ -1,0 +1,20 @@
+"""What a user can ask of a compilation, of tuning and of a deployment.
+
+Each field says how a command line offers it: flags and their help are made from here, and the Python
+functions take the same names. So an option is written once.
+"""
+
+from __future__ import annotations
+
+from host.options.compile import BACKENDS, Backend, CompileOptions, Size
+from host.options.deploy import DeployOptions, settings_of, text_of
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "CompileOptions",
+    "DeployOptions",
+    "Size",
+    "settings_of",
+    "text_of",
+]
