@@ -95,7 +95,9 @@ def _commit() -> str | None:
         return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
     try:
-        return git("rev-parse", "HEAD").strip() + "+" * bool(git("status", "--porcelain").strip())
+        # A result that another benchmark has just written does not change this one.
+        changed = git("status", "--porcelain", "--", ".", f":!{RESULTS.relative_to(ROOT)}").strip()
+        return git("rev-parse", "HEAD").strip() + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return None
 
