@@ -1,8 +1,9 @@
 """Models from file to verified figures, ours beside the peers: `python -m benchmarks.e2e --json FILE`.
 
 Each model is deployed by a process of its own with an empty kernel cache, so that seconds count everything
-from cold. A model is a name of the zoo, a name with a format (`bert-tiny:pt2`), a path, or `all`: every model
-of the zoo. With `--resume`, models that FILE has already from the same command and commit are not run again.
+from cold. A model is a name of the zoo, a name with a format (`bert-tiny:pt2`), a name whose ONNX file is
+quantised first (`resnet50:int8`), a path, or `all`: every model of the zoo. With `--resume`, models that FILE
+has already from the same command and commit are not run again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.e2e.process_memory import PeakMemory
+from benchmarks.e2e.quantised_file import quantised_file
 from benchmarks.e2e.summary import summary_of
 from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
 
@@ -56,6 +58,9 @@ def find_subject(text: str, peers: Sequence[str], models: Path) -> Subject:
     name, _, wanted = text.partition(":")
     if name not in ZOO:
         raise SystemExit(f"no model {text!r}: give a file or one of {', '.join(ZOO)}")
+    if wanted == "int8":
+        path = quantised_file(export_model(name, "onnx", models), models / f"{name}.int8.onnx")
+        return Subject(text, path, {})
     wanted = wanted or "onnx"
     path = export_model(name, wanted, models)
     peer_files = {}
@@ -220,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.e2e", description=__doc__)
     parser.add_argument(
-        "--models", nargs="+", default=["mobilenetv2"], help="names, name:format, paths, or all"
+        "--models", nargs="+", default=["mobilenetv2"], help="names, name:format, name:int8, paths, or all"
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0)
