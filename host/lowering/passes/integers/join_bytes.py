@@ -12,6 +12,7 @@ points with them, as the runtime does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,9 +53,8 @@ def join_bytes(graph: Graph) -> Graph:
     return rebuild(graph, rule)
 
 
-def _anchor(node: Node, private: object) -> tuple[Node, list[Node]] | None:
+def _anchor(node: Node, private: Callable[[Value], bool]) -> tuple[Node, list[Node]] | None:
     """The sum or product that is quantised, and what limits it between; each is read by nothing else."""
-    assert callable(private)
     between: list[Node] = []
     value = node.inputs[0]
     while private(value) and value.producer is not None:
@@ -90,7 +90,8 @@ def _joined(
     scale, zero = made
     for inner in between:
         bounds = inner.attrs if inner.op == "clip" else {"low": 0.0, "high": float("inf")}
-        if not saturates(inputs[2], bounds["low"] / scale, bounds["high"] / scale, node.output.dtype):
+        low, high, step = float(bounds["low"]), float(bounds["high"]), float(scale)
+        if not saturates(inputs[2], low / step, high / step, node.output.dtype):
             return None
     write = _sum if anchor.op == "add" else _product
     return write(builder, node, first, second, scale, zero)
@@ -122,7 +123,7 @@ def _sum(
     offset = np.float32(np.float32(zero) - moved)
     if not np.isfinite([*ratios, offset]).all():
         return None
-    numbers = [constant(number, "float32") for number in (*ratios, offset)]
+    numbers = [constant(float(number), "float32") for number in (*ratios, offset)]
     return builder.one("add_bytes", [first.data, second.data, *numbers], node.output.shape, node.output.dtype)
 
 
@@ -133,7 +134,7 @@ def _product(
     if not np.isfinite(ratio):
         return None
     points = [constant(point, "int32") for point in (first.zero, second.zero)]
-    numbers = [constant(ratio, "float32"), constant(float(zero), "float32")]
+    numbers = [constant(float(ratio), "float32"), constant(float(zero), "float32")]
     return builder.one(
         "multiply_bytes", [first.data, second.data, *points, *numbers], node.output.shape, node.output.dtype
     )
