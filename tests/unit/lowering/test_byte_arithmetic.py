@@ -22,7 +22,7 @@ from tests.unit.lowering.harness import board, flat, functions
 # than ONNX Runtime for 4 pairs of a sum, and for 110 pairs of a product.
 SUM = ((44, 50, 95), (0.038557540625333786, 0.031560804694890976, 0.047058768570423126))
 PRODUCT = ((143, 20, 79), (0.028384478762745857, 0.023097582161426544, 0.031207172200083733))
-CASES = {"Add": SUM, "Mul": PRODUCT}
+CASES = {"Add": SUM, "Mul": PRODUCT, "MatMul": ((120, 130, 128), (0.02, 0.03, 0.11))}
 PAIRS = np.stack(np.meshgrid(np.arange(256), np.arange(256), indexing="ij")).reshape(2, -1)
 
 
@@ -50,7 +50,14 @@ def write(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in zip("ab", shapes, strict=True)
     ]
-    made = np.broadcast_shapes(*[tuple(shape) for shape in shapes])
+    made = (
+        np.broadcast_shapes(*[tuple(shape) for shape in shapes])
+        if operator != "MatMul"
+        else [
+            *shapes[0][:-1],
+            shapes[1][-1],
+        ]
+    )
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, made)]
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     body = helper.make_graph(nodes, "bytes", inputs, outputs, tensors)
@@ -98,7 +105,7 @@ needs_fused_products = pytest.mark.skipif(
 
 @needs_fused_products
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("operator", CASES)
+@pytest.mark.parametrize("operator", ["Add", "Mul"])
 def test_every_pair_of_bytes_gives_the_byte_of_onnx_runtime(
     tmp_path: Path, operator: str, dtype: str
 ) -> None:
@@ -113,7 +120,7 @@ def test_every_pair_of_bytes_gives_the_byte_of_onnx_runtime(
 
 
 @needs_fused_products
-@pytest.mark.parametrize("operator", CASES)
+@pytest.mark.parametrize("operator", ["Add", "Mul"])
 def test_operands_broadcast(tmp_path: Path, operator: str) -> None:
     shapes = [(1, 64, 30, 30), (1, 64, 1, 1)]
     path = write(tmp_path / "model.onnx", operator, (), "uint8", shapes, CASES[operator][0][2])
@@ -135,6 +142,45 @@ def test_a_relu_goes_where_the_saturation_does_the_same(tmp_path: Path, zero: in
     model = lowered(path)
     assert any("add_bytes" in name for name in functions(model)) == joined
     assert (run(model, inputs) != expected).mean() <= (0.0 if joined else 1e-3)
+
+
+@needs_fused_products
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_matrix_products_of_activations_have_one_factor_for_all_scales(tmp_path: Path, dtype: str) -> None:
+    shapes = [(8, 128, 200), (8, 200, 128)]
+    path = write(tmp_path / "model.onnx", "MatMul", (), dtype, shapes, 128)
+    draw, (zeros, scales) = np.random.default_rng(0), CASES["MatMul"]
+    inputs = [
+        ((draw.integers(0, 256, shape) - zero) * np.float32(scale)).astype("float32")
+        for shape, zero, scale in zip(shapes, zeros, scales, strict=False)
+    ]
+    ((expected,),) = run_reference("onnxruntime", path, [inputs])
+    np.testing.assert_array_equal(run(lowered(path), inputs), expected)
+    assert len(np.unique(expected)) > 100
+
+
+@needs_fused_products
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_a_quantised_softmax_has_the_scale_of_the_runtime(tmp_path: Path, axis: int) -> None:
+    """A scale above 1/200 by less than a step: ONNX Runtime multiplies by 199, and 200 gives other steps."""
+    constants = {"a_scale": np.float32(0.05), "a_zero": np.uint8(128)}
+    constants |= {"y_scale": np.float32(1 / 199.9), "y_zero": np.uint8(0)}
+    softmax = helper.make_node("Softmax", ["a_real"], ["r"], axis=axis)
+    nodes = [*pair("a", "a_real", "a"), softmax, *pair("r", "y", "y")]
+    shape = (4, 16, 40)
+    inputs = [helper.make_tensor_value_info("a", TensorProto.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    body = helper.make_graph(nodes, "softmax", inputs, outputs, tensors)
+    path = tmp_path / "model.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    path.write_bytes(helper.make_model(body, opset_imports=opsets, ir_version=10).SerializeToString())
+    given = [(np.random.default_rng(0).normal(size=shape) * 3).astype("float32")]
+    ((expected,),) = run_reference("onnxruntime", path, [given])
+    found = run(lowered(path), given)
+    assert (found != expected).mean() <= 1e-3
+    exact = np.exp(given[0]) / np.exp(given[0]).sum(axis=axis, keepdims=True)
+    assert (np.rint(exact * 199.9) != np.rint(expected * 199.9)).mean() > 1e-2
 
 
 def test_a_sum_that_others_read_stays_in_floats(tmp_path: Path) -> None:

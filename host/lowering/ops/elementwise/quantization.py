@@ -62,7 +62,8 @@ def _quantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
 def _dequantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     """The difference in int32."""
     value, scale, zero = args
-    return (value.astype("int32") - zero.astype("int32")).astype(dtype) * scale
+    difference = (value.astype("int32") - zero.astype("int32")).astype(dtype)
+    return difference if _is_one(scale) else difference * scale
 
 
 def rounded(value: Expression, dtype: str, zero: Expression | None = None) -> Expression:
