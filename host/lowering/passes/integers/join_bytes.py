@@ -6,10 +6,10 @@
 
 with c = zc - za sa/sc - zb sb/sc. The written form rounds after every step. These forms round as QLinearAdd,
 QLinearMul and QLinearMatMul of ONNX Runtime do where the processor fuses multiplications and additions: a
-value that lies between two steps falls to the same side, and no later layer enlarges a difference. A relu or
-clip before the quantisation goes where the saturation does the same. Bytes with sign are moved by 128 to those
-without, zero points with them. Matrix products stay in fp32, which adds up 258 products of bytes, and more of
-those that occur, without rounding.
+value between two steps falls to the same side, and no later layer enlarges a difference. A relu or
+clip before the quantisation goes where the saturation does the same. Bytes with sign are moved by 128 to
+those without, zero points with them. Matrix products stay in fp32, which adds up 258 products of bytes, and
+more of those that occur, without rounding.
 """
 
 from __future__ import annotations
