@@ -30,9 +30,9 @@ LONGEST = (
     "tests/integration/test_examples.py",
     "tests/unit/records/test_command.py",
     "tests/emulation/cuda/test_deploy.py",
-    "tests/unit/schedules/test_mma.py",
-    "tests/integration/test_operator_benchmark.py",
-    "tests/integration/test_onnx_nodes.py",
+    "tests/unit/schedules/cuda/test_mma.py",
+    "tests/integration/benchmarks/test_operator_benchmark.py",
+    "tests/integration/benchmarks/test_onnx_nodes.py",
     "tests/integration/deploy/test_quantise.py",
     "tests/integration/test_notebooks.py",
 )

@@ -134,7 +134,7 @@ def _writers() -> dict[str, Callable[[Path], Path]]:
         return export(name, folder, "onnx")
 
     def quantised(make: str, dtype: str, folder: Path) -> Path:
-        from tests.unit.lowering import quantized_models
+        from tests.unit.lowering.numeric_types import quantized_models
 
         getattr(quantized_models, make)(folder, dtype)
         return folder / "quantised.onnx"

@@ -15,7 +15,7 @@ from host.schedules.cuda.tiled.banks import bank_passes
 from host.schedules.cuda.tiled.cost import transaction_bytes
 from targets.nvidia import AGX_ORIN, ORIN_NANO
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cuda_cases import gpu_board, gpu_target, grouped, layer_norm, pooling
+from tests.unit.schedules.cuda.cuda_cases import gpu_board, gpu_target, grouped, layer_norm, pooling
 
 BOARD = gpu_board()
 PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)

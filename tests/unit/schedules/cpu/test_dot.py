@@ -18,8 +18,8 @@ from host.schedules.analysis import analyse
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN
 from host.schedules.cpu.dot.rule import Dot
 from targets import Board
-from tests.unit.schedules import dot_cases as cases
 from tests.unit.schedules import functions as fn
+from tests.unit.schedules.cpu import dot_cases as cases
 
 TASKS = {
     "dense": lambda lanes, dtype: cases.dense_task(23, 48, 40, lanes, dtype),

@@ -12,8 +12,8 @@ from host.engines import run_reference
 from host.lowering import lower
 from host.model import ImportedModel, LoweredModel
 from targets import Board
-from tests.unit.lowering import quantized_models as models
 from tests.unit.lowering.harness import board, functions, run_lowered
+from tests.unit.lowering.numeric_types import quantized_models as models
 
 DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
 

@@ -24,7 +24,7 @@ from targets import Board
 from tests.decoders.operations import dequantised
 from tests.unit.lowering.harness import board as plain_board
 from tests.unit.lowering.harness import flat, imported
-from tests.unit.schedules import dot_cases as cases
+from tests.unit.schedules.cpu import dot_cases as cases
 
 BITS = {4: "uint8", 8: "int8"}
 

@@ -22,7 +22,7 @@ from host.schedules import scheduled_function, space_for
 from targets import board_for, declared
 from tests.unit.lowering.harness import normal
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.winograd_cases import Image, convolution, space_of
+from tests.unit.schedules.cpu.winograd_cases import Image, convolution, space_of
 
 BOARDS = {restrict: fn.board(restrict, 2) for restrict in ("", "avx2")}
 BOARD = BOARDS["avx2"]

@@ -15,7 +15,7 @@ from benchmarks.tables.blocks import documents, names_in, updated
 from benchmarks.tables.language_models import language_models
 from benchmarks.tables.table import Table, markdown, significant
 from host.errors import UserError
-from tests.unit.benchmarks.test_result_file import CONTENT
+from tests.unit.benchmarks.tables.test_result_file import CONTENT
 
 
 def result(tmp_path: Path, **figures: Any) -> Result:

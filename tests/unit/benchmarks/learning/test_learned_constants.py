@@ -17,7 +17,7 @@ from host.schedules import space_for
 from research.collection.collect import CollectedTask
 from research.collection.dataset import MeasuredProgram, append_programs
 from research.estimate.withheld import TaskScore
-from tests.unit.benchmarks.test_result_file import CONTENT
+from tests.unit.benchmarks.tables.test_result_file import CONTENT
 from tests.unit.schedules import functions as fn
 
 

@@ -15,7 +15,7 @@ from targets.nvidia import AGX_ORIN, H100, ORIN_NANO, XAVIER_NX
 from tests.cuda_emulator import source
 from tests.cuda_emulator.run import emulate, launch_sizes
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cuda_cases import cases, gpu_board, gpu_target
+from tests.unit.schedules.cuda.cuda_cases import cases, gpu_board, gpu_target
 
 CASES = cases()
 RULES = {

@@ -23,8 +23,8 @@ from targets import GpuModel
 from targets.nvidia import AGX_ORIN, AGX_THOR, H100, ORIN_NANO, XAVIER_NX
 from tests.cuda_emulator.run import emulate
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules import mma_cases as mma
-from tests.unit.schedules.cuda_cases import gpu_board, gpu_target
+from tests.unit.schedules.cuda import mma_cases as mma
+from tests.unit.schedules.cuda.cuda_cases import gpu_board, gpu_target
 
 CASES = mma.mma_cases()
 VALUES = {

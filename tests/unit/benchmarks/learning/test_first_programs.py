@@ -23,7 +23,7 @@ from host.schedules import DesignSpace, space_for
 from host.schedules.families import rule_versions
 from research.collection.constructed_model import ConstructedModel
 from research.collection.dataset import MeasuredProgram, append_programs
-from tests.unit.benchmarks.test_result_file import CONTENT
+from tests.unit.benchmarks.tables.test_result_file import CONTENT
 from tests.unit.learned_estimate.test_evidence import observed, tall_is_slow
 from tests.unit.schedules import functions
 from tests.unit.tuning.simulated import dense_space, profile

@@ -9,7 +9,7 @@ import numpy as np
 from tvm import te, tirx
 
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cuda_cases import Case
+from tests.unit.schedules.cuda.cuda_cases import Case
 
 _GENERATOR = np.random.default_rng(0)
 # Of the element (batch, row, column, depth) of an operand.

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.learned_estimate import kernels_of, observations_of
 from benchmarks.measured_search import PaperTuning, figures_of, orders_of
-from tests.unit.benchmarks.test_learned_estimate import collected
+from tests.unit.benchmarks.learning.test_learned_estimate import collected
 
 
 def test_the_learned_estimate_needs_fewer_measurements_than_chance() -> None:

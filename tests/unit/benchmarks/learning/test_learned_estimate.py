@@ -15,7 +15,7 @@ from benchmarks.result_file import read_result, write_result
 from benchmarks.tables import models as tables
 from host.schedules import DesignSpace
 from research.collection.dataset import MeasuredProgram
-from tests.unit.benchmarks.test_result_file import CONTENT
+from tests.unit.benchmarks.tables.test_result_file import CONTENT
 from tests.unit.learned_estimate.test_estimate import drawn
 from tests.unit.tuning.simulated import dense_space
 
