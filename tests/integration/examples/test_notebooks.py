@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "notebooks"
+FOLDER = Path(__file__).parents[3] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 # What a notebook shows of the last expression of a cell, without a notebook: its HTML, or its text.
 _RUNNER = """
