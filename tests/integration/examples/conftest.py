@@ -44,14 +44,26 @@ def pair_bundle(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="package")
-def program(folder: Path) -> Path:
-    """A C++ program, `generate` beside it; built as for a board, with the compiler that every host has."""
+def run_bundle(folder: Path) -> Path:
+    """The C++ program that runs a bundle."""
+    return built("run_bundle", folder)
+
+
+@pytest.fixture(scope="package")
+def generate(folder: Path) -> Path:
+    """The C++ program that writes texts."""
+    return built("generate", folder)
+
+
+def built(name: str, folder: Path) -> Path:
+    """A C++ program, built as for a board, with the compiler that every host has."""
     # Not "CXX": pytest's own environment must not choose another. The system is that of the native executor:
     # zig's C++ library is compiled once for both.
     target = f"{platform.machine()}-linux-gnu.2.28"
+    program = folder / name
     command = ["make", "-s", "-C", str(EXAMPLES / "cpp"), f"PYTHON={sys.executable}", f"OUT={folder}"]
-    command.append(f"CXX={sys.executable} -m ziglang c++ -target {target}")
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    assert "warning" not in built.stderr
-    return folder / "run_bundle"
+    command += [f"CXX={sys.executable} -m ziglang c++ -target {target}", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    return program

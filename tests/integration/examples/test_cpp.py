@@ -19,11 +19,11 @@ from tests.tiny_bundle import write_tiny
 
 
 @pytest.mark.usefixtures("trusted_here")
-def test_a_cpp_program_computes_what_python_does(program: Path, pair_bundle: Path, tmp_path: Path) -> None:
+def test_a_cpp_program_computes_what_python_does(run_bundle: Path, pair_bundle: Path, tmp_path: Path) -> None:
     inputs = pair()
     for name, value in inputs.items():
         value.tofile(tmp_path / f"{name}.bin")
-    command = [program, pair_bundle, "--runs", "3", "--output", tmp_path / "out"]
+    command = [run_bundle, pair_bundle, "--runs", "3", "--output", tmp_path / "out"]
     files = [tmp_path / "x.bin", tmp_path / "b.bin"]
     done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -38,11 +38,11 @@ def test_a_cpp_program_computes_what_python_does(program: Path, pair_bundle: Pat
 
 
 @pytest.mark.usefixtures("trusted_here")
-def test_a_cpp_program_runs_a_model_with_state(program: Path, tmp_path: Path) -> None:
+def test_a_cpp_program_runs_a_model_with_state(run_bundle: Path, tmp_path: Path) -> None:
     for name, value in {"tokens": 2, "position": 2}.items():
         np.array([value], np.int32).tofile(tmp_path / f"{name}.bin")
     files = [tmp_path / "tokens.bin", tmp_path / "position.bin"]
-    command = [program, write_tiny(tmp_path), "--output", tmp_path / "out", *files]
+    command = [run_bundle, write_tiny(tmp_path), "--output", tmp_path / "out", *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # The state is zeros at first.
@@ -71,19 +71,21 @@ def test_a_cpp_program_runs_a_model_with_state(program: Path, tmp_path: Path) ->
 )
 @pytest.mark.usefixtures("trusted_here")
 def test_a_cpp_program_says_what_is_wrong_with_a_bundle(
-    program: Path, pair_bundle: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
+    run_bundle: Path, pair_bundle: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     copy = shutil.copytree(pair_bundle, tmp_path / "copy")
     damage(copy)
-    done = subprocess.run([program, copy], capture_output=True, text=True, check=False)
+    done = subprocess.run([run_bundle, copy], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
 
 
-def test_a_cpp_program_runs_what_this_device_trusts(program: Path, pair_bundle: Path, tmp_path: Path) -> None:
+def test_a_cpp_program_runs_what_this_device_trusts(
+    run_bundle: Path, pair_bundle: Path, tmp_path: Path
+) -> None:
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [program, copy, "--runs", "1", *options]
+        command = [run_bundle, copy, "--runs", "1", *options]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     copy = shutil.copytree(pair_bundle, tmp_path / "copy")
@@ -105,12 +107,12 @@ def test_a_cpp_program_runs_what_this_device_trusts(program: Path, pair_bundle: 
 
 @pytest.mark.usefixtures("trusted_here")
 def test_a_cpp_program_refuses_inputs_of_another_size(
-    program: Path, pair_bundle: Path, tmp_path: Path
+    run_bundle: Path, pair_bundle: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "short.bin").write_bytes(b"1234")
     for files, message in (
         ([tmp_path / "short.bin"], "takes 2 input files"),
         ([tmp_path / "short.bin"] * 2, "256"),
     ):
-        done = subprocess.run([program, pair_bundle, *files], capture_output=True, text=True, check=False)
+        done = subprocess.run([run_bundle, pair_bundle, *files], capture_output=True, text=True, check=False)
         assert (done.returncode, message in done.stderr) == (1, True), done.stderr

@@ -23,19 +23,19 @@ def text_bundle(folder: Path) -> Path:
     return folder / "text"
 
 
-def generated(program: Path, bundle: Path, *words: object) -> tuple[list[int], list[str]]:
+def generated(generate: Path, bundle: Path, *words: object) -> tuple[list[int], list[str]]:
     """Tokens that the C++ program writes, and what it says of them."""
-    command = [program.with_name("generate"), bundle, *map(str, words)]
+    command = [generate, bundle, *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [int(line) for line in done.stdout.split()], done.stderr.splitlines()
 
 
 @pytest.mark.usefixtures("trusted_here")
-def test_cpp_writes_what_python_does_in_the_same_memory(program: Path, text_bundle: Path) -> None:
+def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bundle: Path) -> None:
     # More than a chunk, and a rest.
     prompt = [place * 7 % 128 for place in range(41)]
-    found, said = generated(program, text_bundle, "--max-tokens", 510, "--memory", *prompt)
+    found, said = generated(generate, text_bundle, "--max-tokens", 510, "--memory", *prompt)
     with sdk.load_language_model(text_bundle) as model:
         assert found == list(model.generate(prompt, max_tokens=510))
     assert len(found) == 510 and len(set(found)) > 9
@@ -47,27 +47,27 @@ def test_cpp_writes_what_python_does_in_the_same_memory(program: Path, text_bund
 
 
 @pytest.mark.usefixtures("trusted_here")
-def test_cpp_draws_the_same_tokens_with_the_same_seed(program: Path, text_bundle: Path) -> None:
+def test_cpp_draws_the_same_tokens_with_the_same_seed(generate: Path, text_bundle: Path) -> None:
     def drawn(seed: int, *options: object) -> list[int]:
         words = ("--temperature", 3, "--max-tokens", 12, "--seed", seed, *options, 5, 6)
-        return generated(program, text_bundle, *words)[0]
+        return generated(generate, text_bundle, *words)[0]
 
     assert drawn(1) == drawn(1)
     assert len({tuple(drawn(seed)) for seed in range(4)}) == 4
-    greedy, _ = generated(program, text_bundle, "--max-tokens", 12, 5, 6)
+    greedy, _ = generated(generate, text_bundle, "--max-tokens", 12, 5, 6)
     assert drawn(1, "--top-k", 1) == drawn(2, "--top-p", 1e-9) == greedy
     assert drawn(3, "--top-k", 20, "--top-p", 0.9) != greedy
 
 
 @pytest.mark.usefixtures("trusted_here")
-def test_cpp_ends_a_text_where_python_does(program: Path, tmp_path: Path) -> None:
+def test_cpp_ends_a_text_where_python_does(generate: Path, tmp_path: Path) -> None:
     bundle = write_tiny(tmp_path)
     for prompt in ([3, 1, 4], [1], list(range(8)) * 4):
         tokens = list(prompt)
         while len(tokens) <= tiny.CONTEXT and tiny.next_token(tokens) != tiny.END:
             tokens.append(tiny.next_token(tokens))
         full = len(tokens) > tiny.CONTEXT
-        found, [said] = generated(program, bundle, *prompt)
+        found, [said] = generated(generate, bundle, *prompt)
         assert found == tokens[len(prompt) :]
         assert said.endswith("; the context is full" if full else "; end of text")
 
@@ -89,16 +89,16 @@ def test_cpp_ends_a_text_where_python_does(program: Path, tmp_path: Path) -> Non
 )
 @pytest.mark.usefixtures("trusted_here")
 def test_cpp_refuses_prompts_that_are_none(
-    program: Path, tmp_path: Path, words: list[object], message: str
+    generate: Path, tmp_path: Path, words: list[object], message: str
 ) -> None:
-    command = [program.with_name("generate"), write_tiny(tmp_path), *map(str, words)]
+    command = [generate, write_tiny(tmp_path), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ") and message in done.stderr
 
 
 @pytest.mark.usefixtures("trusted_here")
-def test_cpp_generates_with_language_models_only(program: Path, pair_bundle: Path) -> None:
-    command = [program.with_name("generate"), pair_bundle, "1"]
+def test_cpp_generates_with_language_models_only(generate: Path, pair_bundle: Path) -> None:
+    command = [generate, pair_bundle, "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "not a language model's" in done.stderr

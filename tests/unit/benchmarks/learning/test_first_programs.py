@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import first_programs
-from benchmarks.first_programs import current_programs, figures_of, geometric_means
+from benchmarks.first_programs import figures
+from benchmarks.first_programs.__main__ import current_programs
+from benchmarks.first_programs.figures import figures_of, geometric_means
 from benchmarks.result_file import read_result, write_result
 from benchmarks.tables import models as tables
 from host.compile.static_model import Plan
@@ -68,7 +69,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[Path]]:
         every.append(list(bundles))
         return [tuple(float(one.read_text()) * slow for slow in (1.0, 3.0) * 2) for one in bundles]
 
-    monkeypatch.setattr(first_programs, "run_in_turn", run)
+    monkeypatch.setattr(figures, "run_in_turn", run)
     return every
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import learned_constants
-from benchmarks.learned_constants import measured_tasks, summary
+from benchmarks.learned_constants.__main__ import main, measured_tasks
+from benchmarks.learned_constants.figures import summary
 from benchmarks.result_file import Result, read_result, write_result
 from benchmarks.tables import operators
 from host.errors import UserError
@@ -94,5 +94,5 @@ def test_nothing_is_added_to_compressed_programs(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["benchmark", "--data", "programs.jsonl.gz"])
     with pytest.raises(SystemExit):
-        learned_constants.main()
+        main()
     assert "nothing can be added to it: give --minutes 0" in capsys.readouterr().err

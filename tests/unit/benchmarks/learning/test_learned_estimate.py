@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import learned_estimate
-from benchmarks.learned_estimate import kernels_of, model_speed, observations_of, shuffled, withheld_figures
+from benchmarks.learned_estimate.__main__ import ARMS, shuffled_figures, withheld_figures
+from benchmarks.learned_estimate.withheld import kernels_of, model_speed, observations_of, shuffled
 from benchmarks.result_file import read_result, write_result
 from benchmarks.tables import models as tables
 from host.schedules import DesignSpace
@@ -56,7 +56,7 @@ def test_what_is_the_same_everywhere_is_learned_and_no_more_than_the_fastest_is_
     programs = collected()
     kernels = kernels_of(programs)
     assert len(kernels) == 12
-    figures = withheld_figures(observations_of(programs), kernels, learned_estimate._ARMS)
+    figures = withheld_figures(observations_of(programs), kernels, ARMS)
     for model, most in figures["fastest"]["models"].items():
         assert 1.0 < figures["deployed"]["models"][model] <= most
         assert figures["deployed"]["models"][model] == figures["learned"]["models"][model]
@@ -74,18 +74,18 @@ def test_the_least_estimate_is_taken_whatever_was_constructed() -> None:
         largest[one.task] = max(largest.get(one.task, 0.0), one.seconds)
     programs = [replace(one, first=one.seconds == largest[one.task]) for one in programs]
     known, kernels = observations_of(programs), kernels_of(programs)
-    figures = withheld_figures(known, kernels, learned_estimate._ARMS)
+    figures = withheld_figures(known, kernels, ARMS)
     assert figures["estimate"] == figures["fastest"], "times are what was estimated"
     assert figures["estimate"]["over_kernels"]["least"] > 1.0
     # Where short tiles are fast, the estimate alone takes tall ones all the same.
-    figures = withheld_figures(observations_of(collected()), kernels_of(collected()), learned_estimate._ARMS)
+    figures = withheld_figures(observations_of(collected()), kernels_of(collected()), ARMS)
     assert set(figures["estimate"]["models"].values()) == {1.0}
     assert figures["learned"]["over_models"]["value"] > 1.0
 
 
 def test_the_table_has_a_row_for_each_arm_of_the_result(tmp_path: Path) -> None:
     programs = collected()
-    figures = withheld_figures(observations_of(programs), kernels_of(programs), learned_estimate._ARMS)
+    figures = withheld_figures(observations_of(programs), kernels_of(programs), ARMS)
     shuffle = {"refused": 3, "judged": 3, "deployed": figures["deployed"]["over_models"]}
 
     def rows(*arms: str) -> list[str]:
@@ -96,8 +96,8 @@ def test_the_table_has_a_row_for_each_arm_of_the_result(tmp_path: Path) -> None:
             for line in tables.learned_estimate(read_result(tmp_path / "result.json"))
         ]
 
-    assert rows(*learned_estimate._ARMS)[4] == "least estimate"
-    assert len(rows(*learned_estimate._ARMS)) == len(rows("learned", "fastest")) + 3
+    assert rows(*ARMS)[4] == "least estimate"
+    assert len(rows(*ARMS)) == len(rows("learned", "fastest")) + 3
 
 
 def test_shuffled_times_keep_the_ratios_of_a_task_and_teach_nothing() -> None:
@@ -110,7 +110,7 @@ def test_shuffled_times_keep_the_ratios_of_a_task_and_teach_nothing() -> None:
         )
         assert ratios == pytest.approx(others)
     assert [one.program for one in mixed] == [one.program for one in known]
-    figures = learned_estimate.shuffled_figures(known, kernels_of(collected()), 3)
+    figures = shuffled_figures(known, kernels_of(collected()), 3)
     assert figures["judged"] == 3 and figures["refused"] == 3
     assert figures["deployed"]["value"] == 1.0
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.learned_estimate import kernels_of, observations_of
-from benchmarks.measured_search import PaperTuning, figures_of, orders_of
+from benchmarks.learned_estimate.withheld import kernels_of, observations_of
+from benchmarks.measured_search.__main__ import figures_of
+from benchmarks.measured_search.paper_tuning import PaperTuning, orders_of
 from tests.unit.benchmarks.learning.test_learned_estimate import collected
 
 

@@ -14,72 +14,28 @@ Rows that fill the database are made from the line of one record, with a task, a
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import math
 import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import sqlalchemy as sql
 
 from benchmarks.result_file import add_json_option, heading, write_result
-from host.records import Record, RecordStore
-from host.records.database import BATCH, RECORDS, Database, row_of
-from host.records.record import key_of, line_of
+from benchmarks.scale.rows import DEVICES, TASKS, made_rows, some_record, task_name
+from host.records import RecordStore
+from host.records.database import BATCH, RECORDS, Database
 from tests.postgres import Server
-from tests.unit.records.samples import profile, record
+from tests.unit.records.samples import profile
 
 SCHEMA = "edgetlm.scale/1"
-_DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50
+
+_MODEL_TASKS = 50
 _QUESTIONS, _WRITING_S = 40, 10.0
 _RULE = ("matmul", 4)
-# Rows of a device are spread over the database, as those of devices that measure at the same time.
-_TASK, _TILE, _TIME = "f" * 64, 4095, 123456.0
-
-
-def task_name(number: int) -> str:
-    """A workload hash."""
-    return hashlib.sha256(b"task %d" % number).hexdigest()
-
-
-def some_record(threads: int) -> Record:
-    """A record as long as those of a tuning: nine times, and the task in words."""
-    one = record(_TIME, tile=_TILE, threads=threads, task=_TASK)
-    words = tuple(f"word{number}" for number in range(60))
-    measured = replace(one.measurement, times_s=one.measurement.times_s * 3)
-    return replace(one, measurement=measured, origin=replace(one.origin, sentence=words, model="mobilenetv2"))
-
-
-def made_rows(count: int) -> Iterator[dict[str, Any]]:
-    """So many rows, whose lines are records."""
-    templates = []
-    for threads in range(1, _DEVICES + 1):
-        one = some_record(threads)
-        line = line_of(one)
-        templates.append((one, row_of(one, line), line))
-    names = [task_name(number) for number in range(_TASKS)]
-    draw = random.Random(7)
-    time_text = json.dumps(_TIME * 1e-3)
-    for number in range(count):
-        one, row, line = templates[number % _DEVICES]
-        task = names[number // _DEVICES % _TASKS]
-        tile = number // (_DEVICES * _TASKS) + 1
-        seconds = math.exp(draw.gauss(-7.0, 0.5))
-        content = line.replace(_TASK, task).replace(str(_TILE), str(tile)).replace(time_text, repr(seconds))
-        # As `Record` makes them: a row whose keys are not those of its line is not believed.
-        values = one.candidate.decisions
-        decisions = [[name, [tile, 8] if value == (_TILE, 8) else value] for name, value in values]
-        program = key_of([task, one.candidate.rule, decisions, one.candidate.space_version])
-        times = [seconds] * len(one.measurement.times_s)
-        said = [program, one.candidate.proposer, row["profile_key"], one.made_at, times, ""]
-        keys = {"record_key": key_of(said), "workload_hash": task, "candidate_key": program}
-        yield {**row, **keys, "median_s": seconds, "content": content}
 
 
 def fill(url: str, count: int) -> float:
@@ -106,8 +62,8 @@ def best_ms(url: str) -> dict[str, float]:
     spent = []
     with RecordStore(url) as store:
         for _ in range(_QUESTIONS):
-            tasks = {task_name(number): _RULE for number in draw.sample(range(_TASKS), _MODEL_TASKS)}
-            device = profile(threads=draw.randrange(1, _DEVICES + 1))
+            tasks = {task_name(number): _RULE for number in draw.sample(range(TASKS), _MODEL_TASKS)}
+            device = profile(threads=draw.randrange(1, DEVICES + 1))
             begin = time.perf_counter()
             found = store.best_of(tasks, device)
             spent.append((time.perf_counter() - begin) * 1e3)
@@ -149,7 +105,7 @@ def sizes(url: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Figures of records in PostgreSQL.")
+    parser = argparse.ArgumentParser(prog="benchmarks.scale", description="Figures of records in PostgreSQL.")
     parser.add_argument("--records", type=int, default=1_000_000, help="how many the database holds")
     add_json_option(parser)
     options = parser.parse_args()
@@ -160,8 +116,8 @@ def main() -> None:
         filled_s = fill(url, options.records)
         figures = {
             "records": options.records,
-            "devices": _DEVICES,
-            "tasks": _TASKS,
+            "devices": DEVICES,
+            "tasks": TASKS,
             "model_tasks": _MODEL_TASKS,
             "filled_s": filled_s,
             "bytes_per_record": sizes(url),
