@@ -265,7 +265,7 @@ def _kernel(task: Any, plan: Any, profile: Any, drawn: int) -> Kernel:
 def _default(task: Any, profile: Any) -> tvm.tirx.PrimFunc:
     """The program of a task that nobody has one for."""
     from host.build import default_schedule
-    from host.build.default_schedule_gpu import default_schedule_gpu
+    from host.build.cuda.default_schedule import default_schedule_gpu
 
     if profile.hardware.gpu is not None:
         return default_schedule_gpu(task.function, task.name)
