@@ -108,7 +108,7 @@ def lasting(name: str) -> str:
 
 @functools.cache
 def _writers() -> dict[str, Callable[[Path], Path]]:
-    from benchmarks import dot_products
+    from benchmarks.dot_products import models as dot_products
     from benchmarks.operators.configurations import OPERATORS
     from benchmarks.operators.others import OTHERS
     from tests.integration import small_models

@@ -19,7 +19,7 @@ _POLICY_FILES = ("scaling_governor", "scaling_min_freq", "scaling_max_freq")
 _STEP_S = 0.05
 
 
-class World:
+class SimulatedBoard:
     """One board. Time passes only where somebody says so.
 
     Args:

@@ -20,7 +20,7 @@ _EXPORT = (
 )
 
 
-def refuse_stranger(path: Path, head: bytes) -> None:
+def refuse_other_file(path: Path, head: bytes) -> None:
     """Refuse a file that is known not to be a model, with the next step.
 
     Args:
