@@ -26,6 +26,13 @@ class MemoryLevel:
     ways: int = 8
 
 
+def _level(levels: tuple[MemoryLevel, ...], name: str) -> MemoryLevel:
+    for level in levels:
+        if level.name == name:
+            return level
+    raise KeyError(name)
+
+
 @dataclass(frozen=True)
 class GpuModel:
     """A CUDA GPU as the construction sees it.
@@ -88,10 +95,7 @@ class GpuModel:
         Raises:
             KeyError: no such level.
         """
-        for level in self.levels:
-            if level.name == name:
-                return level
-        raise KeyError(name)
+        return _level(self.levels, name)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,4 @@ class HardwareModel:
         Raises:
             KeyError: no such level.
         """
-        for level in self.levels:
-            if level.name == name:
-                return level
-        raise KeyError(name)
+        return _level(self.levels, name)
