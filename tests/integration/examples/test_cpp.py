@@ -105,6 +105,23 @@ def test_a_cpp_program_runs_what_this_device_trusts(
     assert "can be written to by others" in run("--trust", "unsigned").stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--runs", "many"], "'many' is not a number"),
+        (["--runs", "0"], "the number of runs is not 1 or more"),
+        (["--runs"], "run_bundle BUNDLE [--runs N]"),
+        (["--rusn", "3"], "run_bundle BUNDLE [--runs N]"),
+    ],
+)
+def test_a_cpp_program_refuses_options_that_it_does_not_understand(
+    run_bundle: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
+    done = subprocess.run([run_bundle, tmp_path, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ") and message in done.stderr
+
+
 @pytest.mark.usefixtures("trusted_here")
 def test_a_cpp_program_refuses_inputs_of_another_size(
     run_bundle: Path, pair_bundle: Path, tmp_path: Path
