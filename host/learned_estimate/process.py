@@ -104,12 +104,12 @@ class Points:
         )
 
     def at(self, which: np.ndarray) -> Points:
-        """Some of them."""
+        """The points with these indices."""
         return Points(self.decisions[which], self.parts[which], self.task[which])
 
 
 def _share(program: EstimatedProgram, part: str) -> float:
-    """Of a part in the whole estimate, as a power of two."""
+    """Share of a part in the whole estimate, as a logarithm to base 2."""
     share = program.estimated_s.get(part, 0.0) / program.estimate_s
     # Parts overlap, but none of them is far above the whole.
     return max(_LEAST_SHARE, math.log2(min(share, 2.0))) if share > 0.0 else _LEAST_SHARE
@@ -147,7 +147,7 @@ class Likeness:
         return cls(decisions, parts, single, a.task[:, None] == b.task[None, :])
 
     def covariance(self, scales: Scales) -> np.ndarray:
-        """k, of the same shape."""
+        """Covariance of the logarithms of measured over estimated time, shape (programs, other programs)."""
         alike = np.exp(-self.decisions / (2.0 * scales.length**2))
         bound = np.exp(-self.parts / (2.0 * _PARTS_LENGTH**2))
         found = (scales.together**2 * bound + scales.task**2 * self.same) * alike
