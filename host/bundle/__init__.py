@@ -13,6 +13,7 @@ Nothing else may lie in it. What must hold of it is in `device_agent.contract`, 
 
 from __future__ import annotations
 
+from host.bundle.disk import writing
 from host.bundle.reading import (
     TASKS,
     golden_cases,
@@ -31,7 +32,6 @@ from host.bundle.writing import (
     write_engine,
     write_tvm,
     write_variant,
-    writing,
 )
 
 __all__ = [

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,34 +24,19 @@ from device_agent.contract.manifest import (
     check_manifest,
 )
 from device_agent.contract.text import printable
+from host.bundle.disk import writing
 from host.bundle.reading import GOLDEN, TASKS, read_manifest
-from host.errors import BundleError, DeviceFull
+from host.errors import BundleError
 from host.keys import host_key
 from host.manifest import Draft, FilePart, Manifest, MemoryPart, Parameter, schema_of
 from host.model import GoldenCase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 ALIGNMENT = LIMITS.bundle.alignment
 _TEXT_CHARACTERS = 4000
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MODEL_SUFFIX = {"onnxruntime": ".onnx", "litert": ".tflite"}
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a full disk into one clear error.
-
-    Raises:
-        DeviceFull: no space left where `path` is to be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise DeviceFull(f"no space left while writing {path}: free some and run again") from error
-        raise
 
 
 def write_tvm(
