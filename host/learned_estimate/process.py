@@ -116,7 +116,7 @@ def _share(program: EstimatedProgram, part: str) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Likeness:
+class Similarity:
     """How much the programs of one set have in common with those of another.
 
     Attributes:
@@ -132,7 +132,7 @@ class Likeness:
     same: np.ndarray
 
     @classmethod
-    def between(cls, a: Points, b: Points) -> Likeness:
+    def between(cls, a: Points, b: Points) -> Similarity:
         """Of the programs of `a` with those of `b`."""
         # In single precision: the noise of a measurement is far above its rounding.
         shape = (len(a.task), len(b.task))
@@ -186,10 +186,10 @@ class RuleProcess:
         if len(self.observations) >= _ENOUGH:
             which = np.unique(np.linspace(0, len(self.observations) - 1, _JUDGED).astype(int))
             points, residuals = self._points.at(which), self._residuals[which]
-            judged = Likeness.between(points, points)
+            judged = Similarity.between(points, points)
             self.scales = max(_CHOICES, key=lambda scales: _solved(judged, residuals, scales)[2])
-        likeness = Likeness.between(self._points, self._points)
-        self._inverse, self._weights, _ = _solved(likeness, self._residuals, self.scales)
+        similarity = Similarity.between(self._points, self._points)
+        self._inverse, self._weights, _ = _solved(similarity, self._residuals, self.scales)
 
     def points(self, programs: Sequence[EstimatedProgram]) -> Points:
         """Other programs of the rule as this process sees them."""
@@ -203,14 +203,16 @@ class RuleProcess:
 
     def mean(self, points: Points) -> np.ndarray:
         """Mean residual of other programs, shape (programs,)."""
-        found: np.ndarray = Likeness.between(points, self._points).covariance(self.scales) @ self._weights
+        found: np.ndarray = Similarity.between(points, self._points).covariance(self.scales) @ self._weights
         return found
 
     def covariance(self, points: Points) -> np.ndarray:
         """Covariance of the residuals of other programs, shape (programs, programs)."""
-        between = Likeness.between(points, self._points).covariance(self.scales)
+        between = Similarity.between(points, self._points).covariance(self.scales)
         explained = self._inverse @ between.T
-        found: np.ndarray = Likeness.between(points, points).covariance(self.scales) - explained.T @ explained
+        found: np.ndarray = (
+            Similarity.between(points, points).covariance(self.scales) - explained.T @ explained
+        )
         return found
 
     def withheld(self, groups: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -253,10 +255,10 @@ def _inverted(lower: np.ndarray) -> np.ndarray:
 
 
 def _solved(
-    likeness: Likeness, residuals: np.ndarray, scales: Scales
+    similarity: Similarity, residuals: np.ndarray, scales: Scales
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Inverse of the Cholesky factor, weights, and logarithm of the likelihood up to a constant."""
-    covariance = likeness.covariance(scales)
+    covariance = similarity.covariance(scales)
     covariance[np.diag_indices_from(covariance)] += scales.noise**2
     inverse = _inverted(np.linalg.cholesky(covariance))
     weights = inverse.T @ (inverse @ residuals)

@@ -16,7 +16,7 @@ from host.schedules.workload import Workload
 
 
 @dataclass(frozen=True)
-class Ending:
+class Epilogue:
     """The last stage of a function, and the anchor whose results it takes.
 
     Attributes:
@@ -85,8 +85,8 @@ class Element:
 
 def inlined(
     schedule: s_tir.Schedule, workload: Workload, columns: int
-) -> tuple[tuple[Element, Element], Ending]:
-    """The elements of the anchor's operands and its ending, with the stages before and after it inlined.
+) -> tuple[tuple[Element, Element], Epilogue]:
+    """The elements of the anchor's operands and its epilogue, with the stages before and after it inlined.
 
     Args:
         schedule: of the function, which is left with the anchor and its last stage.
@@ -103,7 +103,7 @@ def inlined(
         factors = factors.value
     variables = tuple(axis.var for axis in anchor.iter_vars)
     elements = (_element(factors.a), _element(factors.b))
-    return elements, Ending(variables, last, anchor.body.buffer, columns)
+    return elements, Epilogue(variables, last, anchor.body.buffer, columns)
 
 
 def _element(factor: Any) -> Element:
