@@ -45,7 +45,7 @@ def runs_here(board: Board) -> bool:
     """Whether programs with the board's dot product run on this machine."""
     needed = {"u8s8": " avx512_vnni", "s16s16": " avx2"}[board.hardware.dot_product]
     if "+avxvnni" in board.tvm_target.get("mattr", []):
-        # Vectors of 256 bits without AVX-512 are an encoding of their own: Zen 4 has the one and not the other.
+        # Vectors of 256 bits without AVX-512 have an encoding of their own, which Zen 4 does not know.
         needed = " avx_vnni"
     path = Path("/proc/cpuinfo")
     return path.exists() and needed in path.read_text(encoding="utf-8")
