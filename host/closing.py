@@ -1,10 +1,11 @@
-"""Things that are closed at the end of a `with` block."""
+"""Things that are closed at the end of a `with` block, and processes that are ended."""
 
 from __future__ import annotations
 
+import subprocess
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 
 class Closing(ABC):
@@ -21,3 +22,15 @@ class Closing(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def end_process(process: subprocess.Popen[Any], seconds: float) -> None:
+    """End a process, by force where it is still there after so many seconds; more than once is no error."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -160,7 +160,7 @@ class Manifest(_Part):
         return content_digest(self.model_dump(by_alias=True))
 
     def typed_signature(self) -> Signature:
-        """The signature as the host's noun."""
+        """The signature as the host's type."""
         part = self.signature
         return Signature(
             tuple(TensorSpec(t.name, t.shape, t.dtype, t.open) for t in part.inputs),

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from host.options import CompileOptions, DeployOptions
-from sdk.arrays import read_arrays, write_arrays
 from sdk.device import Device
+from sdk.files.arrays import read_arrays, write_arrays
+from sdk.files.module import as_file
 from sdk.fleet import FleetDeployment, deploy_fleet
 from sdk.language_model import LanguageModel
 from sdk.model import Deployment, Model
-from sdk.module_file import as_file
 from sdk.progress import shown
 from sdk.request import check_compilation, check_deployment, check_profile, check_tuning, names_several
 from sdk.settings import CompileSettings, DeploySettings, with_settings

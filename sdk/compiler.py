@@ -36,15 +36,30 @@ from host.lowering.expressions import math as formulas
 from host.lowering.graph import Graph, Node, Value
 from host.lowering.ops import known_operators
 from host.lowering.ops.forms import elementwise
-from host.lowering.spec import Fusion, GraphPass, Kind, OpSpec, Phase
-from host.model import Candidate, DeviceProfile, ImportedModel, Measurement, Task
+from host.lowering.spec import Fusion, GraphPass, Kind, OperatorTable, OpSpec, Phase
+from host.lowering.types import NumericType
+from host.model import (
+    Candidate,
+    Decoder,
+    DeviceProfile,
+    Energy,
+    GoldenCase,
+    ImportedModel,
+    LengthRange,
+    Measurement,
+    Signature,
+    Task,
+    TensorSpec,
+)
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
-from host.schedules.api import CPU, GPU, DecisionKind, Level, Rule, Sampler, WordClass
+from host.schedules.api import CPU, GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.constants import EstimateConstant
+from host.schedules.length_tiling import LengthTile, LengthTiling, TileDesign
 from host.schedules.proposer import Proposer
-from host.schedules.workload import Workload
+from host.schedules.workload import Access, Axis, Move, Stage, Workload
 from host.transport import connect
-from targets import HardwareModel
+from targets import Board, GpuModel, HardwareModel, MemoryLevel
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -52,29 +67,50 @@ if TYPE_CHECKING:
 __all__ = [
     "CPU",
     "GPU",
+    "Access",
+    "Axis",
     "Bench",
+    "Board",
     "Builder",
     "Candidate",
     "Decision",
     "DecisionKind",
+    "Decisions",
+    "Decoder",
     "DesignSpace",
     "DeviceProfile",
+    "Energy",
+    "EstimateConstant",
     "Fusion",
+    "GoldenCase",
+    "GpuModel",
     "Graph",
     "GraphPass",
     "HardwareModel",
     "ImportedModel",
     "Kind",
+    "LengthRange",
+    "LengthTile",
+    "LengthTiling",
     "Level",
     "Measurement",
+    "MemoryLevel",
+    "Move",
     "Node",
+    "NumericType",
     "OpSpec",
+    "OperatorTable",
     "Phase",
     "Proposer",
     "Record",
+    "RecordOrigin",
     "Rule",
     "Sampler",
+    "Signature",
+    "Stage",
     "Task",
+    "TensorSpec",
+    "TileDesign",
     "Value",
     "WordClass",
     "Workload",

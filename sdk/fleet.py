@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from host.options import DeployOptions
 from host.table import Table, Tabular
-from sdk.module_file import as_file
+from sdk.files.module import as_file
 from sdk.progress import shown
 from sdk.request import check_deployment
 from sdk.settings import DeploySettings, with_settings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from device_agent.contract.text import printable
 from device_agent.contract.trust import FILE
-from host.closing import Closing
+from host.closing import Closing, end_process
 from host.errors import BundleError, EdgeError, EngineError, UserError
 
 if TYPE_CHECKING:
@@ -184,13 +184,7 @@ class LanguageModel(Closing):
 
     def _stop(self) -> None:
         process = self._process
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end_process(process, _STOP_S)
         for stream in (process.stdin, process.stdout):
             if stream is not None and not stream.closed:
                 # What could not be sent any more is lost.

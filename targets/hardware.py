@@ -26,6 +26,13 @@ class MemoryLevel:
     ways: int = 8
 
 
+def _level(levels: tuple[MemoryLevel, ...], name: str) -> MemoryLevel:
+    for level in levels:
+        if level.name == name:
+            return level
+    raise KeyError(name)
+
+
 @dataclass(frozen=True)
 class GpuModel:
     """A CUDA GPU as the construction sees it.
@@ -39,7 +46,7 @@ class GpuModel:
         partitions: warp schedulers of one SM, each with its own execution units.
         fp32_per_cycle: fp32 fused multiply-adds of one SM per cycle.
         fp16_per_cycle: fp16 fused multiply-adds of one SM per cycle, without its matrix units.
-        threads_per_block, threads_per_multiprocessor, blocks_per_multiprocessor: limits of residence.
+        threads_per_block, threads_per_multiprocessor, blocks_per_multiprocessor: limits of occupancy.
         registers_per_multiprocessor: 32-bit registers of one SM.
         registers_per_thread: most that one thread can have.
         register_unit: registers of one warp are handed out in multiples of this.
@@ -88,10 +95,7 @@ class GpuModel:
         Raises:
             KeyError: no such level.
         """
-        for level in self.levels:
-            if level.name == name:
-                return level
-        raise KeyError(name)
+        return _level(self.levels, name)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,4 @@ class HardwareModel:
         Raises:
             KeyError: no such level.
         """
-        for level in self.levels:
-            if level.name == name:
-                return level
-        raise KeyError(name)
+        return _level(self.levels, name)

@@ -1,6 +1,6 @@
 """NVIDIA GPUs that programs are made for: plain data.
 
-Limits of residence, registers and shared memory: CUDA C++ Programming Guide 12.6, table "Technical
+Limits of occupancy, registers and shared memory: CUDA C++ Programming Guide 12.6, table "Technical
 Specifications per Compute Capability"; operations per cycle: table "Throughput of Native Arithmetic
 Instructions" of the same. Multiprocessors, clocks and bandwidths: the module's data sheet or white paper,
 named with each. Bandwidth of shared memory: 32 banks of 4 bytes a cycle and SM. Bandwidth of L2: 64 bytes a

@@ -24,9 +24,9 @@ from benchmarks.gpu.launches import first_block, launches_of
 from benchmarks.gpu.machine_code import multiply_adds, opcodes_of
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.build import cuda_major
+from host.build.cuda.default_schedule import default_schedule_gpu
 from host.build.cuda.library import CudaKernel
 from host.build.cuda.model import build_cuda_kernels
-from host.build.default_schedule_gpu import default_schedule_gpu
 from host.build.model import lower_to_executable
 from host.compile.device_profile import target_profile
 from host.compile.model_compiler import ModelCompiler, PlannedModel

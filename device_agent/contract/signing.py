@@ -60,7 +60,7 @@ def short(key: str) -> str:
 
 
 def signed_message(manifest: bytes, signer: str) -> bytes:
-    """What a signature is of."""
+    """The bytes that are signed: schema, SHA-256 of the manifest, and the signer's name."""
     return SCHEMA.encode() + b"\0" + hashlib.sha256(manifest).digest() + signer.encode("utf-8")
 
 

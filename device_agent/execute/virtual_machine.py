@@ -75,7 +75,7 @@ class _Zeros:
             self.tensors.append(ffi.view_of(address, info.shape, info.dtype, anchor))
 
     def clear(self) -> None:
-        """Makes them zeros again."""
+        """Sets all state tensors to zero."""
         for _, address, size in self._places:
             ctypes.memset(address, 0, size)
 

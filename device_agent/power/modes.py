@@ -33,7 +33,7 @@ class Found(NamedTuple):
     reason: Optional[str]
 
     def fields(self) -> Dict[str, Any]:
-        """As it travels."""
+        """The power mode as fields of a reply."""
         return {
             "name": self.name,
             "kind": self.kind,

@@ -25,48 +25,48 @@ from device_agent.measure import measurement, sampling
 from device_agent.measure import meter as power_meter
 from device_agent.measure.energy import Readings
 from device_agent.measure.measurement import Meter
+from device_agent.simulation.board import SimulatedBoard
 from device_agent.simulation.scenario import load
-from device_agent.simulation.world import World
 from device_agent.wire.frames import TensorData, error_reply
 
 _SAMPLES = 5
 
 
 class SimulatedMachine(Machine):
-    """Shows the world's state at each look."""
+    """Shows the board's state at each look."""
 
-    def __init__(self, root: str, world: World) -> None:
+    def __init__(self, root: str, board: SimulatedBoard) -> None:
         super().__init__(root)
-        self._world = world
+        self._board = board
         flags = self.throttle.flags
 
         def fresh() -> Dict[str, int]:
-            world.publish()
+            board.publish()
             return flags()
 
         self.throttle.flags = fresh  # type: ignore[method-assign]
 
     def state(self) -> Dict[str, Any]:
         """See Machine."""
-        self._world.publish()
+        self._board.publish()
         return super().state()
 
     def hottest_c(self) -> Optional[float]:
         """See Machine."""
-        self._world.publish()
+        self._board.publish()
         return super().hottest_c()
 
 
 class SimulatedSensor:
     """The board's own sensor, whose files are written just before each reading."""
 
-    def __init__(self, sensor: Any, world: World) -> None:
+    def __init__(self, sensor: Any, board: SimulatedBoard) -> None:
         self._sensor = sensor
-        self._world = world
+        self._board = board
 
     def read(self) -> Any:
         """See the sensor."""
-        self._world.publish()
+        self._board.publish()
         return self._sensor.read()
 
     def __getattr__(self, name: str) -> Any:
@@ -79,13 +79,13 @@ class SimulatedEngine:
     Args:
         engine: computes outputs.
         name: of the engine.
-        world: passes the time.
+        board: passes the time.
     """
 
-    def __init__(self, engine: Any, name: str, world: World) -> None:
+    def __init__(self, engine: Any, name: str, board: SimulatedBoard) -> None:
         self._engine = engine
-        self._recorded = world.scenario.model_s(name)
-        self._world = world
+        self._recorded = board.scenario.model_s(name)
+        self._board = board
         self._computed = False
         self._seconds = 0.0
 
@@ -98,7 +98,7 @@ class SimulatedEngine:
         """See Engine."""
         if not self._computed:
             self._compute()
-        self._world.work(self._seconds)
+        self._board.work(self._seconds)
 
     def _compute(self) -> None:
         seconds = self._recorded
@@ -107,7 +107,7 @@ class SimulatedEngine:
             self._engine.invoke()
             spent = time.perf_counter() - begin
             self._seconds = spent if self._seconds == 0.0 else min(self._seconds, spent)
-        self._seconds = seconds if seconds is not None else self._seconds * self._world.scenario.factor
+        self._seconds = seconds if seconds is not None else self._seconds * self._board.scenario.factor
         self._computed = True
 
     def __getattr__(self, name: str) -> Any:
@@ -115,7 +115,7 @@ class SimulatedEngine:
         return getattr(self._engine, name)
 
 
-def _meter_of(world: World) -> Any:
+def _meter_of(board: SimulatedBoard) -> Any:
     class SimulatedKernelMeter(kernels.KernelMeter):
         """Times kernels by the simulated clock."""
 
@@ -124,19 +124,19 @@ def _meter_of(world: World) -> Any:
         ) -> List[float]:
             function = module.get_function(name, query_imports=True)
             function(*tensors)
-            seconds = world.scenario.kernel_s(name)
+            seconds = board.scenario.kernel_s(name)
             if seconds is None:
                 spent = []
                 for _ in range(_SAMPLES):
                     begin = time.perf_counter()
                     function(*tensors)
                     spent.append(time.perf_counter() - begin)
-                seconds = min(spent) * world.scenario.factor
+                seconds = min(spent) * board.scenario.factor
             times = []
             for _ in range(max(1, plan.repeat)):
-                begin = world.monotonic()
-                world.work(seconds)
-                times.append(world.monotonic() - begin)
+                begin = board.monotonic()
+                board.work(seconds)
+                times.append(board.monotonic() - begin)
             return times
 
     return SimulatedKernelMeter
@@ -147,12 +147,12 @@ class SimulatedVariant(variants.Variant):
 
     Args:
         model, library, place: see Variant.
-        world: passes the time.
+        board: passes the time.
     """
 
-    def __init__(self, model: VirtualMachine, library: Any, place: int, world: World) -> None:
+    def __init__(self, model: VirtualMachine, library: Any, place: int, board: SimulatedBoard) -> None:
         super().__init__(model, library, place)
-        self._world = world
+        self._board = board
         self._totals: Dict[str, KernelTotal] = {}
 
     def run(self) -> Dict[str, KernelTotal]:
@@ -160,47 +160,47 @@ class SimulatedVariant(variants.Variant):
         self._totals = self._totals or self._computed()
         found = {}
         for name, total in self._totals.items():
-            begin = self._world.monotonic()
-            self._world.work(total.seconds)
-            found[name] = KernelTotal(total.calls, self._world.monotonic() - begin)
+            begin = self._board.monotonic()
+            self._board.work(total.seconds)
+            found[name] = KernelTotal(total.calls, self._board.monotonic() - begin)
         return found
 
     def _computed(self) -> Dict[str, KernelTotal]:
         real = [super(SimulatedVariant, self).run() for _ in range(_SAMPLES)]
         totals = {}
         for name, total in real[0].items():
-            recorded = self._world.scenario.kernel_s(name)
+            recorded = self._board.scenario.kernel_s(name)
             if recorded is not None:
                 seconds = recorded * total.calls
             else:
-                seconds = min(run[name].seconds for run in real) * self._world.scenario.factor
+                seconds = min(run[name].seconds for run in real) * self._board.scenario.factor
             totals[name] = KernelTotal(total.calls, seconds)
         return totals
 
 
-def _variant_meter_of(world: World) -> Any:
+def _variant_meter_of(board: SimulatedBoard) -> Any:
     class SimulatedVariantMeter(variants.VariantMeter):
         """Times the kernels of variants by the simulated clock."""
 
         def _variant(self, model: VirtualMachine, library: Any, place: int) -> variants.Variant:
-            return SimulatedVariant(model, library, place, world)
+            return SimulatedVariant(model, library, place, board)
 
     return SimulatedVariantMeter
 
 
-def _sampler_of(world: World) -> Any:
+def _sampler_of(board: SimulatedBoard) -> Any:
     class SimulatedSampler(sampling.Sampler):
         """Reads the sensor as simulated time passes, without a thread."""
 
         def start(self) -> None:
             """See Sampler."""
             self._take()
-            self._end: Callable[[], None] = world.watch(self._sensor.period_s, self._take)
+            self._end: Callable[[], None] = board.watch(self._sensor.period_s, self._take)
 
         def stop(self, end_s: float) -> Readings:
             """See Sampler."""
             while not self._passed(end_s):
-                world.sleep(self._sensor.period_s)
+                board.sleep(self._sensor.period_s)
             self._end()
             return self._readings
 
@@ -216,23 +216,23 @@ class SimulatedExecutor(executor.Executor):
         root = self._root = os.path.join(str(specification["workdir"]), os.pardir, "system")
         shutil.copytree(shared, root)
         threads = int(specification["threads"])
-        self._world = World(load(scenario), root, shared, threads)
+        self._board = SimulatedBoard(load(scenario), root, shared, threads)
         # What measures takes its time from the simulation; nothing else of the process does.
         for module in (measurement, sampling, power_meter, kernels, variants):
-            setattr(module, "time", self._world)  # noqa: B010
-        setattr(sampling, "Sampler", _sampler_of(self._world))  # noqa: B010
-        setattr(kernels, "KernelMeter", _meter_of(self._world))  # noqa: B010
-        setattr(variants, "VariantMeter", _variant_meter_of(self._world))  # noqa: B010
+            setattr(module, "time", self._board)  # noqa: B010
+        setattr(sampling, "Sampler", _sampler_of(self._board))  # noqa: B010
+        setattr(kernels, "KernelMeter", _meter_of(self._board))  # noqa: B010
+        setattr(variants, "VariantMeter", _variant_meter_of(self._board))  # noqa: B010
         super().__init__(dict(specification, system_root=root, meter=None), status)
-        machine = SimulatedMachine(root, self._world)
-        sensor = SimulatedSensor(power.choose(root, {"sensors": ["hwmon"], "boundary": "board"}), self._world)
-        meter = Meter(machine, power_meter.PowerMeter(machine, sensor, self._world.sleep), threads)
+        machine = SimulatedMachine(root, self._board)
+        sensor = SimulatedSensor(power.choose(root, {"sensors": ["hwmon"], "boundary": "board"}), self._board)
+        meter = Meter(machine, power_meter.PowerMeter(machine, sensor, self._board.sleep), threads)
         name = str(specification["engine"])
-        engine = SimulatedEngine(engines.create(name), name, self._world)
+        engine = SimulatedEngine(engines.create(name), name, self._board)
         self._commands = executor.Commands(name, engine, meter, threads, str(specification["trust_file"]))
 
     def _register_rpc(self, machine: Machine, threads: int) -> None:
-        super()._register_rpc(SimulatedMachine(self._root, self._world), threads)
+        super()._register_rpc(SimulatedMachine(self._root, self._board), threads)
 
 
 def main() -> int:

@@ -45,6 +45,7 @@ from device_agent.contract.verify import (
 )
 from device_agent.errors import AgentError
 from device_agent.store.opened_bundle import trust_file, verified_files
+from device_agent.store.private_files import sync_folder
 from device_agent.store.uploads import full_disk, place
 
 _KEEP_VERSIONS = 3
@@ -106,7 +107,7 @@ class BundleStore:
                     self._checkpoint("checked")
                     os.rename(staged, target)
                     self._checkpoint("renamed")
-                    _sync_folder(os.path.dirname(target))
+                    sync_folder(os.path.dirname(target))
                 else:
                     self._mend(staged, target)
             except OSError as error:
@@ -123,7 +124,7 @@ class BundleStore:
         except AgentError:
             self._discard(target)
             os.rename(staged, target)
-            _sync_folder(os.path.dirname(target))
+            sync_folder(os.path.dirname(target))
 
     def activate(self, name: str, version: str) -> None:
         """Makes an installed version the active one.
@@ -233,7 +234,7 @@ class BundleStore:
                 raise _refuse("%s is damaged; send it and install again" % relative) from error
             _sync_file(target)
             self._checkpoint("staged %s" % relative)
-        _sync_folder(staged)
+        sync_folder(staged)
 
     def _checked(self, folder: str, memory: Optional[VerifiedFiles] = None) -> VerifiedBundle:
         """Verifies all files of a bundle's folder and that its signer is trusted here."""
@@ -260,7 +261,7 @@ class BundleStore:
         self._checkpoint("linked")
         os.replace(temporary, os.path.join(self._folder(name), "active"))
         self._checkpoint("swapped")
-        self._after(lambda: _sync_folder(self._folder(name)))
+        self._after(lambda: sync_folder(self._folder(name)))
 
     def _prune(self, name: str, history: List[str]) -> None:
         keep = set(history[-_KEEP_VERSIONS:])
@@ -275,7 +276,7 @@ class BundleStore:
         # The rename removes the folder at once, even if deleting its files is interrupted.
         doomed = os.path.join(self._staging, secrets.token_hex(8))
         os.rename(path, doomed)
-        _sync_folder(os.path.dirname(path))
+        sync_folder(os.path.dirname(path))
         self._checkpoint("discarded")
         shutil.rmtree(doomed, ignore_errors=True)
 
@@ -348,7 +349,7 @@ class BundleStore:
             file.flush()
             os.fsync(file.fileno())
         os.replace(path + ".next", path)
-        _sync_folder(self._folder(name))
+        sync_folder(self._folder(name))
 
     def _describe(self, name: str) -> List[Dict[str, Any]]:
         active = self._active(name)
@@ -386,11 +387,3 @@ class BundleStore:
 def _sync_file(path: str) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "arguments.h"
 #include "generator.h"
 
 namespace {
@@ -28,40 +29,19 @@ struct Arguments {
   bool memory = false;
 };
 
-// A number that is the whole word.
-double number_of(const std::string& word) {
-  size_t used = 0;
-  double value = 0.0;
-  try {
-    value = std::stod(word, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  if (used == 0 || used != word.size()) throw std::invalid_argument("'" + word + "' is not a number; " + kUsage);
-  return value;
-}
-
-int64_t whole_of(const std::string& word) {
-  const double value = number_of(word);
-  if (!(value >= -2147483648.0 && value <= 2147483647.0) || value != static_cast<double>(static_cast<int64_t>(value))) {
-    throw std::invalid_argument("'" + word + "' is not a whole number");
-  }
-  return static_cast<int64_t>(value);
-}
-
 bool set_option(const std::string& name, const std::string& value, Arguments* found) {
   if (name == "--max-tokens") {
-    found->max_tokens = whole_of(value);
+    found->max_tokens = edgetlm::whole_of(value);
   } else if (name == "--temperature") {
-    found->sampling.temperature = number_of(value);
+    found->sampling.temperature = edgetlm::number_of(value);
   } else if (name == "--top-k") {
-    found->sampling.top_k = whole_of(value);
+    found->sampling.top_k = edgetlm::whole_of(value);
   } else if (name == "--top-p") {
-    found->sampling.top_p = number_of(value);
+    found->sampling.top_p = edgetlm::number_of(value);
   } else if (name == "--seed") {
-    found->sampling.seed = static_cast<uint64_t>(whole_of(value));
+    found->sampling.seed = static_cast<uint64_t>(edgetlm::whole_of(value));
   } else if (name == "--threads") {
-    found->threads = static_cast<int>(whole_of(value));
+    found->threads = static_cast<int>(edgetlm::whole_of(value));
   } else if (name == "--trust") {
     found->trust = value;
   } else {
@@ -72,18 +52,20 @@ bool set_option(const std::string& name, const std::string& value, Arguments* fo
 
 Arguments parse(int count, char** words) {
   Arguments found;
-  for (int index = 1; index < count; ++index) {
-    const std::string word = words[index];
-    if (word == "--memory") {
-      found.memory = true;
-    } else if (word.rfind("--", 0) == 0) {
-      if (index + 1 == count || !set_option(word, words[++index], &found)) throw std::invalid_argument(kUsage);
-    } else if (found.bundle.empty()) {
+  const auto flag = [&](const std::string& name) {
+    if (name == "--memory") found.memory = true;
+    return name == "--memory";
+  };
+  const auto option = [&](const std::string& name, const std::string& value) {
+    return set_option(name, value, &found);
+  };
+  edgetlm::read_words(count, words, kUsage, flag, option, [&](const std::string& word) {
+    if (found.bundle.empty()) {
       found.bundle = word;
     } else {
-      found.prompt.push_back(static_cast<int32_t>(whole_of(word)));
+      found.prompt.push_back(static_cast<int32_t>(edgetlm::whole_of(word)));
     }
-  }
+  });
   if (found.bundle.empty()) throw std::invalid_argument(kUsage);
   return found;
 }
@@ -137,10 +119,5 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int count, char** words) {
-  try {
-    return run(parse(count, words));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  return edgetlm::exit_code([&] { return run(parse(count, words)); });
 }

@@ -13,37 +13,48 @@
 #include <string>
 #include <vector>
 
+#include "arguments.h"
 #include "bundle.h"
 
 namespace {
 
+constexpr const char* kUsage =
+    "run_bundle BUNDLE [--runs N] [--output PREFIX] [--trust unsigned] [INPUT.bin ...]";
+
 struct Arguments {
   std::string bundle, prefix, trust = "signed";
   std::vector<std::string> files;
-  int runs = 20;
+  int64_t runs = 20;
 };
+
+bool set_option(const std::string& name, const std::string& value, Arguments* found) {
+  if (name == "--runs") {
+    found->runs = edgetlm::whole_of(value);
+    if (found->runs < 1) throw std::invalid_argument("the number of runs is not 1 or more");
+  } else if (name == "--output") {
+    found->prefix = value;
+  } else if (name == "--trust") {
+    found->trust = value;
+  } else {
+    return false;
+  }
+  return true;
+}
 
 Arguments parse(int count, char** words) {
   Arguments found;
-  for (int index = 1; index < count; ++index) {
-    const std::string word = words[index];
-    const bool option = word == "--runs" || word == "--output" || word == "--trust";
-    if (option && index + 1 == count) throw std::invalid_argument(word + " needs a value");
-    if (word == "--runs") {
-      found.runs = std::max(1, std::atoi(words[++index]));
-    } else if (word == "--output") {
-      found.prefix = words[++index];
-    } else if (word == "--trust") {
-      found.trust = words[++index];
-    } else if (found.bundle.empty()) {
+  const auto flag = [](const std::string&) { return false; };
+  const auto option = [&](const std::string& name, const std::string& value) {
+    return set_option(name, value, &found);
+  };
+  edgetlm::read_words(count, words, kUsage, flag, option, [&](const std::string& word) {
+    if (found.bundle.empty()) {
       found.bundle = word;
     } else {
       found.files.push_back(word);
     }
-  }
-  if (found.bundle.empty()) {
-    throw std::invalid_argument("run_bundle BUNDLE [--runs N] [--output PREFIX] [--trust unsigned] [INPUT.bin ...]");
-  }
+  });
+  if (found.bundle.empty()) throw std::invalid_argument(kUsage);
   return found;
 }
 
@@ -85,15 +96,15 @@ int run(const Arguments& arguments) {
   }
   std::vector<edgetlm::Value> outputs = model.run();
   std::vector<double> times_ms;
-  for (int count = 0; count < arguments.runs; ++count) {
+  for (int64_t count = 0; count < arguments.runs; ++count) {
     const auto begin = std::chrono::steady_clock::now();
     outputs = model.run();
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
     times_ms.push_back(taken.count());
   }
   std::sort(times_ms.begin(), times_ms.end());
-  std::printf("median %.3f ms, p90 %.3f ms, %d runs\n", times_ms[times_ms.size() / 2],
-              times_ms[times_ms.size() * 9 / 10], arguments.runs);
+  std::printf("median %.3f ms, p90 %.3f ms, %lld runs\n", times_ms[times_ms.size() / 2],
+              times_ms[times_ms.size() * 9 / 10], static_cast<long long>(arguments.runs));
   for (size_t index = 0; !arguments.prefix.empty() && index < outputs.size(); ++index) {
     write_from(arguments.prefix + std::to_string(index) + ".bin", outputs[index].tensor());
   }
@@ -103,10 +114,5 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int count, char** words) {
-  try {
-    return run(parse(count, words));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  return edgetlm::exit_code([&] { return run(parse(count, words)); });
 }

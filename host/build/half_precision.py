@@ -65,7 +65,7 @@ def _computed(narrow: bool) -> Callable[[Any], Any]:
 
 
 def widened(value: Any) -> Any:
-    """Halves as floats."""
+    """A float16 value or vector as float32, by integer operations."""
     lanes = _kind(value)[1]
     bits, named = _once(tirx.Cast(_named("uint32", lanes), _as("uint16", value)), "half")
     shifted = (bits & _all(0x7FFF, lanes)) << _all(13, lanes)

@@ -21,7 +21,7 @@ from host.build.memory.plan import entries_of, plan_memory, planned_bytes
 from host.build.memory.workspace import Workspace, largest
 from host.build.shapes import order_sizes, share_shapes
 from host.build.target import architecture_of
-from host.build.threads import Progress, compiled_in_threads
+from host.build.threads import Progress, compiled_with_defaults
 from host.errors import BuildError
 from host.model import LoweredModel
 
@@ -190,21 +190,17 @@ def compile_all(
     Returns:
         The objects by name, and the reasons why given schedules were not used.
     """
-    refused: dict[str, str] = {}
 
-    def compile_one(name: str) -> KernelObject:
-        if name in kernels:
-            try:
-                return compile_kernel(kernels[name], name, target, cache)
-            except BuildError as error:
-                refused[name] = str(error)
+    def given(name: str) -> KernelObject:
+        return compile_kernel(kernels[name], name, target, cache)
+
+    def default(name: str) -> KernelObject:
         try:
             return compile_kernel(default_schedule(functions[name]), name, target, cache)
         except BuildError:
             return compile_kernel(functions[name], name, target, cache)
 
-    objects = compiled_in_threads(functions, compile_one, progress, workers)
-    return objects, dict(sorted(refused.items()))
+    return compiled_with_defaults(functions, kernels, given, default, progress, workers)
 
 
 def packed_executable(executable: tvm.runtime.Module, folder: Path, target: tvm.target.Target) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
+
+from host.errors import BuildError
 
 # Called with kernels done, kernels in all and the name of the one that was done last.
 Progress = Callable[[int, int, str], None]
@@ -40,3 +42,36 @@ def compiled_in_threads(
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return {name: made[name] for name in order}
+
+
+def compiled_with_defaults(
+    names: Iterable[str],
+    given: Collection[str],
+    compile_given: Callable[[str], Kernel],
+    compile_default: Callable[[str], Kernel],
+    progress: Progress | None,
+    workers: int | None,
+) -> tuple[dict[str, Kernel], dict[str, str]]:
+    """Kernels of given schedules, and of default ones where none is given or the given one does not compile.
+
+    Args:
+        names, progress, workers: as `compiled_in_threads`.
+        given: names of the kernels that have a schedule.
+        compile_given: compiles the given schedule of one of them.
+        compile_default: compiles the default schedule.
+
+    Returns:
+        The kernels by name, and the reasons why given schedules were not used.
+    """
+    refused: dict[str, str] = {}
+
+    def compile_one(name: str) -> Kernel:
+        if name in given:
+            try:
+                return compile_given(name)
+            except BuildError as error:
+                refused[name] = str(error)
+        return compile_default(name)
+
+    kernels = compiled_in_threads(names, compile_one, progress, workers)
+    return kernels, dict(sorted(refused.items()))

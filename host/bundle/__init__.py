@@ -13,6 +13,16 @@ Nothing else may lie in it. What must hold of it is in `device_agent.contract`, 
 
 from __future__ import annotations
 
+from host.bundle.creation import (
+    ALIGNMENT,
+    file_hash,
+    pack,
+    update,
+    write_engine,
+    write_tvm,
+    write_variant,
+)
+from host.bundle.disk import writing
 from host.bundle.reading import (
     TASKS,
     golden_cases,
@@ -22,16 +32,6 @@ from host.bundle.reading import (
     require_processor,
     runnable_bytes,
     unpacked,
-)
-from host.bundle.writing import (
-    ALIGNMENT,
-    file_hash,
-    pack,
-    update,
-    write_engine,
-    write_tvm,
-    write_variant,
-    writing,
 )
 
 __all__ = [

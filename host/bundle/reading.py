@@ -30,6 +30,7 @@ from device_agent.contract.manifest import (
 from device_agent.contract.signing import check_signature, parse_signature
 from device_agent.contract.text import printable
 from device_agent.contract.verify import read_bounded, verify_directory
+from host.bundle.disk import writing
 from host.errors import BundleError, ModelFileError
 from host.manifest import Manifest
 from host.model import GoldenCase
@@ -75,8 +76,6 @@ def unpacked(path: Path, scratch: Path) -> Path:
         ModelFileError, BundleError: see `load`.
         DeviceFull: no space left.
     """
-    from host.bundle.writing import writing
-
     if path.is_dir():
         load(path)
         return path

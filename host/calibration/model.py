@@ -157,7 +157,7 @@ class Calibration:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The stored form."""
+        """The calibration as the fields of its file."""
         return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod

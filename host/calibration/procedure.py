@@ -101,7 +101,7 @@ class _Bench(Closing):
         return list(measured.times_s)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """One call."""
+        """Calls a function of the loaded module once."""
         with self._libraries.measuring(f"program {name}"):
             self._module[name](*arguments)
 
@@ -118,7 +118,7 @@ class _Bench(Closing):
         return tvm.runtime.empty((elements,), "int32", self.device)
 
     def close(self) -> None:
-        """End the connection."""
+        """Ends the connection to the device."""
         self._libraries.close()
 
 

@@ -89,7 +89,7 @@ class VariantSelection:
 
     @property
     def front(self) -> ParetoFront:
-        """Over all modes."""
+        """The Pareto front of latency and energy over the variants in all power modes."""
         return pareto([point for point in self.points if point.deployable])
 
     def allows(self, point: EntrantResult) -> bool:

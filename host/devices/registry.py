@@ -18,7 +18,7 @@ from host.devices.entry import ADDRESS, DeviceEntry, checked, from_table, to_tab
 from host.errors import DeviceError, UnknownDeviceError, UserError
 from host.extensions import extensions
 from host.places import config_root
-from host.table_file import read_table
+from host.settings_file import read_table
 from targets import families
 
 _HEADER = "# Written by `sdk devices`; edit it while no such command runs.\n"

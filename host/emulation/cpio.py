@@ -30,15 +30,15 @@ class CpioWriter:
         self._entry(name, stat.S_IFDIR | mode, b"", owner)
 
     def file(self, name: str, content: bytes, mode: int = 0o644, owner: int = 0) -> None:
-        """A file."""
+        """Adds a file."""
         self._entry(name, stat.S_IFREG | mode, content, owner)
 
     def link(self, name: str, target: str) -> None:
-        """A symbolic link."""
+        """Adds a symbolic link."""
         self._entry(name, stat.S_IFLNK | 0o777, target.encode(), 0)
 
     def device(self, name: str, mode: int, major: int, minor: int) -> None:
-        """A character device."""
+        """Adds a character device."""
         self._entry(name, stat.S_IFCHR | mode, b"", 0, major, minor)
 
     def _entry(

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from device_agent.contract.text import is_printable, printable
 from host.errors import UserError
-from host.table_file import read_table
+from host.settings_file import read_table
 
 # A file may come from elsewhere: beyond these bounds nothing is a board, and a simulation would not end.
 _Hertz = Annotated[float, Field(ge=1e6, le=1e11)]

@@ -76,7 +76,7 @@ class _Check:
         self._open: list[tuple[str, str]] = []
 
     def run(self) -> None:
-        """Look at all of it."""
+        """Checks names, sizes and counts of the whole model, before anything is converted."""
         graph = self._model.graph
         self._names(entry.domain for entry in self._model.opset_import)
         self._names(part for entry in self._model.functions for part in (entry.name, entry.domain))

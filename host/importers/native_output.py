@@ -6,25 +6,47 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from host.errors import ImportFailed
 
+_Made = TypeVar("_Made")
 
-@contextlib.contextmanager
-def quiet() -> Iterator[list[ImportFailed]]:
-    """Nothing that native code says within reaches the terminal.
 
-    A frontend that fails leaves half-built functions behind, which complain when they are freed; they are
-    freed before the block ends. So the block must not raise: it puts errors into the list that it is given.
+def converted(convert: Callable[[], _Made], what: str) -> _Made:
+    """What a frontend makes of a model, while nothing that native code says reaches the terminal.
+
+    Args:
+        convert: calls the frontend.
+        what: is converted, for messages.
+
+    Raises:
+        ImportFailed: the frontend failed, with its reason in one line.
     """
     failures: list[ImportFailed] = []
+    # A frontend that fails leaves half-built functions behind. They complain when they are freed, which
+    # has to happen before the block ends: the error that refers to them must not leave the block.
+    with quiet():
+        try:
+            return convert()
+        except ImportFailed as error:
+            failures.append(ImportFailed(str(error), error.operator))
+        except Exception as error:  # noqa: BLE001 - frontends raise what they like
+            reason = " ".join(str(error).split())[:200]
+            failures.append(ImportFailed(f"the {what} cannot be converted: {reason}"))
+    raise failures[0]
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing that native code says within reaches the terminal, garbage that is left behind included."""
     sys.stderr.flush()
     kept = os.dup(2)
     sink = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(sink, 2)
-        yield failures
+        yield
     finally:
         gc.collect()
         os.dup2(kept, 2)

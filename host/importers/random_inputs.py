@@ -65,7 +65,7 @@ def looks_like_mask(name: str) -> bool:
 def draw(
     ranges: Sequence[InputRange], style: Style, generator: np.random.Generator
 ) -> tuple[np.ndarray, ...]:
-    """One set of inputs."""
+    """Random inputs, one array for each range."""
     return tuple(_draw_one(entry, style, generator) for entry in ranges)
 
 

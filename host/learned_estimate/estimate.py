@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from host.learned_estimate.observation import EstimatedProgram, Observation
-from host.learned_estimate.process import Likeness, Points, Prediction, RuleProcess, Scales
+from host.learned_estimate.process import Points, Prediction, RuleProcess, Scales, Similarity
 from host.schedules.api import Decisions
 from host.schedules.design import DesignSpace
 
@@ -41,7 +41,7 @@ class LearnedEstimate:
             return process.predict(estimated)
         points = Points.of(space.rule.name, estimated, ())
         prior = np.log([one.estimate_s for one in estimated])
-        return Prediction(prior, Likeness.between(points, points).covariance(Scales()))
+        return Prediction(prior, Similarity.between(points, points).covariance(Scales()))
 
 
 # A program is preferred by its expected gain less so many standard deviations of that gain.

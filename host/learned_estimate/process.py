@@ -104,19 +104,19 @@ class Points:
         )
 
     def at(self, which: np.ndarray) -> Points:
-        """Some of them."""
+        """The points with these indices."""
         return Points(self.decisions[which], self.parts[which], self.task[which])
 
 
 def _share(program: EstimatedProgram, part: str) -> float:
-    """Of a part in the whole estimate, as a power of two."""
+    """Share of a part in the whole estimate, as a logarithm to base 2."""
     share = program.estimated_s.get(part, 0.0) / program.estimate_s
     # Parts overlap, but none of them is far above the whole.
     return max(_LEAST_SHARE, math.log2(min(share, 2.0))) if share > 0.0 else _LEAST_SHARE
 
 
 @dataclass(frozen=True, eq=False)
-class Likeness:
+class Similarity:
     """How much the programs of one set have in common with those of another.
 
     Attributes:
@@ -132,7 +132,7 @@ class Likeness:
     same: np.ndarray
 
     @classmethod
-    def between(cls, a: Points, b: Points) -> Likeness:
+    def between(cls, a: Points, b: Points) -> Similarity:
         """Of the programs of `a` with those of `b`."""
         # In single precision: the noise of a measurement is far above its rounding.
         shape = (len(a.task), len(b.task))
@@ -147,7 +147,7 @@ class Likeness:
         return cls(decisions, parts, single, a.task[:, None] == b.task[None, :])
 
     def covariance(self, scales: Scales) -> np.ndarray:
-        """k, of the same shape."""
+        """Covariance of the logarithms of measured over estimated time, shape (programs, other programs)."""
         alike = np.exp(-self.decisions / (2.0 * scales.length**2))
         bound = np.exp(-self.parts / (2.0 * _PARTS_LENGTH**2))
         found = (scales.together**2 * bound + scales.task**2 * self.same) * alike
@@ -186,10 +186,10 @@ class RuleProcess:
         if len(self.observations) >= _ENOUGH:
             which = np.unique(np.linspace(0, len(self.observations) - 1, _JUDGED).astype(int))
             points, residuals = self._points.at(which), self._residuals[which]
-            judged = Likeness.between(points, points)
+            judged = Similarity.between(points, points)
             self.scales = max(_CHOICES, key=lambda scales: _solved(judged, residuals, scales)[2])
-        likeness = Likeness.between(self._points, self._points)
-        self._inverse, self._weights, _ = _solved(likeness, self._residuals, self.scales)
+        similarity = Similarity.between(self._points, self._points)
+        self._inverse, self._weights, _ = _solved(similarity, self._residuals, self.scales)
 
     def points(self, programs: Sequence[EstimatedProgram]) -> Points:
         """Other programs of the rule as this process sees them."""
@@ -203,14 +203,16 @@ class RuleProcess:
 
     def mean(self, points: Points) -> np.ndarray:
         """Mean residual of other programs, shape (programs,)."""
-        found: np.ndarray = Likeness.between(points, self._points).covariance(self.scales) @ self._weights
+        found: np.ndarray = Similarity.between(points, self._points).covariance(self.scales) @ self._weights
         return found
 
     def covariance(self, points: Points) -> np.ndarray:
         """Covariance of the residuals of other programs, shape (programs, programs)."""
-        between = Likeness.between(points, self._points).covariance(self.scales)
+        between = Similarity.between(points, self._points).covariance(self.scales)
         explained = self._inverse @ between.T
-        found: np.ndarray = Likeness.between(points, points).covariance(self.scales) - explained.T @ explained
+        found: np.ndarray = (
+            Similarity.between(points, points).covariance(self.scales) - explained.T @ explained
+        )
         return found
 
     def withheld(self, groups: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -253,10 +255,10 @@ def _inverted(lower: np.ndarray) -> np.ndarray:
 
 
 def _solved(
-    likeness: Likeness, residuals: np.ndarray, scales: Scales
+    similarity: Similarity, residuals: np.ndarray, scales: Scales
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Inverse of the Cholesky factor, weights, and logarithm of the likelihood up to a constant."""
-    covariance = likeness.covariance(scales)
+    covariance = similarity.covariance(scales)
     covariance[np.diag_indices_from(covariance)] += scales.noise**2
     inverse = _inverted(np.linalg.cholesky(covariance))
     weights = inverse.T @ (inverse @ residuals)

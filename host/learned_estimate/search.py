@@ -85,14 +85,14 @@ class _Seen:
         self._means: dict[tuple[int, ...], float] = {}
 
     def add(self, programs: Sequence[Decisions]) -> None:
-        """Look at programs."""
+        """Estimates the programs that were not estimated yet."""
         new = {self._key(one): one for one in programs if self._key(one) not in self._means}
         if new:
             means = self._estimate.means(self._space, list(new.values()))
             self._means.update(zip(new, means.tolist(), strict=True))
 
     def mean(self, program: Decisions) -> float:
-        """Of a program that was looked at."""
+        """Mean of the estimated logarithm of time of a program that was added."""
         return self._means[self._key(program)]
 
     def in_order(self) -> list[dict[str, int]]:

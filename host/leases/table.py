@@ -161,11 +161,9 @@ class LeaseTable(Closing):
                     connection.execute(sql.delete(QUEUE).where(QUEUE.c.ticket == row["ticket"]))
                     return None
             waiting = {name: row[name] for name in ("board", "ticket", "owner", "job")}
-            standing = inserting(connection, QUEUE).values(**waiting, since=now, until=now + LEASE_S)
+            queued = inserting(connection, QUEUE).values(**waiting, since=now, until=now + LEASE_S)
             connection.execute(
-                standing.on_conflict_do_update(
-                    index_elements=["ticket"], set_={"until": standing.excluded.until}
-                )
+                queued.on_conflict_do_update(index_elements=["ticket"], set_={"until": queued.excluded.until})
             )
             found = connection.execute(sql.select(LEASES).where(LEASES.c.board == board)).one_or_none()
             return _status(found._mapping, now, ()) if found is not None else _nobody(row)

@@ -118,7 +118,7 @@ class _Writer:
         }
 
     def write(self, steps: list[Any]) -> tvm.IRModule:
-        """The whole module."""
+        """The relax module of the graph, with the functions that its steps call."""
         parameters = list(self.variables.values())
         with self.builder.function("main", parameters, attrs={"num_input": len(self.graph.inputs)}):
             with self.builder.dataflow():

@@ -1,4 +1,4 @@
-"""The nouns of the host: one frozen dataclass each. See docs/architecture.md for who makes which."""
+"""What packages of the host exchange, one frozen dataclass each; docs/architecture.md says who makes it."""
 
 from __future__ import annotations
 

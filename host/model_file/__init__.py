@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from host.model_file.formats import check_file, detect_format
-from host.model_file.strangers import is_zip
+from host.model_file.other_files import is_zip
 
 __all__ = ["check_file", "detect_format", "is_zip"]

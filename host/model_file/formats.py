@@ -6,7 +6,7 @@ from pathlib import Path
 
 from host.errors import ModelFileError
 from host.language_file import CONFIG, language_format
-from host.model_file.strangers import is_zip, refuse_stranger
+from host.model_file.other_files import is_zip, refuse_other_file
 
 # The first line of a Git LFS pointer has 43 bytes.
 _HEAD_BYTES = 64
@@ -51,7 +51,7 @@ def detect_format(path: Path) -> str:
         raise ModelFileError(f"{path}: the file is empty: export or download it again")
     if head[4:8] == b"TFL3":
         return "tflite"
-    refuse_stranger(path, head)
+    refuse_other_file(path, head)
     if is_zip(path):
         return "pt2"
     if path.suffix.lower() in _SUFFIXES:

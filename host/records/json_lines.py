@@ -21,7 +21,7 @@ class Refused:
         self._first = ""
 
     def add(self, number: int, reason: object) -> None:
-        """One more."""
+        """Counts a line that was left out; the reason of the first one is kept."""
         self.count += 1
         self._first = self._first or f"line {number}: {printable(reason, 200)}"
 

@@ -56,7 +56,7 @@ class Space(Protocol):
 
     @property
     def task(self) -> Task:
-        """The task that it is of."""
+        """The task of the design space."""
 
     @property
     def traced(self) -> bool:

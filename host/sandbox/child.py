@@ -50,7 +50,7 @@ def answer(function: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """0 when the input ends."""
+    """Answers requests until the input ends; returns the exit code 0."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(2, 1)  # what libraries print is no answer
     settings = json.loads(arguments[0])

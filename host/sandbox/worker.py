@@ -311,7 +311,7 @@ class _Watch:
         return line, rest
 
     def limits(self) -> Limits:
-        """What it was held to."""
+        """The limits that the worker ran under."""
         return self._limits
 
 

@@ -8,17 +8,15 @@ its own SSH connection to the same endpoint, and ends with the process that star
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import selectors
 import subprocess
 import sys
 import threading
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from host.errors import DeviceError, EdgeError
+from host.errors import DeviceError
 from host.ssh.endpoint import Endpoint
 
 _START_S = 60.0
@@ -37,7 +35,7 @@ class Relay:
         self._name = name
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "host.ssh.relay"],
+            [sys.executable, "-m", "host.ssh.relay_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -95,40 +93,3 @@ def _plain(endpoint: Endpoint) -> dict[str, Any]:
     for name in ("identities", "known_hosts"):
         fields[name] = [str(path) for path in fields[name]]
     return fields
-
-
-def _endpoint(fields: dict[str, Any]) -> Endpoint:
-    for name in ("identities", "known_hosts"):
-        fields[name] = tuple(Path(path) for path in fields[name])
-    return Endpoint(**{**fields, "jumps": tuple(fields["jumps"])})
-
-
-def main() -> None:
-    """Serve requests, one JSON line each, until standard input ends."""
-    from host.ssh.channel import Forwarder
-    from host.ssh.connection import SshConnection
-
-    first = json.loads(sys.stdin.readline())
-    ssh: SshConnection | None = None
-    forwarders: list[Forwarder] = []
-    try:
-        for line in sys.stdin:
-            port = int(json.loads(line)["port"])
-            try:
-                if ssh is None or not ssh.alive:
-                    ssh = SshConnection(str(first["name"]), _endpoint(dict(first["endpoint"])))
-                    ssh.request_nodelay()
-                forwarders.append(Forwarder(functools.partial(ssh.dial, port)))
-                answer: dict[str, Any] = {"port": forwarders[-1].port}
-            except (EdgeError, OSError) as error:
-                answer = {"error": str(error)}
-            print(json.dumps(answer), flush=True)
-    finally:
-        for forwarder in forwarders:
-            forwarder.close()
-        if ssh is not None:
-            ssh.close()
-
-
-if __name__ == "__main__":
-    main()

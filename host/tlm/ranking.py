@@ -54,17 +54,17 @@ def ranked(programs: Sequence[ScoredProgram], ranking: Ranking, count: int) -> l
     if any(math.isnan(program.estimate_s) for program in programs):
         return sorted(programs, key=lambda one: (-one.log_probability, one.values))[:count]
     waiting = sorted(programs, key=lambda one: (_score(one, ranking), one.values))
-    likeness = dict.fromkeys(waiting, 0.0)
+    similarity = dict.fromkeys(waiting, 0.0)
     chosen: list[ScoredProgram] = []
     while waiting and len(chosen) < count:
         best = min(
             waiting,
-            key=lambda one: (_score(one, ranking) + ranking.variety * likeness[one], one.values),
+            key=lambda one: (_score(one, ranking) + ranking.variety * similarity[one], one.values),
         )
         waiting.remove(best)
         chosen.append(best)
         for other in waiting:
-            likeness[other] = max(likeness[other], _alike(best.values, other.values))
+            similarity[other] = max(similarity[other], _alike(best.values, other.values))
     return chosen
 
 

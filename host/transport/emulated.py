@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
+from host.closing import end_process
 from host.devices import DeviceEntry
 from host.emulation.user import UserDevice
 from host.errors import DeviceError, EdgeError, EngineError
@@ -153,13 +154,7 @@ class EmulatedAgent(OnThisMachine):
         process = self._process
         if process is None:
             return
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end_process(process, _STOP_S)
         if process.stdout is not None:
             process.stdout.close()
 

@@ -16,6 +16,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from host.closing import end_process
 from host.errors import DeviceError, DeviceFull, EdgeError
 from host.places import data_root
 from host.transport.device import Device, OnThisMachine, enrolled
@@ -127,13 +128,7 @@ class LocalAgent(OnThisMachine):
 
     def stop(self) -> None:
         """End the agent, which ends its executors, and remove the folder; more than once is no error."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end_process(self.process, _STOP_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)

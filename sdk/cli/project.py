@@ -23,7 +23,7 @@ from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import DeployOptions
 from host.options.setting import key_of, setting_of
-from host.table_file import read_table
+from host.settings_file import read_table
 from sdk.cli.forms import FORMS, value_of
 
 NAME = "edgetlm.toml"

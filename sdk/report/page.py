@@ -78,7 +78,7 @@ def render_page(
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sdk.report", "."),
+        loader=jinja2.PackageLoader("sdk.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_shown,

@@ -14,8 +14,8 @@ from targets import Board
 from tests.decoders.operations import cached_attention
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
-from tests.unit.lowering.test_cached_attention import Case, lowered
-from tests.unit.lowering.test_quantised_weights import product
+from tests.unit.lowering.attention.test_cached_attention import Case, lowered
+from tests.unit.lowering.numeric_types.test_quantised_weights import product
 
 # Board, and how its processors add up products: by an instruction, or "plain" vectors.
 BOARDS = {

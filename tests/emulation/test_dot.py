@@ -14,7 +14,7 @@ from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
 from tests.emulation.test_kernels import reference
-from tests.unit.lowering import quantized_models as models
+from tests.unit.lowering.numeric_types import quantized_models as models
 
 # Board, the rule that makes its products, and a processor that its programs do not run on.
 BOARDS = {

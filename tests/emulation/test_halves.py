@@ -15,7 +15,7 @@ from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
 from tests.emulation.test_kernels import arguments, reference
 from tests.unit.lowering.harness import imported, relax_module
-from tests.unit.lowering.test_halves import INPUTS, network
+from tests.unit.lowering.numeric_types.test_halves import INPUTS, network
 
 
 @pytest.mark.parametrize("name", ["raspberry_pi_4", "rv64gc", "rv64gcv"])

@@ -15,7 +15,7 @@ from targets import Board
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
 from tests.unit.lowering.harness import normal, weight
-from tests.unit.schedules.winograd_cases import convolution
+from tests.unit.schedules.cpu.winograd_cases import convolution
 
 # NEON, RVV of at least 128 bits (run with 128 and with 256), RVV of 256 bits.
 BOARDS = ("raspberry_pi_4", "rv64gcv", "spacemit_k1")

@@ -117,7 +117,7 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     data_files = (
         "sdk/py.typed",
         "host/py.typed",
-        "sdk/report/report.html.j2",
+        "sdk/report/templates/report.html.j2",
         "research/pretraining/weights_card.md.j2",
     )
     for data in (*data_files, *WEIGHTS):

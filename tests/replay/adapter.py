@@ -108,7 +108,7 @@ def lasting(name: str) -> str:
 
 @functools.cache
 def _writers() -> dict[str, Callable[[Path], Path]]:
-    from benchmarks import dot_products
+    from benchmarks.dot_products import models as dot_products
     from benchmarks.operators.configurations import OPERATORS
     from benchmarks.operators.others import OTHERS
     from tests.integration import small_models
@@ -134,7 +134,7 @@ def _writers() -> dict[str, Callable[[Path], Path]]:
         return export(name, folder, "onnx")
 
     def quantised(make: str, dtype: str, folder: Path) -> Path:
-        from tests.unit.lowering import quantized_models
+        from tests.unit.lowering.numeric_types import quantized_models
 
         getattr(quantized_models, make)(folder, dtype)
         return folder / "quantised.onnx"
@@ -265,7 +265,7 @@ def _kernel(task: Any, plan: Any, profile: Any, drawn: int) -> Kernel:
 def _default(task: Any, profile: Any) -> tvm.tirx.PrimFunc:
     """The program of a task that nobody has one for."""
     from host.build import default_schedule
-    from host.build.default_schedule_gpu import default_schedule_gpu
+    from host.build.cuda.default_schedule import default_schedule_gpu
 
     if profile.hardware.gpu is not None:
         return default_schedule_gpu(task.function, task.name)

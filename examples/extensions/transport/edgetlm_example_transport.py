@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from host.devices import DeviceEntry
-from host.errors import UserError
-from host.transport import Device
-from host.transport.local import connect_local
+from sdk.errors import UserError
+from sdk.transport import Device, DeviceEntry, connect_local
 
 
 def connect(entry: DeviceEntry) -> Device:

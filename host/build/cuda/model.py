@@ -8,9 +8,8 @@ import tvm
 
 from host.build.cache import KernelCache
 from host.build.cuda.library import CudaKernel, compile_cuda
-from host.build.default_schedule_gpu import default_schedule_gpu
-from host.build.threads import Progress, compiled_in_threads
-from host.errors import BuildError
+from host.build.cuda.default_schedule import default_schedule_gpu
+from host.build.threads import Progress, compiled_with_defaults
 
 
 def build_cuda_kernels(
@@ -39,15 +38,11 @@ def build_cuda_kernels(
     Raises:
         BuildError: a function does not even compile with a default schedule.
     """
-    refused: dict[str, str] = {}
 
-    def compile_one(name: str) -> CudaKernel:
-        if name in kernels:
-            try:
-                return compile_cuda(kernels[name], name, target, cache, cuda_major)
-            except BuildError as error:
-                refused[name] = str(error)
+    def given(name: str) -> CudaKernel:
+        return compile_cuda(kernels[name], name, target, cache, cuda_major)
+
+    def default(name: str) -> CudaKernel:
         return compile_cuda(default_schedule_gpu(functions[name], name), name, target, cache, cuda_major)
 
-    compiled = compiled_in_threads(functions, compile_one, progress, workers)
-    return compiled, dict(sorted(refused.items()))
+    return compiled_with_defaults(functions, kernels, given, default, progress, workers)

@@ -103,7 +103,7 @@ class Matrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As the files have it."""
+        """Shape of the matrix in the files: (inputs, outputs) where it is stored transposed."""
         return (self.columns, self.rows) if self.transposed else (self.rows, self.columns)
 
 
@@ -129,12 +129,12 @@ class Product:
 
     @property
     def rows(self) -> int:
-        """Outputs, N."""
+        """Number of outputs, N."""
         return sum(part.rows for part in self.parts)
 
     @property
     def columns(self) -> int:
-        """Inputs, K."""
+        """Number of inputs, K."""
         return self.parts[0].columns
 
 

@@ -160,7 +160,7 @@ class Names:
 
 
 def weights(config: Config, sizes: Sizes, names: Names) -> DecoderWeights:
-    """Where the weights lie."""
+    """Names and shapes of the weights in the files of an architecture like LLaMA's."""
     embedding = _product("model.embed_tokens", sizes.vocabulary, sizes.hidden)
     tied = config.truth("tie_word_embeddings", names.tied)
     return DecoderWeights(

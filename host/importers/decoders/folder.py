@@ -48,7 +48,7 @@ class ModelFolder:
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """Name of the model: that of its folder or file."""
         return self.path.resolve().name.removesuffix(".gguf")
 
     @property

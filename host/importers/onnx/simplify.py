@@ -121,7 +121,7 @@ class Constants:
         self.added: list[TensorProto] = []
 
     def add_tensor(self, tensor: TensorProto) -> None:
-        """One more constant."""
+        """Adds a constant to the graph."""
         self._tensors[tensor.name] = tensor
         self.added.append(tensor)
 

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from host.errors import ImportFailed
-from host.importers.native_output import quiet
+from host.importers.native_output import converted
 
 
 class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TVM has no types
@@ -100,17 +100,8 @@ def convert_model(model: Any) -> tvm.IRModule:
     Raises:
         ImportFailed: an operator that relax cannot express.
     """
-    with quiet() as failures, _ignore_warnings():
-        try:
-            module = from_tflite(model, op_converter=_Converter)
-        except ImportFailed as error:
-            failures.append(ImportFailed(str(error), error.operator))
-        except Exception as error:  # noqa: BLE001 - as above, outside of an operator
-            failures.append(
-                ImportFailed(f"the graph cannot be converted: {' '.join(str(error).split())[:200]}")
-            )
-    if failures:
-        raise failures[0]
+    with _ignore_warnings():
+        module = converted(lambda: from_tflite(model, op_converter=_Converter), "graph")
     function = module["main"]
     if function.attrs is not None and "params" in function.attrs:
         module["main"] = function.without_attr("params")

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from host.errors import ImportFailed
-from host.importers.native_output import quiet
+from host.importers.native_output import converted
 from host.importers.torch import recurrent
 from host.importers.torch.fold import CONSTANT, fold_constants
 
@@ -70,21 +70,15 @@ def convert_program(program: torch.export.ExportedProgram) -> tvm.IRModule:
     Raises:
         ImportFailed: an operator that relax cannot express.
     """
-    with quiet() as failures, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside torch and TVM
-        try:
-            if not any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
-                kept = recurrent.kept_whole()
-                table = torch.export.default_decompositions()
-                program = program.run_decompositions({k: v for k, v in table.items() if k not in kept})
-            constants = fold_constants(program)
-            module = _Importer(constants).from_exported_program(program, False, True, False, None)
-        except ImportFailed as error:
-            failures.append(ImportFailed(str(error), error.operator))
-        except Exception as error:  # noqa: BLE001 - as above, outside of an operator
-            failures.append(
-                ImportFailed(f"the program cannot be converted: {' '.join(str(error).split())[:200]}")
-            )
-    if failures:
-        raise failures[0]
-    return module
+        return converted(lambda: _converted(program), "program")
+
+
+def _converted(program: torch.export.ExportedProgram) -> tvm.IRModule:
+    if not any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
+        kept = recurrent.kept_whole()
+        table = torch.export.default_decompositions()
+        program = program.run_decompositions({k: v for k, v in table.items() if k not in kept})
+    constants = fold_constants(program)
+    return _Importer(constants).from_exported_program(program, False, True, False, None)

@@ -176,7 +176,7 @@ class _Text:
         self.row = f"T.min(vi, {shape.rows - 1})" if filled else "vi"
 
     def function(self, scale: float) -> str:
-        """The whole text."""
+        """The text of the function."""
         self._signature()
         self._packed_operands()
         self._scores(scale)

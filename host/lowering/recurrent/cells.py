@@ -37,7 +37,7 @@ class Arithmetic(Protocol):
 
 
 @dataclass(frozen=True)
-class Terms:
+class PhaseInputs:
     """What a phase of a step may read, each at one hidden unit.
 
     Attributes:
@@ -65,7 +65,7 @@ class Phase:
     reads: str
     gates: tuple[int, ...]
     makes: tuple[str, ...]
-    compute: Callable[[Arithmetic, Terms], Mapping[str, Term]]
+    compute: Callable[[Arithmetic, PhaseInputs], Mapping[str, Term]]
 
 
 @dataclass(frozen=True)
@@ -121,44 +121,44 @@ class Cell:
             value = math.binary("maximum", value, math.number(-self.clip))
         return math.activation(self.activations[which], value)
 
-    def _gate(self, math: Arithmetic, terms: Terms, gate: int, which: int) -> Term:
-        return self._activated(math, which, math.binary("add", terms.given(gate), terms.product(gate)))
+    def _gate(self, math: Arithmetic, inputs: PhaseInputs, gate: int, which: int) -> Term:
+        return self._activated(math, which, math.binary("add", inputs.given(gate), inputs.product(gate)))
 
-    def _rnn(self, math: Arithmetic, terms: Terms) -> Mapping[str, Term]:
-        return {HIDDEN: self._gate(math, terms, 0, 0)}
+    def _rnn(self, math: Arithmetic, inputs: PhaseInputs) -> Mapping[str, Term]:
+        return {HIDDEN: self._gate(math, inputs, 0, 0)}
 
-    def _gru_reset_after(self, math: Arithmetic, terms: Terms) -> Mapping[str, Term]:
-        reset = self._gate(math, terms, 1, 0)
-        inner = math.binary("add", terms.product(2), terms.named(INNER_BIAS))
-        sum_ = math.binary("add", terms.given(2), math.binary("multiply", reset, inner))
-        update = self._gate(math, terms, 0, 0)
-        return {HIDDEN: _mixed(math, update, self._activated(math, 1, sum_), terms.named(HIDDEN))}
+    def _gru_reset_after(self, math: Arithmetic, inputs: PhaseInputs) -> Mapping[str, Term]:
+        reset = self._gate(math, inputs, 1, 0)
+        inner = math.binary("add", inputs.product(2), inputs.named(INNER_BIAS))
+        sum_ = math.binary("add", inputs.given(2), math.binary("multiply", reset, inner))
+        update = self._gate(math, inputs, 0, 0)
+        return {HIDDEN: _mixed(math, update, self._activated(math, 1, sum_), inputs.named(HIDDEN))}
 
-    def _gru_gates(self, math: Arithmetic, terms: Terms) -> Mapping[str, Term]:
-        reset = self._gate(math, terms, 1, 0)
+    def _gru_gates(self, math: Arithmetic, inputs: PhaseInputs) -> Mapping[str, Term]:
+        reset = self._gate(math, inputs, 1, 0)
         return {
-            _UPDATE: self._gate(math, terms, 0, 0),
-            _RESET_HIDDEN: math.binary("multiply", reset, terms.named(HIDDEN)),
+            _UPDATE: self._gate(math, inputs, 0, 0),
+            _RESET_HIDDEN: math.binary("multiply", reset, inputs.named(HIDDEN)),
         }
 
-    def _gru_candidate(self, math: Arithmetic, terms: Terms) -> Mapping[str, Term]:
-        candidate = self._gate(math, terms, 2, 1)
-        return {HIDDEN: _mixed(math, terms.named(_UPDATE), candidate, terms.named(HIDDEN))}
+    def _gru_candidate(self, math: Arithmetic, inputs: PhaseInputs) -> Mapping[str, Term]:
+        candidate = self._gate(math, inputs, 2, 1)
+        return {HIDDEN: _mixed(math, inputs.named(_UPDATE), candidate, inputs.named(HIDDEN))}
 
-    def _lstm(self, math: Arithmetic, terms: Terms) -> Mapping[str, Term]:
+    def _lstm(self, math: Arithmetic, inputs: PhaseInputs) -> Mapping[str, Term]:
         def gated(gate: int, memory: Term, peephole: str) -> Term:
-            value = math.binary("add", terms.given(gate), terms.product(gate))
+            value = math.binary("add", inputs.given(gate), inputs.product(gate))
             if self.peepholes:
-                value = math.binary("add", value, math.binary("multiply", terms.named(peephole), memory))
+                value = math.binary("add", value, math.binary("multiply", inputs.named(peephole), memory))
             return self._activated(math, 0, value)
 
-        old = terms.named(MEMORY)
+        old = inputs.named(MEMORY)
         entering = gated(0, old, PEEPHOLES[0])
         if self.coupled:
             forgetting = math.binary("subtract", math.number(1.0), entering)
         else:
             forgetting = gated(2, old, PEEPHOLES[2])
-        candidate = self._gate(math, terms, 3, 1)
+        candidate = self._gate(math, inputs, 3, 1)
         kept, added = math.binary("multiply", forgetting, old), math.binary("multiply", entering, candidate)
         memory = math.result(MEMORY, math.binary("add", kept, added))
         leaving = gated(1, memory, PEEPHOLES[1])

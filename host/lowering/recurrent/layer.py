@@ -44,12 +44,12 @@ class Layer:
 
     @property
     def steps(self) -> int:
-        """T."""
+        """Number of steps, T."""
         return len(self.order)
 
     @property
     def batch(self) -> int:
-        """N."""
+        """Number of sequences, N."""
         return self.data.shape[1]
 
     @property

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from host.lowering.expressions import math
 from host.lowering.graph import Node
-from host.lowering.recurrent.cells import Cell, Phase, Terms
+from host.lowering.recurrent.cells import Cell, Phase, PhaseInputs
 
 _BINARY = {
     "add": tirx.Add,
@@ -103,13 +103,13 @@ def _computed(cell: Cell, number: int, result: str) -> Any:
                 return lambda: buffers[name][block, lane]
             return lambda: buffers[_buffer_of(cell, name)][row, unit]
 
-        terms = Terms(
+        inputs = PhaseInputs(
             given=lambda gate: lambda: buffers["given"][step, row, gate, block, lane],
             product=lambda gate: lambda: buffers[f"total_{number}"][row, block, gate - phase.gates[0], lane],
             named=named,
         )
         stored = {name: lambda name=name: buffers[f"new_{name}"][row, unit] for name in before}
-        return phase.compute(_ElementArithmetic(stored), terms)[result]()
+        return phase.compute(_ElementArithmetic(stored), inputs)[result]()
 
     return element
 

@@ -10,7 +10,7 @@ import numpy as np
 from host.errors import LoweringError
 from host.lowering.builder import Builder
 from host.lowering.graph import Value, constant
-from host.lowering.recurrent.cells import HIDDEN, Terms
+from host.lowering.recurrent.cells import HIDDEN, PhaseInputs
 from host.lowering.recurrent.layer import Layer
 
 # A sequence longer than this would make a program of more operations than is worth compiling.
@@ -84,12 +84,12 @@ def _step(builder: Builder, layer: Layer, given: Value, states: dict[str, Value]
         shape = (source.shape[0], last - first)
         operation = "dense" if columns.is_constant else "matmul"
         product = builder.one(operation, [source, columns], shape, given.dtype)
-        terms = Terms(
+        inputs = PhaseInputs(
             given=partial(_columns, builder, given, width, 0),
             product=partial(_columns, builder, product, width, phase.gates[0]),
             named=known.__getitem__,
         )
-        made = dict(phase.compute(_GraphArithmetic(builder), terms))
+        made = dict(phase.compute(_GraphArithmetic(builder), inputs))
         new |= made
         known |= {name: value for name, value in made.items() if name not in states}
     return new

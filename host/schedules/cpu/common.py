@@ -7,11 +7,18 @@ from typing import Any
 
 from tvm import s_tir
 
+from host.schedules.api import DecisionKind, Level, WordClass
 from host.schedules.workload import Access, Stage, Workload
 from targets import HardwareModel
 
 # Loop annotation: iterations whose conditions differ become loops of their own (TVM's LoopPartition pass).
 PEEL = "pragma_loop_partition_hint"
+
+# Decisions of the rules that keep a tile of sums in registers. More vectors and more rows hide the latency of
+# a multiply-add; the third is how many steps of the reduction are written out.
+TILE_VECTORS = DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True)
+TILE_ROWS = DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True)
+UNROLLED_STEPS = DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL)
 
 
 def divisors(extent: int, most: int) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ def register_limit(gpu: GpuModel, threads: int) -> int:
 
 
 @dataclass(frozen=True)
-class Residence:
+class Occupancy:
     """How the blocks of a program lie on the GPU.
 
     Attributes:
@@ -47,7 +47,7 @@ class Residence:
     warps: int
 
 
-def residence(gpu: GpuModel, grid: int, threads: int, thread_registers: int, shared: int) -> Residence:
+def occupancy(gpu: GpuModel, grid: int, threads: int, thread_registers: int, shared: int) -> Occupancy:
     """How many blocks a multiprocessor holds: the least of what threads, registers and shared memory allow.
 
     Args:
@@ -68,7 +68,7 @@ def residence(gpu: GpuModel, grid: int, threads: int, thread_registers: int, sha
         if shared
         else gpu.blocks_per_multiprocessor,
     )
-    return Residence(grid, max(1, most), warps)
+    return Occupancy(grid, max(1, most), warps)
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Work:
     alone: float
 
 
-def waves(gpu: GpuModel, lies: Residence, work: Work) -> float:
+def waves(gpu: GpuModel, placed: Occupancy, work: Work) -> float:
     """Cycles of the whole grid: full waves, then what is left, spread over the multiprocessors."""
-    slots = gpu.multiprocessors * lies.per_multiprocessor
-    full, rest = divmod(lies.grid, slots)
-    cycles = full * max(lies.per_multiprocessor * work.busy, work.alone)
+    slots = gpu.multiprocessors * placed.per_multiprocessor
+    full, rest = divmod(placed.grid, slots)
+    cycles = full * max(placed.per_multiprocessor * work.busy, work.alone)
     if rest:
         cycles += max(-(-rest // gpu.multiprocessors) * work.busy, work.alone)
     return cycles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.agent.test_variants import (
+from tests.integration.agent.execute.test_variants import (
     bound,
     test_a_session_without_model_or_inputs_says_so,
     test_a_slow_variant_runs_once_and_the_first_is_never_slow,

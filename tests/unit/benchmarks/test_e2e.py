@@ -81,7 +81,7 @@ def test_a_run_that_was_stopped_goes_on(deployed: list[str], tmp_path: Path) -> 
 
 
 def test_the_table_shows_the_best_peer_and_the_mean(tmp_path: Path) -> None:
-    from tests.unit.benchmarks.test_result_file import CONTENT
+    from tests.unit.benchmarks.tables.test_result_file import CONTENT
 
     path = tmp_path / "result.json"
     path.write_text(json.dumps(CONTENT | {"schema": e2e.SCHEMA, "models": MODELS}))

@@ -14,7 +14,7 @@ from benchmarks.tables import models as tables
 from benchmarks.trials.__main__ import ARMS, geometric_means
 from benchmarks.trials.paired_runs import block_medians
 from host.tuning.proposers.random_sampling import RandomSampling
-from tests.unit.benchmarks.test_result_file import CONTENT
+from tests.unit.benchmarks.tables.test_result_file import CONTENT
 from tests.unit.tuning.simulated import dense_space, profile
 
 

@@ -16,7 +16,7 @@ from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
 from tests.emulation.boards import board_of
-from tests.unit.lowering.test_quantised_weights import product
+from tests.unit.lowering.numeric_types.test_quantised_weights import product
 from tests.unit.schedules import functions as fn
 
 ROWS, COLUMNS, DEPTH, LANES = 6, 16, 32, 4

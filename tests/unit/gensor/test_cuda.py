@@ -1,4 +1,4 @@
-"""Construction for GPUs: residence, banks, and programs that neither spill nor exceed a block's memory."""
+"""Construction for GPUs: occupancy, banks, and programs that neither spill nor exceed a block's memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from host.build import compile_cuda
 from host.gensor import Gensor
 from host.model import Candidate, DeviceProfile
 from host.schedules import DesignSpace, scheduled_function, space_for
-from host.schedules.cuda.multiprocessor import Work, residence, waves
+from host.schedules.cuda.multiprocessor import Work, occupancy, waves
 from host.schedules.cuda.tiled.banks import bank_passes
 from host.schedules.cuda.tiled.cost import transaction_bytes
 from targets.nvidia import AGX_ORIN, ORIN_NANO
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cuda_cases import gpu_board, gpu_target, grouped, layer_norm, pooling
+from tests.unit.schedules.cuda.cuda_cases import gpu_board, gpu_target, grouped, layer_norm, pooling
 
 BOARD = gpu_board()
 PROFILE = DeviceProfile("test", BOARD, BOARD.hardware, 1)
@@ -85,17 +85,19 @@ def test_more_multiprocessors_are_faster() -> None:
 
 def test_residence_is_bound_by_the_scarcest() -> None:
     # 256 threads with 128 registers take half of the registers; 60 KiB fit twice; 1536 threads are 6 blocks.
-    assert residence(ORIN_NANO, 100, 256, 128, 0).per_multiprocessor == 2
-    assert residence(ORIN_NANO, 100, 256, 32, 60 << 10).per_multiprocessor == 2
-    assert residence(ORIN_NANO, 100, 256, 32, 0).per_multiprocessor == 6
-    assert residence(ORIN_NANO, 100, 32, 16, 0).per_multiprocessor == 16
+    assert occupancy(ORIN_NANO, 100, 256, 128, 0).per_multiprocessor == 2
+    assert occupancy(ORIN_NANO, 100, 256, 32, 60 << 10).per_multiprocessor == 2
+    assert occupancy(ORIN_NANO, 100, 256, 32, 0).per_multiprocessor == 6
+    assert occupancy(ORIN_NANO, 100, 32, 16, 0).per_multiprocessor == 16
 
 
 def test_waves() -> None:
-    lies = residence(ORIN_NANO, 16, 256, 128, 0)
-    one = waves(ORIN_NANO, lies, Work(100.0, 150.0))
+    placed = occupancy(ORIN_NANO, 16, 256, 128, 0)
+    one = waves(ORIN_NANO, placed, Work(100.0, 150.0))
     assert one == 200.0, "two blocks on each of eight multiprocessors"
-    assert waves(ORIN_NANO, replace(lies, grid=17), Work(100.0, 150.0)) == 350.0, "one more waits for itself"
+    assert waves(ORIN_NANO, replace(placed, grid=17), Work(100.0, 150.0)) == 350.0, (
+        "one more waits for itself"
+    )
 
 
 def test_banks() -> None:

@@ -14,7 +14,7 @@ from host.lowering.winograd.choice import best_tile
 from host.model import DeviceProfile
 from targets import Board, board_for, declared
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.winograd_cases import Image, space_of
+from tests.unit.schedules.cpu.winograd_cases import Image, space_of
 
 BOARDS = ("avx512", "avx2", "raspberry_pi_3", "raspberry_pi_5", "rv64gc", "spacemit_k1")
 IMAGES: tuple[tuple[Image, int], ...] = (

@@ -27,9 +27,9 @@ from targets import Board
 from tests.unit.records.samples import same
 from tests.unit.records.stock import BOARD, dense_space, stock_database
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules import mma_cases as products_of_halves
-from tests.unit.schedules.cuda_cases import gpu_board
-from tests.unit.schedules.dot_cases import dense_task, vnni_board
+from tests.unit.schedules.cpu.dot_cases import dense_task, vnni_board
+from tests.unit.schedules.cuda import mma_cases as products_of_halves
+from tests.unit.schedules.cuda.cuda_cases import gpu_board
 
 PROFILE = profile_data(DeviceProfile("desk", BOARD, BOARD.hardware, 1))
 SPACES = {

@@ -13,14 +13,14 @@ from host.records.store import profile_data
 from host.schedules import DesignSpace, space_for
 from host.schedules.constants import EstimateConstant, as_learned, parameters_of
 from host.schedules.families import installed_rules
-from tests.unit.lowering.test_cached_attention import Case as AttentionCase
-from tests.unit.lowering.test_cached_attention import lowered as lowered_attention
-from tests.unit.lowering.test_quantised_weights import product
-from tests.unit.schedules import dot_cases
+from tests.unit.lowering.attention.test_cached_attention import Case as AttentionCase
+from tests.unit.lowering.attention.test_cached_attention import lowered as lowered_attention
+from tests.unit.lowering.numeric_types.test_quantised_weights import product
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.test_attention import _space as attention_space
-from tests.unit.schedules.test_recurrent import _space as recurrent_space
-from tests.unit.schedules.winograd_cases import space_of as winograd_space
+from tests.unit.schedules.cpu import dot_cases
+from tests.unit.schedules.cpu.test_attention import _space as attention_space
+from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
+from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
 
 RULES = {rule.name: rule for rule in installed_rules() if rule.constants}
 _DRAWS = 60

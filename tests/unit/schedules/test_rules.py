@@ -16,7 +16,7 @@ from host.build.kernel import lower_function
 from host.errors import ScheduleError
 from host.schedules import DesignSpace, scheduled_function, space_for
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cuda_cases import grouped, grouped_numpy, kept_numpy
+from tests.unit.schedules.cuda.cuda_cases import grouped, grouped_numpy, kept_numpy
 
 GENERATOR = np.random.default_rng(0)
 

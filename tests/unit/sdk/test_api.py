@@ -15,7 +15,7 @@ from host.errors import UserError
 from host.options import CompileOptions, DeployOptions, settings_of
 from host.options.setting import setting_of
 from sdk.cli.main import build_app, main
-from sdk.module_file import as_file
+from sdk.files.module import as_file
 from sdk.progress import Silence, shown
 from sdk.settings import CompileSettings, DeploySettings, with_settings
 from tests.unit.compare.samples import result

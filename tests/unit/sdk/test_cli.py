@@ -14,10 +14,10 @@ import pytest
 import sdk.cli.main as command_line
 import targets
 from host.errors import DeviceError, UserError
-from sdk.arrays import read_arrays
 from sdk.cli.forms import parse_lengths, parse_shapes
 from sdk.cli.main import main
 from sdk.cli.terminal import ConsoleProgress
+from sdk.files.arrays import read_arrays
 from targets.files import board_files, load_board
 
 # What must not be imported for an answer that needs no compiler.
@@ -233,7 +233,7 @@ def slow(*args, **kwargs):
     finally:
         Path(sys.argv[1]).unlink()
 sdk.api.deploy = slow
-from sdk.arrays import read_arrays
+from sdk.files.arrays import read_arrays
 from sdk.cli.terminal import ConsoleProgress
 from sdk.cli.main import main
 sys.exit(main(["deploy", "net.onnx"]))

@@ -10,7 +10,7 @@ import pytest
 
 import sdk.api
 from host.options import DeployOptions
-from host.table_file import LARGEST_BYTES
+from host.settings_file import LARGEST_BYTES
 from sdk.cli.main import main
 
 _PROJECT = """

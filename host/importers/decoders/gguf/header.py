@@ -144,7 +144,7 @@ class _Reader:
         self._left = min(self._size, _HEADER_BYTES)
 
     def header(self) -> Header:
-        """All of it."""
+        """The header of the file: its fields and where each tensor lies."""
         if self._take(len(GGUF_MAGIC)) != GGUF_MAGIC:
             raise self._damaged("it does not begin with GGUF")
         version = self._number("<I")

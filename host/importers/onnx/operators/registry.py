@@ -9,9 +9,9 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 from host.errors import ImportFailed
-from host.importers.onnx import operators
 from host.importers.onnx.operators.context import Converter, convert_with_tvm, tvm_converters
 
 # Their function bodies convert better than what TVM makes of them.
@@ -21,7 +21,7 @@ _INLINED = frozenset({"Attention"})
 @cache
 def _own() -> Mapping[str, Converter]:
     found: dict[str, Converter] = {}
-    for module in pkgutil.iter_modules(operators.__path__, f"{operators.__name__}."):
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)], f"{__package__}."):
         found.update(getattr(importlib.import_module(module.name), "CONVERTERS", {}))
     return found
 

@@ -15,7 +15,7 @@ from typing import Any
 from host.lowering.attention import function as parts
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.attention.cost import CONSTANTS, attention_seconds
-from host.schedules.cpu.common import vectorise
+from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, UNROLLED_STEPS, vectorise
 from host.schedules.workload import Stage, Workload
 from targets import HardwareModel
 
@@ -33,10 +33,10 @@ class Attention(Rule):
     priority = 4
     constants = CONSTANTS
     decisions = (
-        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
-        DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),
+        TILE_VECTORS,
+        TILE_ROWS,
         DecisionKind("block", Level.BLOCK, WordClass.TILE),
-        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        UNROLLED_STEPS,
         DecisionKind("depth", Level.BLOCK, WordClass.TILE),
     )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cpu.common import fuse_parallel, inline_chain, lanes_of, vectorise
+from host.schedules.cpu.common import TILE_VECTORS, fuse_parallel, inline_chain, lanes_of, vectorise
 from host.schedules.cpu.injective.cost import injective_seconds
 from host.schedules.cpu.streams import CONSTANTS
 from host.schedules.workload import Stage, Workload
@@ -22,7 +22,7 @@ class Injective(Rule):
     priority = 50
     constants = CONSTANTS
     decisions = (
-        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        TILE_VECTORS,
         DecisionKind("strip", Level.REGISTER, WordClass.TILE),
     )
 

@@ -15,7 +15,7 @@ from tvm import tirx
 from host.lowering.quantised import product as parts
 from host.lowering.quantised.layout import GROUP, WeightLayout
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cpu.common import divisors
+from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, UNROLLED_STEPS, divisors
 from host.schedules.cpu.prefetch import prefetch_in
 from host.schedules.cpu.quantised.cost import CONSTANTS, quantised_seconds
 from host.schedules.cpu.quantised.intrinsics import has_intrinsic, intrinsic
@@ -37,9 +37,9 @@ class Quantised(Rule):
     priority = 6
     constants = CONSTANTS
     decisions = (
-        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
-        DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),
-        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        TILE_VECTORS,
+        TILE_ROWS,
+        UNROLLED_STEPS,
         DecisionKind("ahead", Level.REGISTER, WordClass.TILE),
     )
 

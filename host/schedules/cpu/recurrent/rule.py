@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
-from host.schedules.cpu.common import divisors, vectorise
+from host.schedules.api import CPU, Decisions, Rule, Sampler
+from host.schedules.cpu.common import TILE_ROWS, TILE_VECTORS, UNROLLED_STEPS, divisors, vectorise
 from host.schedules.cpu.recurrent.cost import BLOCKS, CONSTANTS, GATES, ROWS, products, recurrent_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -26,11 +26,7 @@ class Recurrent(Rule):
     version = 1
     priority = 5
     constants = CONSTANTS
-    decisions = (
-        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
-        DecisionKind("rows", Level.REGISTER, WordClass.TILE, interleaves=True),
-        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
-    )
+    decisions = (TILE_VECTORS, TILE_ROWS, UNROLLED_STEPS)
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """A loop over steps; no other rule takes such a task."""

@@ -15,6 +15,8 @@ from tvm import s_tir
 
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import (
+    TILE_VECTORS,
+    UNROLLED_STEPS,
     epilogue_names,
     inline_chain,
     moves_result,
@@ -58,13 +60,13 @@ class Tiled(Rule):
     constants = CONSTANTS
     length_tiling = TiledLengths
     decisions = (
-        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        TILE_VECTORS,
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
         DecisionKind("rows2", Level.REGISTER, WordClass.TILE, interleaves=True),
         DecisionKind("panel", Level.BLOCK, WordClass.TILE, starts_wide=True),
         DecisionKind("block", Level.BLOCK, WordClass.TILE),
         DecisionKind("block2", Level.BLOCK, WordClass.TILE),
-        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        UNROLLED_STEPS,
         DecisionKind("window", Level.REGISTER, WordClass.SWITCH),
         DecisionKind("pad", Level.REGISTER, WordClass.SWITCH),
         DecisionKind("fetch", Level.BLOCK, WordClass.SWITCH),

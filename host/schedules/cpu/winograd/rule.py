@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
+from host.schedules.cpu.common import TILE_VECTORS, UNROLLED_STEPS
 from host.schedules.cpu.winograd.cost import CONSTANTS, winograd_seconds
 from host.schedules.cpu.winograd.nest import (
     copy_padded,
@@ -39,10 +40,10 @@ class Winograd(Rule):
     priority = 10
     constants = CONSTANTS
     decisions = (
-        DecisionKind("vectors", Level.REGISTER, WordClass.TILE, interleaves=True),
+        TILE_VECTORS,
         DecisionKind("rows", Level.REGISTER, WordClass.TILE),
         DecisionKind("tiles", Level.REGISTER, WordClass.TILE),
-        DecisionKind("unroll", Level.REGISTER, WordClass.UNROLL),
+        UNROLLED_STEPS,
         DecisionKind("pad", Level.REGISTER, WordClass.SWITCH),
         DecisionKind("depth", Level.BLOCK, WordClass.TILE),
         DecisionKind("span", Level.REGISTER, WordClass.TILE),

@@ -10,7 +10,7 @@ from host.schedules.cuda.multiprocessor import (
     STREAM_REGISTERS,
     bandwidth,
     gpu_of,
-    residence,
+    occupancy,
 )
 from host.schedules.workload import Workload
 from targets import HardwareModel
@@ -29,8 +29,8 @@ def cuda_injective_seconds(workload: Workload, hardware: HardwareModel, values: 
                 step = abs(access.strides[-1]) if access.strides else 0
                 moved += size * min(max(1, step), gpu.transaction_bytes / access.element_bytes)
     grid = math.ceil(points / values["vector"] / values["threads"])
-    lies = residence(gpu, grid, values["threads"], STREAM_REGISTERS, 0)
-    resident = min(grid, lies.per_multiprocessor * gpu.multiprocessors) * values["threads"]
+    placed = occupancy(gpu, grid, values["threads"], STREAM_REGISTERS, 0)
+    resident = min(grid, placed.per_multiprocessor * gpu.multiprocessors) * values["threads"]
     instructions = points * (COPY_INSTRUCTIONS / values["vector"] + 1.0) + arithmetic
     rate = gpu.partitions * gpu.warp * gpu.multiprocessors * gpu.frequency_hz
     loaded = bandwidth(gpu, resident * values["vector"] * 4.0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from host.schedules.cuda.mma.product import CHUNK, STORED, Product
 from host.schedules.cuda.mma.tiles import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, WARP, SharedTile, Tiling
-from host.schedules.cuda.multiprocessor import Residence, Work, bandwidth, residence, waves
+from host.schedules.cuda.multiprocessor import Occupancy, Work, bandwidth, occupancy, waves
 from targets import GpuModel
 
 # Multiply-adds of one instruction.
@@ -35,12 +35,12 @@ _BANK_BYTES = 4
 
 def cuda_mma_seconds(product: Product, tiling: Tiling, gpu: GpuModel) -> float:
     """Estimated seconds of one call of a program of the `cuda_mma` rule."""
-    lies = residence(gpu, _grid(product, tiling), tiling.threads, tiling.registers, tiling.shared_bytes)
-    compute = waves(gpu, lies, _work(product, tiling, gpu)) / gpu.frequency_hz
-    l2_seconds = _l2_bytes(product, tiling, lies.grid, gpu) / gpu.level("L2").bandwidth_bytes_per_s
-    resident = min(lies.grid, gpu.multiprocessors * lies.per_multiprocessor)
+    placed = occupancy(gpu, _grid(product, tiling), tiling.threads, tiling.registers, tiling.shared_bytes)
+    compute = waves(gpu, placed, _work(product, tiling, gpu)) / gpu.frequency_hz
+    l2_seconds = _l2_bytes(product, tiling, placed.grid, gpu) / gpu.level("L2").bandwidth_bytes_per_s
+    resident = min(placed.grid, gpu.multiprocessors * placed.per_multiprocessor)
     coming = resident * (tiling.stages - 1) * tiling.stage_bytes
-    dram_seconds = _dram_bytes(product, tiling, gpu, lies) / bandwidth(gpu, coming)
+    dram_seconds = _dram_bytes(product, tiling, gpu, placed) / bandwidth(gpu, coming)
     longest = max(compute, l2_seconds, dram_seconds)
     total = compute + l2_seconds + dram_seconds
     return longest + _EXPOSED * (total - longest) + gpu.launch_s
@@ -79,8 +79,10 @@ def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
     latency = gpu.level("DRAM").latency_s * gpu.frequency_hz
     alone = max(working, latency / (tiling.stages - 1))
     tiles = _tiles(product.steps, tiling.depth)
-    ending = _ending_cycles(tiling, gpu)
-    return Work(tiles * (busy + _BARRIER_CYCLES) + ending, latency + tiles * alone + ending * per_scheduler)
+    epilogue = _epilogue_cycles(tiling, gpu)
+    return Work(
+        tiles * (busy + _BARRIER_CYCLES) + epilogue, latency + tiles * alone + epilogue * per_scheduler
+    )
 
 
 def _step(tiling: Tiling, gpu: GpuModel) -> _Step:
@@ -105,7 +107,7 @@ def _copy_instructions(tiling: Tiling, tile: SharedTile) -> float:
     return tiling.rounds(tile) * (gathering + _COPY_INSTRUCTIONS)
 
 
-def _ending_cycles(tiling: Tiling, gpu: GpuModel) -> float:
+def _epilogue_cycles(tiling: Tiling, gpu: GpuModel) -> float:
     """Cycles of a multiprocessor for the sums of a block: through shared memory, and what follows."""
     results = tiling.block_rows * tiling.block_columns
     passed = 2 * 4 * results * tiling.slices / (_BANK_BYTES * gpu.shared_banks)
@@ -127,7 +129,7 @@ def _l2_bytes(product: Product, tiling: Tiling, grid: int, gpu: GpuModel) -> flo
     return grid * each + written
 
 
-def _dram_bytes(product: Product, tiling: Tiling, gpu: GpuModel, lies: Residence) -> float:
+def _dram_bytes(product: Product, tiling: Tiling, gpu: GpuModel, placed: Occupancy) -> float:
     """Bytes from DRAM: each buffer once, and the left operand again where L2 does not hold it.
 
     Blocks follow each other along the rows, so that those that run together share columns; the left operand
@@ -140,7 +142,7 @@ def _dram_bytes(product: Product, tiling: Tiling, gpu: GpuModel, lies: Residence
     if total <= capacity or sizes[0] / product.batches <= capacity:
         return total
     at_once = max(
-        1.0, gpu.multiprocessors * lies.per_multiprocessor / _tiles(product.rows, tiling.block_rows)
+        1.0, gpu.multiprocessors * placed.per_multiprocessor / _tiles(product.rows, tiling.block_rows)
     )
     sweeps = max(1.0, _tiles(product.columns, tiling.block_columns) / at_once)
     return total + sizes[0] * (sweeps - 1.0)

@@ -110,10 +110,10 @@ def product_of(workload: Workload) -> Product | None:
     for position, source in enumerate((first, second)):
         outer = tuple(axis for axis in spatial if used[axis][position] and not used[axis][1 - position])
         operands.append(_operand(anchor, source, position, outer, depth))
-    ending = _ending(workload, operands[right].outer)
-    if ending is None:
+    epilogue = _epilogue(workload, operands[right].outer)
+    if epilogue is None:
         return None
-    found = Product(anchor, batch, depth, operands[1 - right], operands[right], *ending)
+    found = Product(anchor, batch, depth, operands[1 - right], operands[right], *epilogue)
     return found if found.columns >= LEAST and found.steps >= LEAST else None
 
 
@@ -235,7 +235,7 @@ def _through(access: Access, stage: Stage) -> Access:
     )
 
 
-def _ending(workload: Workload, columns: tuple[int, ...]) -> tuple[int, int, Access] | None:
+def _epilogue(workload: Workload, columns: tuple[int, ...]) -> tuple[int, int, Access] | None:
     """Results that are stored at once, the columns of the result, and the result itself.
 
     None where a later stage mixes results of the anchor, or leaves others than the last columns out.

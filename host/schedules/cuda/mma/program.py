@@ -13,7 +13,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from host.schedules.cuda.mma import instructions as ptx
-from host.schedules.cuda.mma.ending import Element, Ending
+from host.schedules.cuda.mma.epilogue import Element, Epilogue
 from host.schedules.cuda.mma.product import CHUNK, STORED, Operand, Product
 from host.schedules.cuda.mma.tiles import (
     CHUNK_BYTES,
@@ -53,7 +53,7 @@ class Program:
     """Builds the body of the function of one product."""
 
     def __init__(
-        self, product: Product, tiling: Tiling, elements: tuple[Element, Element], ending: Ending
+        self, product: Product, tiling: Tiling, elements: tuple[Element, Element], epilogue: Epilogue
     ) -> None:
         """Lays the block's tile out.
 
@@ -61,9 +61,9 @@ class Program:
             product: of the anchor.
             tiling: of the program.
             elements: of the left and the right operand.
-            ending: what is done with the results.
+            epilogue: what is done with the results.
         """
-        self.product, self.tiling, self._ending = product, tiling, ending
+        self.product, self.tiling, self._epilogue = product, tiling, epilogue
         self._lane, self._warp, self._block = (tirx.Var(name, "int32") for name in ("lane", "warp", "block"))
         rows, columns = -(-product.rows // tiling.block_rows), -(-product.columns // tiling.block_columns)
         # Blocks that run at the same time share columns, of which there is more where weights are large.
@@ -200,11 +200,11 @@ class Program:
             **digits(outer, source.operand.outer, product),
             **digits(depth, product.depth, product),
         }
-        conditions += [self._ending.in_anchor(one, values) for one in source.element.conditions]
+        conditions += [self._epilogue.in_anchor(one, values) for one in source.element.conditions]
         inside = None
         for condition in conditions:
             inside = condition if inside is None else tirx.And(inside, condition)
-        return self._ending.in_anchor(source.element.load, values), inside
+        return self._epilogue.in_anchor(source.element.load, values), inside
 
     def _multiply(self, stage: Any) -> tirx.Stmt:
         """Multiplies the tiles of a stage."""
@@ -321,7 +321,7 @@ class Program:
     def _end(self, row: Any, column: Any) -> tirx.Stmt:
         """Computes and stores what becomes of four neighbouring sums."""
         product, width = self.product, self.product.vector
-        whole = self._ending.columns % self.tiling.block_columns == 0
+        whole = self._epilogue.columns % self.tiling.block_columns == 0
 
         def stored(part: Any) -> tirx.Stmt:
             def one(lane: Any) -> tirx.Stmt:
@@ -330,7 +330,7 @@ class Program:
                     **digits(row, product.left.outer, product),
                     **digits(column + part * width + lane, product.right.outer, product),
                 }
-                return self._ending.store(values, tirx.BufferLoad(self._values, [part * width + lane]))
+                return self._epilogue.store(values, tirx.BufferLoad(self._values, [part * width + lane]))
 
             statement = one(0)
             if width > 1:
@@ -338,7 +338,7 @@ class Program:
                 statement = tirx.For(lane, 0, width, tirx.ForKind.VECTORIZED, one(lane))
             if whole:
                 return statement
-            return tirx.IfThenElse(column + part * width < self._ending.columns, statement, None)
+            return tirx.IfThenElse(column + part * width < self._epilogue.columns, statement, None)
 
         return _unrolled(STORED // width, stored)
 

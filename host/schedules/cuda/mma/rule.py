@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from host.schedules.api import GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cuda.mma.cost import cuda_mma_seconds
-from host.schedules.cuda.mma.ending import inlined
+from host.schedules.cuda.mma.epilogue import inlined
 from host.schedules.cuda.mma.product import Product, product_of
 from host.schedules.cuda.mma.program import Program
 from host.schedules.cuda.mma.tiles import tiling_of
@@ -88,9 +88,9 @@ class CudaMma(Rule):
         schedule, product = sampler.schedule, _product(workload)
         for kind in self.decisions:
             sampler.sample(kind.name)
-        elements, ending = inlined(schedule, workload, product.kept)
+        elements, epilogue = inlined(schedule, workload, product.kept)
         operands = (elements[product.left.position], elements[product.right.position])
-        program = Program(product, tiling_of(product, sampler.values), operands, ending)
+        program = Program(product, tiling_of(product, sampler.values), operands, epilogue)
         program.put_into(schedule)
 
     def estimate_s(

@@ -11,7 +11,7 @@ from host.schedules.cuda.multiprocessor import (
     Work,
     bandwidth,
     gpu_of,
-    residence,
+    occupancy,
     waves,
 )
 from host.schedules.cuda.rowwise.rows import row_count, row_passes, row_shared_bytes
@@ -45,7 +45,7 @@ def cuda_rowwise_seconds(workload: Workload, hardware: HardwareModel, values: De
     # A few threads on a row read less than a transaction of it at once.
     moved *= max(1.0, gpu.transaction_bytes / 4.0 / threads)
     shared = row_shared_bytes(workload, values)
-    lies = residence(gpu, -(-rows // values["rows"]), block, STREAM_REGISTERS, shared)
-    compute = waves(gpu, lies, Work(busy, alone)) / gpu.frequency_hz
-    resident = min(lies.grid, lies.per_multiprocessor * gpu.multiprocessors) * block
+    placed = occupancy(gpu, -(-rows // values["rows"]), block, STREAM_REGISTERS, shared)
+    compute = waves(gpu, placed, Work(busy, alone)) / gpu.frequency_hz
+    resident = min(placed.grid, placed.per_multiprocessor * gpu.multiprocessors) * block
     return max(compute, moved / bandwidth(gpu, resident * 16.0)) + gpu.launch_s

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 
 from host.schedules.api import Decisions
-from host.schedules.cuda.multiprocessor import COPY_INSTRUCTIONS, Residence, Work, gpu_of, residence, waves
+from host.schedules.cuda.multiprocessor import COPY_INSTRUCTIONS, Occupancy, Work, gpu_of, occupancy, waves
 from host.schedules.cuda.tiled.banks import passes
 from host.schedules.cuda.tiled.roles import (
     Block,
@@ -45,12 +45,12 @@ def cuda_tiled_seconds(workload: Workload, hardware: HardwareModel, values: Deci
     assert roles is not None
     block = block_of(values)
     shared = shared_bytes(anchor, roles, values)
-    lies = residence(gpu, _grid(anchor, roles, block), block.threads, registers(anchor, values), shared)
+    placed = occupancy(gpu, _grid(anchor, roles, block), block.threads, registers(anchor, values), shared)
     work = _block_cycles(anchor, roles, gpu, values, block)
-    compute = waves(gpu, lies, work) / gpu.frequency_hz
-    l2 = lies.grid * _block_bytes(anchor, roles, gpu, values, block)
+    compute = waves(gpu, placed, work) / gpu.frequency_hz
+    l2 = placed.grid * _block_bytes(anchor, roles, gpu, values, block)
     l2_seconds = l2 / gpu.level("L2").bandwidth_bytes_per_s
-    dram = _dram_bytes(anchor, roles, gpu, block, lies)
+    dram = _dram_bytes(anchor, roles, gpu, block, placed)
     dram_seconds = dram / gpu.level("DRAM").bandwidth_bytes_per_s
     longest = max(compute, l2_seconds, dram_seconds)
     total = compute + l2_seconds + dram_seconds
@@ -162,7 +162,7 @@ def transaction_bytes(access: Access, region: tuple[int, ...], gpu: GpuModel) ->
     return elements / run * each
 
 
-def _dram_bytes(anchor: Stage, roles: CudaRoles, gpu: GpuModel, block: Block, lies: Residence) -> float:
+def _dram_bytes(anchor: Stage, roles: CudaRoles, gpu: GpuModel, block: Block, placed: Occupancy) -> float:
     """Bytes from DRAM: each buffer once, and again for every sweep of blocks where L2 does not hold it.
 
     Blocks along the columns follow each other, so an operand that the columns move is swept once for every
@@ -173,8 +173,8 @@ def _dram_bytes(anchor: Stage, roles: CudaRoles, gpu: GpuModel, block: Block, li
     if total <= _L2_SHARE * gpu.level("L2").size_bytes:
         return total
     along = -(-anchor.axes[roles.column].extent // block.columns)
-    at_once = max(1.0, gpu.multiprocessors * lies.per_multiprocessor / along)
-    sweeps = max(1.0, lies.grid / along / at_once)
+    at_once = max(1.0, gpu.multiprocessors * placed.per_multiprocessor / along)
+    sweeps = max(1.0, placed.grid / along / at_once)
     for access, bytes_ in zip(anchor.reads, size, strict=False):
         moves_columns = any(move.moved for move in access.moves[roles.column])
         if moves_columns and bytes_ > _L2_SHARE * gpu.level("L2").size_bytes:

@@ -1,0 +1,1 @@
+"""One bundle for a range of lengths against a bundle for each length."""

@@ -1,0 +1,1 @@
+"""First programs of networks that taught nothing, end to end."""

@@ -1,0 +1,1 @@
+"""What measured programs teach the constants of the estimates."""

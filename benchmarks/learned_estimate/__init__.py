@@ -1,0 +1,1 @@
+"""What a board's measurements do for networks that taught nothing."""

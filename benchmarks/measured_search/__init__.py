@@ -1,0 +1,1 @@
+"""Search with few measurements beside chance."""

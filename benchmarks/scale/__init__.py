@@ -1,0 +1,1 @@
+"""Records that hosts share, in large numbers."""

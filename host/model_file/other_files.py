@@ -1,0 +1,96 @@
+"""Files that are mistaken for models: what each is, and what makes a model of it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from device_agent.contract.text import printable
+from host.errors import ModelFileError
+
+_LFS = b"version https://git-lfs.github.com/spec/"
+# An archive of torch.export has one of these; one of torch.save has neither.
+_EXPORTED = ("serialized_exported_program.json", "models/model.json")
+_ZIP = b"PK\x03\x04"
+_EXPORT = (
+    "in Python: import torch; model = YourModel(); {load}model.eval(); "
+    "torch.export.save(torch.export.export(model, (torch.zeros(1, 3, 224, 224),)), {target!r}) "
+    "with a tensor of your input's shape"
+)
+
+
+def refuse_other_file(path: Path, head: bytes) -> None:
+    """Refuse a file that is known not to be a model, with the next step.
+
+    Args:
+        path: of the file.
+        head: its first bytes.
+
+    Raises:
+        ModelFileError: a pointer of Git LFS, weights without a model, a TorchScript archive, or damaged.
+        OSError: it cannot be read.
+    """
+    if head.startswith(_LFS):
+        raise ModelFileError(
+            f"{path} is a pointer of Git LFS, not the file itself: fetch it with git lfs pull"
+        )
+    if head[:2] == b"\x80\x02" and path.suffix.lower() in (".pt", ".pth", ".bin", ".ckpt"):
+        raise ModelFileError(
+            f"{path} is a pickle of an old torch.save, without the model's code: {_steps(path, True)}"
+        )
+    if path.suffix.lower() == ".safetensors":
+        raise ModelFileError(f"{path} holds weights (safetensors), not the model: {_steps(path, True)}")
+    if is_zip(path):
+        _refuse_archive(path)
+
+
+def is_zip(path: Path) -> bool:
+    """Whether a file begins as a zip archive does, whole or not.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    # zipfile.is_zipfile looks at the end alone, and raises BadZipFile itself for an archive of several disks.
+    with path.open("rb") as stream:
+        return stream.read(len(_ZIP)) == _ZIP
+
+
+def _refuse_archive(path: Path) -> None:
+    names = _entry_names(path)
+    if any(name.endswith(end) for name in names for end in _EXPORTED):
+        return
+    if _has(names, "constants.pkl") and any("/code/" in name for name in names):
+        raise ModelFileError(
+            f"{path} is a TorchScript archive, which torch.export does not read: "
+            f"export the model's own module, {_steps(path, False)}"
+        )
+    if _has(names, "data.pkl"):
+        raise ModelFileError(
+            f"{path} is what torch.save writes (a state dict or a pickled module), not an exported model: "
+            f"{_steps(path, True)}"
+        )
+
+
+def _entry_names(path: Path) -> Sequence[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    # ValueError: a name that is not the UTF-8 that its entry declares.
+    # NotImplementedError: an entry that declares a later version of the format than zipfile reads.
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        reason = printable(error, 100)
+        raise ModelFileError(
+            f"{path} is a damaged or truncated zip archive ({reason}): export or download it again"
+        ) from error
+
+
+def _has(names: Sequence[str], file: str) -> bool:
+    return any(name.rpartition("/")[2] == file for name in names)
+
+
+def _steps(path: Path, weights: bool) -> str:
+    load = f"model.load_state_dict(torch.load({path.name!r}, weights_only=True)); " if weights else ""
+    if path.suffix.lower() == ".safetensors":
+        load = f"model.load_state_dict(safetensors.torch.load_file({path.name!r})); "
+    return _EXPORT.format(load=load, target=f"{path.stem}.pt2")

@@ -1,0 +1,1 @@
+"""What callers give as arrays and modules, and commands as files."""

@@ -1,0 +1,25 @@
+"""What a transport is made of, for packages that add a way to reach devices.
+
+A package names a function by the entry point `edgetlm.transports`. The function takes a `DeviceEntry` and
+returns a `Device`: a connection to the agent, with an `Agent` of the transport's own, which says how the
+agent is reached and how it is stopped. `connect_local` gives the device of an agent on this machine.
+"""
+
+from __future__ import annotations
+
+from host.devices import DeviceEntry
+from host.transport.device import Agent, Device, OnThisMachine
+from host.transport.local import connect_local
+from host.transport.ticket import Ticket
+from host.transport.wire import Connection, Stream
+
+__all__ = [
+    "Agent",
+    "Connection",
+    "Device",
+    "DeviceEntry",
+    "OnThisMachine",
+    "Stream",
+    "Ticket",
+    "connect_local",
+]

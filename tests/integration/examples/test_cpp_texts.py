@@ -1,0 +1,104 @@
+"""`generate` of the C++ examples: the texts that Python writes, in the same memory."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import sdk
+from tests import tiny_decoder as tiny
+from tests.tiny_bundle import write_tiny
+from tests.unit.importers.decoders.models import save as save_model
+
+
+@pytest.fixture(scope="module")
+def text_bundle(folder: Path) -> Path:
+    """A language model with places for 560 tokens."""
+    save_model(folder / "qwen", "qwen3", head_dim=32, max_position_embeddings=1024)
+    sdk.compile(
+        folder / "qwen", output=folder / "text", backend="tvm", threads=1, context_tokens=560, quantize="int4"
+    )
+    return folder / "text"
+
+
+def generated(generate: Path, bundle: Path, *words: object) -> tuple[list[int], list[str]]:
+    """Tokens that the C++ program writes, and what it says of them."""
+    command = [generate, bundle, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [int(line) for line in done.stdout.split()], done.stderr.splitlines()
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_cpp_writes_what_python_does_in_the_same_memory(generate: Path, text_bundle: Path) -> None:
+    # More than a chunk, and a rest.
+    prompt = [place * 7 % 128 for place in range(41)]
+    found, said = generated(generate, text_bundle, "--max-tokens", 510, "--memory", *prompt)
+    with sdk.load_language_model(text_bundle) as model:
+        assert found == list(model.generate(prompt, max_tokens=510))
+    assert len(found) == 510 and len(set(found)) > 9
+    *pages, summary = said
+    assert summary.startswith("510 tokens, ") and summary.endswith("; max_tokens")
+    counted = {int(line.split()[1].rstrip(":")): int(line.split()[2]) for line in pages}
+    assert list(counted) == [100, 200, 300, 400, 500]
+    assert counted[500] - counted[100] <= 2
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_cpp_draws_the_same_tokens_with_the_same_seed(generate: Path, text_bundle: Path) -> None:
+    def drawn(seed: int, *options: object) -> list[int]:
+        words = ("--temperature", 3, "--max-tokens", 12, "--seed", seed, *options, 5, 6)
+        return generated(generate, text_bundle, *words)[0]
+
+    assert drawn(1) == drawn(1)
+    assert len({tuple(drawn(seed)) for seed in range(4)}) == 4
+    greedy, _ = generated(generate, text_bundle, "--max-tokens", 12, 5, 6)
+    assert drawn(1, "--top-k", 1) == drawn(2, "--top-p", 1e-9) == greedy
+    assert drawn(3, "--top-k", 20, "--top-p", 0.9) != greedy
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_cpp_ends_a_text_where_python_does(generate: Path, tmp_path: Path) -> None:
+    bundle = write_tiny(tmp_path)
+    for prompt in ([3, 1, 4], [1], list(range(8)) * 4):
+        tokens = list(prompt)
+        while len(tokens) <= tiny.CONTEXT and tiny.next_token(tokens) != tiny.END:
+            tokens.append(tiny.next_token(tokens))
+        full = len(tokens) > tiny.CONTEXT
+        found, [said] = generated(generate, bundle, *prompt)
+        assert found == tokens[len(prompt) :]
+        assert said.endswith("; the context is full" if full else "; end of text")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the prompt is empty"),
+        ([1] * 33, "the prompt has 33 tokens, the model has a context of 32"),
+        ([13], "token 13 is not of the model's vocabulary, 0 to 12"),
+        ([-1], "token -1 is not"),
+        (["1x"], "'1x' is not a number"),
+        ([1.5], "'1.5' is not a whole number"),
+        (["--max-tokens", 0, 1], "the number of tokens to generate is not 1 or more"),
+        (["--temperature", -1, 1], "temperature is not 0 or more"),
+        (["--top-p", 0, 1], "top_p is not above 0"),
+        (["--seed"], "generate BUNDLE"),
+    ],
+)
+@pytest.mark.usefixtures("trusted_here")
+def test_cpp_refuses_prompts_that_are_none(
+    generate: Path, tmp_path: Path, words: list[object], message: str
+) -> None:
+    command = [generate, write_tiny(tmp_path), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ") and message in done.stderr
+
+
+@pytest.mark.usefixtures("trusted_here")
+def test_cpp_generates_with_language_models_only(generate: Path, pair_bundle: Path) -> None:
+    command = [generate, pair_bundle, "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "not a language model's" in done.stderr

@@ -1,0 +1,45 @@
+"""Tuning on paper: what few measurements find, beside chance."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.learned_estimate.withheld import kernels_of, observations_of
+from benchmarks.measured_search.__main__ import figures_of
+from benchmarks.measured_search.paper_tuning import PaperTuning, orders_of
+from tests.unit.benchmarks.learning.test_learned_estimate import collected
+
+
+def test_the_learned_estimate_needs_fewer_measurements_than_chance() -> None:
+    programs = collected()
+    found = figures_of(kernels_of(programs), observations_of(programs), 3, 4)
+    assert set(found) == {f"model{number}" for number in range(4)}
+    for arms in found.values():
+        [fastest] = arms["fastest"]
+        for arm in ("ranked", "mixed", "improvement", "taught"):
+            assert arms[arm][0] == 1.0
+            assert arms[arm] == sorted(arms[arm]) and arms[arm][-1] <= fastest * (1.0 + 1e-9)
+        assert arms["taught"][1] > arms["mixed"][1]
+    assert sum(arms["improvement"][3] > arms["ranked"][3] for arms in found.values()) >= 3
+
+
+def test_no_program_is_measured_twice() -> None:
+    kernels = kernels_of(collected())[:2]
+    tuning = PaperTuning(kernels)
+    for _ in range(30):
+        tuning.measure_expected()
+    for kernel in kernels:
+        assert sorted(tuning.tried[kernel.task]) == list(range(len(kernel.programs)))
+    assert tuning.speed() == pytest.approx(
+        sum(k.weight * float(k.seconds[k.first]) for k in kernels)
+        / sum(k.weight * float(k.seconds.min()) for k in kernels)
+    )
+
+
+def test_chance_with_the_ranker_takes_ranked_programs_only() -> None:
+    kernels = kernels_of(collected())[:1]
+    [kernel] = kernels
+    [ranked] = orders_of(kernels, "ranked", 0).values()
+    assert {kernel.drawn_by[i] for i in ranked} == {"ranked16"} and kernel.first not in ranked
+    [mixed] = orders_of(kernels, "mixed", 0).values()
+    assert len(mixed) == len(kernel.programs) - 1 and mixed != orders_of(kernels, "mixed", 1)[kernel.task]

@@ -1,0 +1,205 @@
+"""Products and rows of weights of 4 and 8 bits: what they compute, for every instruction that there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+
+from host.gensor import Gensor
+from host.lowering import lower
+from host.lowering.quantised.layout import GROUP, WeightLayout
+from host.model import DeviceProfile, LoweredModel
+from host.schedules import scheduled_function, space_for
+from targets import Board
+from tests.decoders.operations import dequantised
+from tests.unit.lowering.harness import board as plain_board
+from tests.unit.lowering.harness import flat, imported
+from tests.unit.schedules.cpu import dot_cases as cases
+
+BITS = {4: "uint8", 8: "int8"}
+
+
+def weight_of(rows: int, depth: int, bits: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A quantised weight (N, K) and its scales."""
+    draw = np.random.default_rng([seed, rows, depth, bits])
+    if bits == 4:
+        numbers = draw.integers(0, 256, (rows, depth // 2), dtype=np.uint8)
+    else:
+        numbers = draw.integers(-128, 128, (rows, depth), dtype=np.int8)
+    scales = (draw.random((rows, depth // GROUP)) * 0.01).astype(np.float16)
+    scales[draw.random(scales.shape) < 0.1] = 0.0
+    return numbers, scales
+
+
+def module_of(operation: str, data: tuple[Any, str], result: tuple[int, int], weight: Any, bits: int) -> Any:
+    builder = relax.BlockBuilder()
+    variable = relax.Var("data", relax.TensorType(data[0], data[1]))
+    text = tvm.ir.StringImm(json.dumps({"bits": bits, "group": GROUP}))
+    arguments = relax.Tuple([variable, *(relax.const(one) for one in weight), text])
+    with builder.function("main", [variable]):
+        with builder.dataflow():
+            call = relax.call_dps_packed(
+                f"edgetlm.{operation}", arguments, relax.TensorType(result, "float32")
+            )
+            made = builder.emit_output(builder.emit(call))
+        builder.emit_func_output(made)
+    return builder.get()
+
+
+def product(rows: int, columns: int, depth: int, bits: int, on: Board) -> tuple[LoweredModel, np.ndarray]:
+    """A lowered product, and the values of its weight."""
+    weight = weight_of(columns, depth, bits)
+    module = module_of("quantised_dense", ((rows, depth), "float32"), (rows, columns), weight, bits)
+    return lower(imported(module), on), dequantised(*weight, {"bits": bits, "group": GROUP})
+
+
+def run(model: LoweredModel, functions: dict[str, Any], *inputs: np.ndarray) -> np.ndarray:
+    """What a lowered model computes with other functions in place of its own."""
+    changed = {
+        variable: functions.get(variable.name_hint, function)
+        for variable, function in model.module.functions.items()
+    }
+    machine = relax.VirtualMachine(tvm.compile(tvm.IRModule(changed), target=model.target), tvm.cpu())
+    [made] = flat(machine["main"](*(tvm.runtime.tensor(one) for one in (*inputs, *model.parameters))))
+    return made
+
+
+def programs(model: LoweredModel, on: Board, threads: int, values: Callable[[Any], Any]) -> dict[str, Any]:
+    """The product's function as its rule makes it with some decisions."""
+    [task] = [one for one in model.tasks if "dense" in one.name]
+    space = space_for(task, on.hardware, threads)
+    assert space.rule.name == "quantised"
+    candidate = space.candidate(values(space), "test")
+    made = scheduled_function(space.apply(candidate))
+    return {task.name: made.with_attr("global_symbol", task.name)}
+
+
+BOARDS = {
+    "AVX-512 with VNNI": cases.vnni_board,
+    "AVX2 with VNNI": lambda cores=1: cases.vnni_board(cores, "avx2"),
+    "AVX2": cases.pairs_board,
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 64, 96), (8, 40, 32), (6, 48, 160)], ids=str)
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("name", BOARDS)
+def test_random_programs_of_every_instruction_compute_the_product(
+    name: str, bits: int, shape: tuple[int, int, int], threads: int
+) -> None:
+    on = BOARDS[name](threads)
+    if not cases.runs_here(on):
+        pytest.skip(f"this processor has no {on.hardware.dot_product}")
+    model, weight = product(*shape, bits, on)
+    data = np.random.default_rng(1).normal(size=(shape[0], shape[2])).astype("float32")
+    # Groups of zeros, and of one very large number.
+    data[0, :GROUP], data[-1, -1] = 0.0, 1e4
+    generator = random.Random(threads)
+    made = run(model, programs(model, on, threads, lambda space: space.sample(generator)), data)
+    wanted = data.astype("float64") @ weight.T.astype("float64")
+    # Rounded to 16 bits, each group by its largest element.
+    largest = np.abs(data).reshape(shape[0], -1, GROUP).max(axis=-1).repeat(GROUP, axis=-1)
+    bound = (largest / 32639) @ np.abs(weight).T * 0.6 + 1e-5 * np.abs(wanted).max()
+    assert (np.abs(made - wanted) <= bound).all()
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_processor_without_products_of_bytes_has_vectors(bits: int) -> None:
+    on = plain_board(4)
+    on = dataclasses.replace(on, hardware=dataclasses.replace(on.hardware, dot_product=""))
+    model, weight = product(3, 24, 64, bits, on)
+    data = np.random.default_rng(2).normal(size=(3, 64)).astype("float32")
+    made = run(model, programs(model, on, 1, lambda space: space.sample(random.Random(3))), data)
+    np.testing.assert_allclose(made, data @ weight.T, atol=2e-4 * np.abs(weight).sum(axis=1).max())
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_the_first_program_keeps_enough_bytes_on_their_way(bits: int) -> None:
+    on = cases.vnni_board()
+    model, _ = product(1, 512, 256, bits, on)
+    [task] = [one for one in model.tasks if "dense" in one.name]
+    space = space_for(task, on.hardware)
+    profile = DeviceProfile("device", on, on.hardware, 1)
+    [first] = Gensor().propose(space, profile, (), 1, seed=0)
+    group_bytes = 16 * GROUP * bits // 8
+    assert first.value("ahead") * first.value("vectors") * group_bytes >= 8192
+    best = space.estimate_s(dict(first.decisions))  # type: ignore[arg-type]
+    draws = [space.sample(random.Random(seed)) for seed in range(40)]
+    assert best <= min(space.estimate_s(one) for one in draws) * 1.001
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_rows_of_a_packed_weight_and_numbers_that_are_none(bits: int) -> None:
+    on = cases.vnni_board()
+    weight = weight_of(37, 64, bits)
+    tokens = np.array([0, 36, 5, -3, 99], np.int32)
+    module = module_of("quantised_rows", ((5,), "int32"), (5, 64), weight, bits)
+    made = run(lower(imported(module), cases.executable_here(on)), {}, tokens)
+    values = dequantised(*weight, {"bits": bits, "group": GROUP})
+    np.testing.assert_array_equal(made, values[np.clip(tokens, 0, 36)])
+
+
+def test_a_weight_that_is_read_twice_is_packed_once() -> None:
+    weight = weight_of(32, 64, 4)
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType((2, 64), "float32"))
+    tokens = relax.Var("tokens", relax.TensorType((2,), "int32"))
+    shared = [relax.const(one) for one in weight]
+    text = tvm.ir.StringImm(json.dumps({"bits": 4, "group": GROUP}))
+
+    def call(operation: str, first: Any, size: int) -> Any:
+        arguments = relax.Tuple([first, *shared, text])
+        kind = relax.TensorType((2, size), "float32")
+        return builder.emit(relax.call_dps_packed(f"edgetlm.{operation}", arguments, kind))
+
+    with builder.function("main", [data, tokens]):
+        with builder.dataflow():
+            both = relax.Tuple([call("quantised_dense", data, 32), call("quantised_rows", tokens, 64)])
+            made = builder.emit_output(both)
+        builder.emit_func_output(made)
+    model = lower(imported(builder.get()), cases.vnni_board())
+    assert sorted(one.nbytes for one in model.parameters) == [32 * 2 * 2, 32 * 32]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([4, 8]),
+    st.sampled_from(["u8s8", "s8s8", "u4s8", "s16s16", "plain"]),
+    st.sampled_from([4, 8, 16]),
+    st.integers(1, 40),
+    st.integers(1, 3),
+)
+def test_packing_moves_every_element_to_its_place(
+    bits: int, instruction: str, lanes: int, rows: int, groups: int
+) -> None:
+    if bits == 8 and instruction == "u4s8":
+        instruction = "s16s16"
+    if bits == 4 and instruction == "s16s16":
+        instruction = "u4s8"
+    layout = WeightLayout(bits, lanes, instruction)
+    numbers, scales = weight_of(rows, groups * GROUP, bits, seed=lanes)
+    packed, factors = layout.packed(numbers), layout.packed_scales(scales)
+    panels = -(-rows // lanes)
+    assert packed.shape == (panels, groups, layout.vectors, lanes, layout.width)
+    assert packed.dtype.name == layout.stored and factors.shape == (panels, groups, lanes)
+    values = dequantised(numbers, np.ones_like(scales), {"bits": bits, "group": GROUP})
+    draw = random.Random(rows)
+    for _ in range(20):
+        row, column = draw.randrange(rows), draw.randrange(groups * GROUP)
+        group, place = divmod(column, GROUP)
+        step, last = divmod(place, layout.width)
+        byte = packed[row // lanes, group, step // 2 if bits == 4 else step, row % lanes, last]
+        stored = (int(byte) >> (step % 2 * 4)) & 15 if bits == 4 else int(byte)
+        assert stored - layout.offset == values[row, column]
+        assert factors[row // lanes, group, row % lanes] == scales[row, group]

@@ -1,0 +1,114 @@
+"""Quantised products are computed in integers, whatever instruction the processor has for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from host.engines import run_reference
+from host.lowering import lower
+from host.model import ImportedModel, LoweredModel
+from targets import Board
+from tests.unit.lowering.harness import board, functions, run_lowered
+from tests.unit.lowering.numeric_types import quantized_models as models
+
+DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
+
+
+def board_with(dot_product: str) -> Board:
+    found = board()
+    return replace(found, hardware=replace(found.hardware, dot_product=dot_product))
+
+
+def check(model: ImportedModel, dot_product: str, largest: float = 0.0) -> LoweredModel:
+    """Lower and run; a result may differ from ONNX Runtime's by `largest`, at few places."""
+    assert model.module is not None, model.reason
+    result = lower(model, board_with(dot_product))
+    for case in model.golden:
+        (found,) = run_lowered(result, list(case.inputs))
+        differences = np.abs(found - case.outputs[0])
+        assert differences.max() <= largest * 1.001
+        assert (differences > largest / 2).mean() <= 0.01
+        assert np.ptp(case.outputs[0]) > 10 * largest
+    return result
+
+
+def products(model: LoweredModel) -> dict[str, str]:
+    """Type of the activations by name of the function with a product."""
+    return {
+        task.name: str(task.function.params[0].dtype)
+        for task in model.tasks
+        if any(part in task.name for part in ("dense", "conv", "matmul"))
+    }
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
+def test_a_quantised_product_is_one_function_of_bytes(tmp_path: Path, dtype: str, dot_product: str) -> None:
+    result = check(models.gemm(tmp_path, dtype), dot_product)
+    ((name, found),) = products(result).items()
+    assert found == {"": dtype, "u8s8": "uint8", "s8s8": "int8", "s16s16": "int16"}[dot_product]
+    # The bias is part of the sum's correction, the scales are one factor, Relu is where the bytes saturate.
+    kind = "dot" if dot_product else "packed"
+    assert name == f"fused_{kind}_dense_add_cast_multiply_quantize_dequantize"
+    assert sum(task.weight for task in result.tasks) <= 3
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
+def test_convolutions_pad_with_the_zero_point(tmp_path: Path, dtype: str, dot_product: str) -> None:
+    result = check(models.convolution(tmp_path, dtype), dot_product, 0.05)
+    kind = "dot" if dot_product else "packed"
+    assert sum(f"{kind}_conv" in name for name in functions(result)) == 2
+    assert set(products(result).values()) <= {"uint8", "int8", "int16"}
+
+
+@pytest.mark.parametrize("weights", [("int8", 0), ("uint8", 128), ("uint8", 7)])
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
+def test_products_quantised_at_run_time(tmp_path: Path, weights: tuple[str, int], dot_product: str) -> None:
+    result = check(models.dynamic(tmp_path, *weights), dot_product, 1e-4)
+    assert any("dense" in name for name in functions(result))
+    # Weights that no signed byte holds are moved, and the rows are summed up.
+    assert any("sum" in name for name in functions(result)) == (weights[1] == 7)
+
+
+def test_a_product_of_two_activations_stays_in_fp32(tmp_path: Path) -> None:
+    node, constants = models.node, models.activations("uint8")
+    nodes = [
+        *models.pair("x", "xd", "xs", "xz"),
+        node("Transpose", ["xd"], ["t"], perm=[1, 0]),
+        node("MatMul", ["xd", "t"], ["m"]),
+        *models.pair("m", "y", "ys", "yz"),
+    ]
+    result = check(models.model(tmp_path, nodes, (6, 20), (6, 6), constants), "u8s8", 0.05)
+    assert [found for name, found in products(result).items()] == ["float32"]
+
+
+def test_dequantised_weights_of_other_operations_are_folded(tmp_path: Path) -> None:
+    node = models.node
+    constants = {"w": models.draw().integers(-127, 128, (4, 20)).astype("int8"), "s": np.float32(0.1)}
+    constants["z"] = np.int8(4)
+    nodes = [
+        node("DequantizeLinear", ["w", "s", "z"], ["d"]),
+        node("Add", ["x", "d"], ["a"]),
+        node("Transpose", ["d"], ["t"], perm=[1, 0]),
+        node("MatMul", ["a", "t"], ["y"]),
+    ]
+    result = check(models.model(tmp_path, nodes, (4, 20), (4, 4), constants), "u8s8", 1e-3)
+    assert sorted(functions(result)) == ["fused_add", "fused_packed_dense"]
+    assert {array.dtype.name for array in result.parameters} == {"float32"}
+
+
+def test_how_far_the_original_runtime_parts_from_itself_is_known(tmp_path: Path) -> None:
+    """As written it multiplies dequantised numbers; rewritten it adds up integers and rounds once."""
+    result = models.convolution(tmp_path, "uint8", channels=32)
+    spreads = [case.spread for case in result.golden]
+    assert max(spreads) < 0.2
+    path = tmp_path / "quantised.onnx"
+    written = run_reference("onnxruntime", path, [case.inputs for case in result.golden], as_written=True)
+    for case, (outputs,), spread in zip(result.golden, written, spreads, strict=True):
+        distance = np.abs(outputs - case.outputs[0]).max() / np.abs(case.outputs[0]).max()
+        assert spread == pytest.approx(float(distance))
