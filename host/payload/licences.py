@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from host.errors import PayloadError
@@ -73,7 +74,7 @@ def missing_licences(requirement: str) -> dict[str, Path]:
     return {f"{FOLDER}/{requirement.replace('==', '-')}/LICENSE": text}
 
 
-def _texts(wanted: dict[str, tuple[str, ...]]) -> dict[str, Path]:
+def _texts(wanted: Mapping[str, tuple[str, ...]]) -> dict[str, Path]:
     found = {}
     for package, names in wanted.items():
         try:
