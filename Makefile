@@ -14,7 +14,7 @@ MODEL := $(OUT)/models/mobilenetv2.onnx
 
 # Stamps carry the hash of what they were made from, so that a repeated `make` does nothing and a
 # changed pin installs again.
-HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
+HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/cpu.txt requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
 TEST_STAMP := $(VENV)/.installed-tests-$(shell cat requirements/*.txt pyproject.toml | sha256sum | cut -c1-16)
 
 .PHONY: deploy test check docs sbom replay install clean

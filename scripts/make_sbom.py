@@ -40,7 +40,7 @@ from host.payload.pins import pins as board_pins
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = SchemaVersion.V1_6
 # Files whose packages a host needs, and those that its extras add; the others serve tests and comparisons.
-_REQUIRED = ("host.txt",)
+_REQUIRED = ("cpu.txt", "host.txt")
 _OPTIONAL = ("cuda.txt", "postgres.txt", "torch-cuda.txt")
 # What the native executor is compiled from (host.payload.native): sources and libraries in these packages.
 _COMPILED = ("apache-tvm", "apache-tvm-ffi", "ziglang")

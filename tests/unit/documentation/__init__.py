@@ -65,7 +65,7 @@ def parse(line: str) -> None:
     # "[--option a|b]" stands for an option that may be left out, N for a number.
     line = re.sub(r"[\[\]]", "", re.sub(r"(-\w+ \w+)(?:\|\w+)+", r"\1", line))
     words = [_PLACEHOLDERS.get(word, word) for word in shlex.split(line, comments=True)[1:]]
-    words = words[: next((place for place, word in enumerate(words) if word in (">", "|")), len(words))]
+    words = words[: next((place for place, word in enumerate(words) if word in (">", "2>", "|")), len(words))]
     command: Any = typer.main.get_command(build_app())
     context: Any = None
     name = "sdk"
