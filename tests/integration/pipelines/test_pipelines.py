@@ -24,7 +24,7 @@ TEMPLATE = yaml.safe_load((FOLDER / "gitlab/edgetlm.yml").read_text())
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working folder with a model, and `sdk` on the path; with DEPLOYED, its figures are those of the file."""
+    """A working folder with a model, and `sdk` on the path. DEPLOYED is a file of figures to take instead."""
     small_models.convnet(tmp_path / "net.onnx")
     program = tmp_path / "bin" / "sdk"
     program.parent.mkdir()
