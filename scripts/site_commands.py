@@ -16,6 +16,8 @@ _TITLE = """# Command line
 `sdk COMMAND --help` shows the same in a terminal. Exit code 0 means success, 1 a failure, 2 a mistake in the
 command line, 3 a gate that is not met or a regression, 130 an interruption. This page is made from the
 commands.
+
+![The commands](../screens/help.svg)
 """
 
 

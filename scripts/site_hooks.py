@@ -31,7 +31,7 @@ FOLDERS = {
     "examples": "examples.md",
     "notebooks": "notebooks.md",
 }
-_LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]+)\]\((?P<target>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
+_LINK = re.compile(r"\[(?P<text>[^\]\n]+)\]\((?P<target>[^)#\s]*)(?P<anchor>#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```|~~~.*?^~~~)", re.MULTILINE | re.DOTALL)
 
 
