@@ -2,8 +2,8 @@
 """Make the pictures of terminals in docs/screens: `.venv/bin/python scripts/make_screens.py [NAME ...]`.
 
 Each is what a real command writes, drawn by rich. The help is the same on each machine, and a test compares
-it. The deployment is one on a simulated board with known times, whose file lies beside the pictures. The boards
-of a laboratory are leased in a PostgreSQL server that is started for it.
+it. The deployment is one on a simulated board with known times, whose file lies beside the pictures. The
+boards of a laboratory are leased in a PostgreSQL server that is started for it.
 """
 
 from __future__ import annotations
