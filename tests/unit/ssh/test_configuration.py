@@ -20,14 +20,17 @@ FILES = {
     "jumps": "Host board\n  ProxyJump me@gate:2022,inner\n",
     "no jump": "Host board\n  ProxyJump none\nHost *\n  ProxyJump gate\n",
     "command": "Host board\n  HostName 10.0.0.5\n  Port 2222\n  User me\n  ProxyCommand nc %h %p %r %n %%\n",
-    "keys": "Host board\n  IdentityFile ~/.ssh/one\n  IdentitiesOnly yes\nHost *\n  IdentityFile ~/.ssh/two\n",
+    "keys": "Host board\n  IdentityFile ~/.ssh/one\n  IdentitiesOnly yes\nHost *\n  IdentityFile ~/.ssh/2\n",
     "alias of the key": "Host board\n  HostKeyAlias five\n  Port 2222\n",
-    "match": "Host board\n  HostName b\nMatch host b user me\n  Port 2207\nMatch originalhost board\n  User late\n",
+    "match": (
+        "Host board\n  HostName b\nMatch host b user me\n  Port 2207\n"
+        "Match host b\n  Port 2208\nMatch originalhost board\n  User late\n"
+    ),
     "match negated": "Match !originalhost board\n  Port 2208\nMatch all\n  User everybody\n",
     "comments": "# a\n\nHost board # not a comment for old ones\n  # User no\n  User yes\n",
     "include": "Include one/*.conf two.conf\nHost *\n  User last\n",
     "include in a host": "Host board\n  Include two.conf\n  User me\n",
-    "include in a match": "Match originalhost pi*\n  Include one/*.conf four.conf\n  User me\nHost *\n  User z\n",
+    "include in a match": "Match originalhost p*\n  Include one/*.conf four.conf\n  User a\nHost *\n  User z\n",
     "lines after an include": "Include one/a.conf\nUser last\nCompression yes\n",
     "an include that includes": "Host p*\n  Include three.conf\nHost *\n  Port 2400\n",
 }
