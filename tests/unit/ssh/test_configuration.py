@@ -30,7 +30,7 @@ FILES = {
     "comments": "# a\n\nHost board # not a comment for old ones\n  # User no\n  User yes\n",
     "include": "Include one/*.conf two.conf\nHost *\n  User last\n",
     "include in a host": "Host board\n  Include two.conf\n  User me\n",
-    "include in a match": "Match originalhost p*\n  Include one/*.conf four.conf\n  User a\nHost *\n  User z\n",
+    "include in a match": "Match originalhost p*\nInclude one/*.conf four.conf\nUser a\nHost *\nUser z\n",
     "lines after an include": "Include one/a.conf\nUser last\nCompression yes\n",
     "an include that includes": "Host p*\n  Include three.conf\nHost *\n  Port 2400\n",
 }
