@@ -4,8 +4,8 @@
 
 The wheel is built from the files of this checkout. The packages of `edgetlm[cpu]` come from wherever pip is
 configured to look, by the hashes of requirements/cpu.txt and without pip's cache. The deployment has empty
-folders for the user's files, so nothing is compiled or measured before. Seconds of the processor are those of a
-step and of the children that it waits for.
+folders for the user's files, so nothing is compiled or measured before. Seconds of the processor are those of
+a step and of the children that it waits for.
 """
 
 from __future__ import annotations

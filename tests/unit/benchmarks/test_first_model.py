@@ -1,4 +1,4 @@
-"""Steps to the first model: timed in a process of their own, with folders of their own, and none that failed."""
+"""Steps to the first model: timed in a process of their own, and none that failed."""
 
 from __future__ import annotations
 
