@@ -47,7 +47,7 @@ class Steps:
         kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "EDGETLM"))}
         self._environment = {**kept, **homes, "PIP_NO_CACHE_DIR": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
-    def run(self, title: str, command: Sequence[str | Path]) -> None:
+    def run(self, title: str, command: Sequence[str]) -> None:
         """Run one.
 
         Raises:
@@ -103,13 +103,13 @@ def measured(model: str, folder: Path) -> dict[str, Any]:
     """
     wheel, file = built_wheel(folder), export(model, folder, "onnx")
     steps, python = Steps(folder), folder / "environment" / "bin" / "python"
-    steps.run("make an environment", [sys.executable, "-m", "venv", folder / "environment"])
-    pip = [python, "-m", "pip", "install", "--quiet"]
-    steps.run("install the packages", [*pip, "--no-deps", "--require-hashes", "-r", _PINS])
-    steps.run("install the wheel", [*pip, "--no-deps", "--no-index", wheel])
+    steps.run("make an environment", [sys.executable, "-m", "venv", str(folder / "environment")])
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    steps.run("install the packages", [*pip, "--no-deps", "--require-hashes", "-r", str(_PINS)])
+    steps.run("install the wheel", [*pip, "--no-deps", "--no-index", str(wheel)])
     installed = sum(path.lstat().st_size for path in (folder / "environment").rglob("*") if path.is_file())
     figures = folder / "figures.json"
-    deploy = [python.with_name("sdk"), "deploy", file, "--threads", "1", "--json", figures]
+    deploy = [str(python.with_name("sdk")), "deploy", str(file), "--threads", "1", "--json", str(figures)]
     steps.run("deploy the model", deploy)
     steps.run("deploy it again", deploy)
     error = json.loads(figures.read_text())["verify"]["max_rel_err"]
