@@ -12,8 +12,9 @@ from host.lowering.expressions.stage import Stage, load
 from host.lowering.expressions.whole_vectors import WholeVectors
 from host.lowering.graph import Node, Value, normalise_axis
 from host.lowering.ops.forms import reduced_dims
+from host.lowering.passes.integers.softmax_scale import softmax_scale
 from host.lowering.reader.call import OperatorCall
-from host.lowering.spec import Kind, OpSpec, Reader
+from host.lowering.spec import GraphPass, Kind, OpSpec, Phase, Reader
 
 
 def _along_last(builder: Builder, op: str, value: Value, axis: int) -> Value:
@@ -95,6 +96,7 @@ SPECS: tuple[OpSpec, ...] = (
         {"nn.softmax": _read_as("softmax")},
         _softmax,
         recognise=(_quotient_of_powers,),
+        passes=(GraphPass(Phase.READ, lambda graph, hardware: softmax_scale(graph)),),
     ),
     OpSpec("log_softmax", Kind.ROW_WISE, {"nn.log_softmax": _read_as("log_softmax")}, _log_softmax),
 )

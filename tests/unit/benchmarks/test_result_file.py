@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import result_file
 from benchmarks.result_file import RESULTS, ROOT, heading, read_result, write_result
 from host.errors import UserError
 
@@ -45,6 +46,26 @@ def test_paths_of_the_machine_are_left_out(tmp_path: Path) -> None:
     write_result(tmp_path / "result.json", content)
     written = json.loads((tmp_path / "result.json").read_text())
     assert written == {"peer_errors": {"openvino": "cannot load out/model.onnx: no such file"}}
+
+
+def test_a_changed_tree_marks_the_commit_and_another_result_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    (tmp_path / "source.py").write_text("a = 1\n")
+    git("init")
+    git("add", "source.py")
+    git("-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-m", "first")
+    monkeypatch.setattr(result_file, "ROOT", tmp_path)
+    monkeypatch.setattr(result_file, "RESULTS", results)
+    (results / "other.json").write_text("{}")
+    assert not heading("benchmarks.example", "edgetlm.example/1")["commit"].endswith("+")
+    (tmp_path / "source.py").write_text("a = 2\n")
+    assert heading("benchmarks.example", "edgetlm.example/1")["commit"].endswith("+")
 
 
 def test_nothing_is_written_where_no_file_was_asked_for() -> None:

@@ -62,7 +62,22 @@ def _quantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
 def _dequantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
     """The difference in int32."""
     value, scale, zero = args
-    return (value.astype("int32") - zero.astype("int32")).astype(dtype) * scale
+    difference = (value.astype("int32") - zero.astype("int32")).astype(dtype)
+    return difference if _is_one(scale) else difference * scale
+
+
+def rounded(value: Expression, dtype: str, zero: Expression | None = None) -> Expression:
+    """The nearest whole number of `value` + `zero`, ties to even, saturated; of up to 16 bits.
+
+    The zero point is added after the bounds and before the rounding. The bounds keep the compiler from fusing
+    the addition with a product that `value` may be.
+    """
+    limits = np.iinfo(dtype)
+    shift = tirx.const(0.0, "float32") if zero is None else zero
+    low, high = (tirx.const(float(limit), "float32") - shift for limit in (limits.min, limits.max))
+    whole = tirx.max(tirx.min(value, high), low)
+    whole = (whole if zero is None else whole + zero) + tirx.const(_ROUNDER, "float32")
+    return (tirx.reinterpret("int32", whole) - tirx.const(_ROUNDER_BITS, "int32")).astype(dtype)
 
 
 def _is_one(scale: Expression) -> bool:

@@ -82,7 +82,7 @@ def _shift(builder: Builder, inputs: tuple[Value, ...]) -> Value | None:
     return None
 
 
-def _saturates(zero: Value, low: float, high: float, dtype: str) -> bool:
+def saturates(zero: Value, low: float, high: float, dtype: str) -> bool:
     """Whether quantisation bounds its result as narrowly as `low` and `high`, in units of the result."""
     point, limits = zero.scalar(), np.iinfo(dtype)
     return point is not None and point + low <= limits.min and point + high >= limits.max
@@ -106,7 +106,7 @@ def _quantize(builder: Builder, node: Node, inputs: tuple[Value, ...], private: 
     for inner in reversed(between):
         bounds = inner.attrs if inner.op == "clip" else {"low": 0.0, "high": float("inf")}
         low, high = bounds["low"] / step, bounds["high"] / step
-        if not _saturates(zero, low, high, node.output.dtype):
+        if not saturates(zero, low, high, node.output.dtype):
             result = builder.unary("clip", result, low=low, high=high)
     return builder.one(
         "quantize", [result, constant(1.0, "float32"), zero], node.output.shape, node.output.dtype

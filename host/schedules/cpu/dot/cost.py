@@ -13,14 +13,18 @@ from host.schedules.cpu.tiled.cost import tiled_seconds
 from host.schedules.workload import Workload
 from targets import HardwareModel
 
-# Multiply-adds for a vector of sums without the instruction: four products, each widened and added.
-_PLAIN_OPERATIONS = EstimateConstant("dot.plain_operations", 12.0)
+# Multiply-adds in whose time plain code does one product of a group for a vector of sums, and in whose time
+# it widens the weights of that product, which the rows of a register tile share. By hand, products of 1 to
+# 128 rows by 768 x 3072 and three convolutions: 7.0 to 7.5 multiply-adds for groups of four and tiles of 8 to
+# 16 rows, 31 for one row; 4.4 and 12.5 for groups of two and tiles of 8 rows and of one (Zen 4).
+_PLAIN_PRODUCT = EstimateConstant("dot.plain_product", 1.5)
+_PLAIN_WIDENING = EstimateConstant("dot.plain_widening", 5.5)
 # Multiply-adds in whose time VPMADDWD and its addition are done: by hand, products of 128 x 768 by 768 x 768
 # took 0.64 of fp32's time with half of the operations. The result dot_products_avx2 has 0.67 to 0.93 for four
 # direct products, on a machine that shares its hardware.
 _PAIR_OPERATIONS = EstimateConstant("dot.pair_operations", 1.27, spread=0.2)
 
-CONSTANTS = (_PLAIN_OPERATIONS, _PAIR_OPERATIONS, *TILED_CONSTANTS)
+CONSTANTS = (_PLAIN_PRODUCT, _PLAIN_WIDENING, _PAIR_OPERATIONS, *TILED_CONSTANTS)
 
 
 def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -29,8 +33,10 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
     The instruction starts about as often as a fused multiply-add and does the work of a group: with groups
     as elements the estimate is that of `tiled`.
     """
-    operations = _PAIR_OPERATIONS.on(hardware) if workload.anchor_stage.axes[-1].extent == 2 else 1.0
+    group = workload.anchor_stage.axes[-1].extent
+    operations = _PAIR_OPERATIONS.on(hardware) if group == 2 else 1.0
     if values["intrinsic"] != INSTRUCTION:
-        operations = _PLAIN_OPERATIONS.on(hardware)
+        widening = _PLAIN_WIDENING.on(hardware) / (values["rows"] * values["rows2"])
+        operations = group * (_PLAIN_PRODUCT.on(hardware) + widening)
     hardware = replace(hardware, fma_per_cycle=hardware.fma_per_cycle / operations)
     return tiled_seconds(in_lanes(workload), hardware, threads, values)
