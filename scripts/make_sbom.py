@@ -135,8 +135,8 @@ def make_bom(pins: Sequence[Pin], made_at: datetime) -> Bom:
     content = "\n".join(f"{pin.name}=={pin.version} {sorted(pin.hashes)}" for pin in pins)
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, content)
     required = {pin.name for pin in pins if pin.scope is ComponentScope.REQUIRED}
-    first = [name for name in _needs("edgetlm", ("host",)) if name in required]
-    bom.register_dependency(root, [_installed(components, name) for name in first])
+    first = [_installed(components, name) for name in _needs("edgetlm", ("host",)) if name in required]
+    bom.register_dependency(root, [other for other in first if other is not None])
     for (name, version), component in components.items():
         if _installed_version(name) == version:
             needed = [_installed(components, other) for other in _needs(name, ())]
@@ -171,8 +171,9 @@ def _licences(pin: Pin) -> list[License]:
     classified = {
         _CLASSIFIED.get(last, last) for first, _, last in classifiers if first.startswith("License")
     }
-    said = metadata.get("License-Expression") or " AND ".join(sorted(classified - {"OSI Approved"}))
-    said = said or (metadata.get("License") or "").strip()
+    expression, *_ = metadata.get_all("License-Expression") or [""]
+    plain, *_ = metadata.get_all("License") or [""]
+    said = expression or " AND ".join(sorted(classified - {"OSI Approved"})) or plain.strip()
     # An old field has the whole text of a licence with some packages.
     return [LicenseFactory().make_from_string(said)] if said and "\n" not in said else []
 

@@ -9,6 +9,7 @@ boards of a laboratory are leased in a PostgreSQL server that is started for it.
 from __future__ import annotations
 
 import argparse
+import inspect
 import io
 import os
 import re
@@ -18,13 +19,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import CONSOLE_SVG_FORMAT, Console
+from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "screens"
 # A picture loads no font from anywhere.
-_FORMAT = re.sub(r"\s*@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
+_DRAWN = str(inspect.signature(Console.export_svg).parameters["code_format"].default)
+_FORMAT = re.sub(r"\s*@font-face \{\{.*?\}\}", "", _DRAWN, flags=re.DOTALL).replace(
     "Fira Code,", "ui-monospace, Consolas, Menlo, "
 )
 
