@@ -1,5 +1,7 @@
 # make deploy: everything from nothing to a verified, measured MobileNetV2 on this machine.
 # make test:   everything the tests need, the checks and the tests.
+# make docs:   the pages of the documentation, in edgetlm-out/site; warnings are errors.
+# make sbom:   a bill of materials of what is installed and of what boards are sent, in edgetlm-out/edgetlm.cdx.json.
 # make replay: whether programs, objects and bundles are those of another commit: BASE=HEAD~1 SET=full.
 PYTHON ?= python3
 VENV := .venv
@@ -12,10 +14,10 @@ MODEL := $(OUT)/models/mobilenetv2.onnx
 
 # Stamps carry the hash of what they were made from, so that a repeated `make` does nothing and a
 # changed pin installs again.
-HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
+HOST_STAMP := $(VENV)/.installed-host-$(shell cat requirements/cpu.txt requirements/host.txt requirements/models.txt pyproject.toml | sha256sum | cut -c1-16)
 TEST_STAMP := $(VENV)/.installed-tests-$(shell cat requirements/*.txt pyproject.toml | sha256sum | cut -c1-16)
 
-.PHONY: deploy test check replay install clean
+.PHONY: deploy test check docs sbom replay install clean
 
 deploy: $(MODEL)
 	$(BIN)/sdk deploy $(MODEL) --device local --threads 1 \
@@ -30,6 +32,12 @@ test: $(TEST_STAMP)
 
 check: $(TEST_STAMP)
 	scripts/check
+
+docs: $(TEST_STAMP)
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+sbom: $(TEST_STAMP)
+	$(BIN)/python scripts/make_sbom.py -o $(OUT)/edgetlm.cdx.json
 
 BASE ?= HEAD~1
 SET ?= full

@@ -6,16 +6,12 @@ inverse then have inverse bounds. Quantiles are Student's.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Student's t, 97.5%, by degrees of freedom from 1; with more, the last, which is too wide.
-_T975_1_TO_10 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-_T975_11_TO_20 = (2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)
-_T975_21_TO_30 = (2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
-_T975 = (*_T975_1_TO_10, *_T975_11_TO_20, *_T975_21_TO_30)
 # Fewer repetitions than the protocol asks for give no bound that is worth showing.
 MIN_TRIALS = 3
 
@@ -57,9 +53,13 @@ class Estimate:
         return Estimate(self.value * factor, low, high, self.n)
 
 
+@functools.lru_cache(maxsize=1024)
 def t975(freedom: int) -> float:
-    """Student's 97.5% quantile."""
-    return _T975[min(max(freedom, 1), len(_T975)) - 1]
+    """Student's 97.5% quantile; below one degree of freedom, that of one."""
+    # Here, because it takes longer to load than a command that judges nothing.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(max(freedom, 1), 0.975))
 
 
 def mean_of(values: Sequence[float]) -> Estimate:

@@ -95,6 +95,23 @@ def pins_of(text: str) -> list[str]:
     return found
 
 
+def hashes_in(text: str) -> Hashes:
+    """The hashes of each pin of a requirements file.
+
+    Raises:
+        ValueError: see `pins_of`.
+    """
+    found: Hashes = {pin: set() for pin in pins_of(text)}
+    pin = ""
+    for line in text.splitlines():
+        match = _PIN.match(line)
+        if match:
+            pin = match["pin"]
+        elif _HASH.match(line):
+            found[pin].add(line.strip(" \\").removeprefix("--hash=sha256:"))
+    return found
+
+
 def locked(text: str, hashes: Hashes) -> str:
     """The file with the hashes of its pins."""
     lines = []

@@ -42,6 +42,7 @@ TABLES: dict[str, Table] = {
     "sampling": Table(("sampling",), device.sampling),
     "memory": Table(("memory",), device.memory),
     "light_commands": Table(("light_commands",), models.light_commands),
+    "first_model": Table(("first_model",), models.first_model),
     "scale": Table(("scale",), device.scale),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),

@@ -128,6 +128,14 @@ def light_commands(result: Result) -> list[str]:
     return markdown(("command", "processor seconds"), rows)
 
 
+def first_model(result: Result) -> list[str]:
+    """What each step takes from the wheel to a verified model."""
+    rows = [(one["step"], f"{one['wall_s']:.0f}", f"{one['cpu_s']:.1f}") for one in result.figures["steps"]]
+    total = [sum(one[name] for one in result.figures["steps"][:-1]) for name in ("wall_s", "cpu_s")]
+    rows.append(("all until the model is deployed", f"{total[0]:.0f}", f"{total[1]:.1f}"))
+    return markdown(("step", "seconds", "processor seconds"), rows)
+
+
 def trials(result: Result) -> list[str]:
     """Speed of tuned over untuned models, by who proposed the programs."""
     arms = list(dict.fromkeys(arm for found in result.figures["models"].values() for arm in found))

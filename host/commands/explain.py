@@ -13,6 +13,7 @@ from host.compile.stored_tasks.file import StoredTask, read_task
 from host.errors import ScheduleError, UserError
 from host.manifest import Kernel, Manifest
 from host.model import Candidate
+from host.table import Table, Tabular
 from targets import HardwareModel
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Roofline:
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Tabular):
     """Everything that `sdk explain` shows.
 
     Attributes:
@@ -69,6 +70,37 @@ class Explanation:
     shares: Mapping[str, float]
     remark: str
     program: str
+
+    def tables(self) -> tuple[Table, ...]:
+        """What the kernel is and what limits it; then the steps that led to its program."""
+        kernel, roofline = self.kernel, self.roofline
+        seconds = {"estimate_us": roofline.estimate_s, "measured_us": roofline.measured_s}
+        rows: list[tuple[str, object]] = [
+            *(("kernel", kernel.name), ("made_by", kernel.source), ("rule", kernel.rule or None)),
+            *((f"decision {name}", value) for name, value in kernel.decisions.items()),
+            *((name, None if value is None else value * 1e6) for name, value in seconds.items()),
+            ("flops", roofline.flops),
+            *((f"bytes from {name}", value) for name, value in roofline.bytes_moved.items()),
+            ("remark", self.remark or None),
+        ]
+        steps = [
+            (
+                number,
+                *one.taken,
+                one.cost_s * 1e6,
+                ", ".join(f"{k} {v}" for k, v in one.state.decisions.items()),
+            )
+            for number, one in enumerate(self.path)
+        ]
+        return (
+            Table("kernel", f"{kernel.name} for {self.device}", ("name", "value"), tuple(rows)),
+            Table(
+                "path",
+                "Steps to the program",
+                ("step", "change", "decision", "estimate_us", "decisions"),
+                tuple(steps),
+            ),
+        )
 
 
 def explain(path: Path, task: str) -> Explanation:

@@ -20,6 +20,7 @@ from host.payload import python as python_runtime
 from host.payload.agent import AgentArchive, agent_archive
 from host.payload.archive import content_hash, files_below, total_bytes, write_compressed
 from host.payload.engines import engine_parts
+from host.payload.licences import cuda_licences, missing_licences, native_licences
 from host.payload.wheels import Part, Platform, unpacked
 from host.places import cache_root
 from targets import Board, MachineDescription
@@ -82,7 +83,9 @@ def payload_for(description: MachineDescription, board: Board, engine: str) -> P
     if board.payload == "native" or python_runtime.why_not(platform) is not None:
         return _native_payload(engine, board.architecture)
     on_gpu = board.gpu is not None and "cuda" in description.software
-    extra = {f"tvm/lib/{cuda.LIBRARY}": cuda.cuda_runtime(platform.architecture)} if on_gpu else {}
+    extra = {}
+    if on_gpu:
+        extra = {f"tvm/lib/{cuda.LIBRARY}": cuda.cuda_runtime(platform.architecture), **cuda_licences()}
     payload = _python_payload(engine, python_runtime.runtime_parts(on_gpu), platform, extra)
     if payload.size_bytes > python_runtime.LARGEST_BYTES:
         raise PayloadError(
@@ -117,7 +120,8 @@ def _native_payload(engine: str, architecture: str) -> Payload:
     from host.payload.native import native_executor
 
     executable = native_executor(architecture)
-    folder = _kept(f"native-{architecture}-{_file_key(executable)}", {NATIVE_EXECUTABLE: executable}, 0o755)
+    files = {NATIVE_EXECUTABLE: executable, **native_licences()}
+    folder = _kept(f"native-{architecture}-{_file_key(executable)}", files)
     return _payload("native", engine, folder)
 
 
@@ -137,10 +141,12 @@ def _python_payload(
     files: dict[str, Path] = {}
     for folder in folders:
         files.update(files_below(folder))
+    for part in parts:
+        files.update(missing_licences(part.requirement))
     files.update(extra or {})
     made_of = [str(path) for path in (*folders, *(extra or {}).values())]
     key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
-    folder = _kept(f"python-{platform.architecture}-{engine}-{key}", files, 0o644)
+    folder = _kept(f"python-{platform.architecture}-{engine}-{key}", files)
     return _payload("python", engine, folder)
 
 
@@ -156,7 +162,7 @@ def _same(found: Mapping[str, Path], wanted: Mapping[str, Path]) -> bool:
     return all(_digest(found[key]) == _digest(path) for key, path in wanted.items())
 
 
-def _kept(name: str, files: dict[str, Path], mode: int) -> Path:
+def _kept(name: str, files: dict[str, Path]) -> Path:
     """A folder of the cache that holds exactly these files; made anew where a byte of it differs."""
     target = cache_root() / "payloads" / name
     if _same(files_below(target), files):
@@ -169,7 +175,7 @@ def _kept(name: str, files: dict[str, Path], mode: int) -> Path:
                 copy = made / key
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
-                copy.chmod(mode)
+                copy.chmod(0o755 if key == NATIVE_EXECUTABLE else 0o644)
             shutil.rmtree(target, ignore_errors=True)
             made.replace(target)
     except OSError as error:

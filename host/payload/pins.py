@@ -20,7 +20,7 @@ def pinned(requirement: str) -> frozenset[str]:
     Raises:
         PayloadError: none is known.
     """
-    digests = _pins().get(requirement)
+    digests = pins().get(requirement)
     if not digests:
         raise PayloadError(
             f"no hash of {requirement} is known, so it is not sent to a board: install the versions that"
@@ -30,9 +30,14 @@ def pinned(requirement: str) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def _pins() -> dict[str, dict[str, str]]:
+def pins() -> dict[str, dict[str, str]]:
+    """File name by hash of the wheels of each distribution, by its name and exact version.
+
+    Raises:
+        PayloadError: the file cannot be read.
+    """
     try:
-        pins: dict[str, dict[str, str]] = json.loads(_FILE.read_text(encoding="utf-8"))
+        found: dict[str, dict[str, str]] = json.loads(_FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PayloadError(f"{_FILE} cannot be read ({error}): install edgetlm again") from error
-    return pins
+    return found

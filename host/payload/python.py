@@ -62,7 +62,7 @@ def why_not(platform: Platform) -> str | None:
 
 
 def _pinned(name: str) -> str:
-    # Programs and runtime are of one version: what is installed here is what requirements/host.txt pins.
+    # Programs and runtime are of one version: what is installed here is what requirements/cpu.txt pins.
     return f"{name}=={importlib.metadata.version(name)}"
 
 

@@ -22,12 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from host.errors import PayloadError
+from host.payload.licences import is_licence
 from host.payload.pins import pinned
 from host.payload.unpacking import WheelError, is_unpacked, unpack
 from host.places import cache_root
 
 # Raised when the meaning of a kept folder changes.
-_FORMAT = 2
+_FORMAT = 3
 # PEP 600 begins with glibc 2.17 on these machines (manylinux2014 is its older name).
 _OLDEST_GLIBC = 17
 _DOWNLOAD_S = 900.0
@@ -76,8 +77,8 @@ class Part:
     any_python: bool = False
 
     def wants(self, name: str) -> bool:
-        """Whether a file of the wheel is wanted."""
-        return _matches(name, self.keep) and not _matches(name, self.drop)
+        """Whether a file of the wheel is wanted; its licences always are."""
+        return is_licence(name) or (_matches(name, self.keep) and not _matches(name, self.drop))
 
 
 def unpacked(part: Part, platform: Platform) -> Path:

@@ -170,7 +170,7 @@ def record_of(line: str) -> Record:
     if not isinstance(line, str) or len(line) > LIMITS.records.line_bytes:
         raise ValueError(f"no text of at most {LIMITS.records.line_bytes} characters")
     try:
-        part = _RecordPart.model_validate_json(line)
+        part = RecordLine.model_validate_json(line)
     except ValidationError as error:
         beyond = {one["type"] for one in error.errors(include_url=False, include_input=False)} & _BEYOND
         raise (Implausible if beyond else ValueError)(_first(error)) from error
@@ -244,7 +244,9 @@ class _MeasurementPart(_Part):
     instructions: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
-class _RecordPart(_Part):
+class RecordLine(_Part):
+    """A record as a line of JSON: a program that was measured, or that failed, on a board."""
+
     version: Annotated[str, Field(alias="schema", pattern=f"^({_SCHEMA_1}|{SCHEMA})$")]
     candidate: _CandidatePart
     profile: dict[str, Any]

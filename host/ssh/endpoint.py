@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import getpass
-import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import paramiko
-
 from device_agent.contract.text import printable
 from host.address import is_host, is_port, is_user
 from host.errors import UserError
+from host.ssh.configuration import look_up
 
 _DEFAULT_PORT = 22
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
-_DEEPEST_INCLUDE = 16
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def endpoint_for(
     # Before the configuration is read: it may expand them in commands that a shell runs.
     _checked_part("host", host, is_host(host))
     _checked_part("user", user, not user or is_user(user))
-    options = _lookup(host, user, port)
+    options = look_up(host, user, port)
     resolved = str(options.get("hostname", host))
     number = port or _port(options.get("port", _DEFAULT_PORT))
     named = [Path(str(name)).expanduser() for name in options.get("identityfile", ())]
@@ -125,45 +122,3 @@ def _port(text: object) -> int:
 
 def _files(options: Mapping[str, Any], name: str, default: str) -> tuple[Path, ...]:
     return tuple(Path(word.strip('"')).expanduser() for word in str(options.get(name, default)).split())
-
-
-def _lookup(host: str, user: str, port: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    own = Path.home() / ".ssh"
-    # The user's own words come first, as on ssh's command line: they stand for %r and %p too.
-    given = [*([f"User {user}"] if user else []), *([f"Port {port}"] if port else [])]
-    # The first value found for an option is the one that holds; keys of both files are offered.
-    for path, base in ((own / "config", own), (Path("/etc/ssh/ssh_config"), Path("/etc/ssh"))):
-        text = "\n".join([*given, *_lines(path, base, 0)])
-        try:
-            options = paramiko.SSHConfig.from_text(text).lookup(host)
-        except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ImportError) as error:
-            raise UserError(f"{path} cannot be used ({printable(error)}); correct it") from error
-        # Every lookup answers with the name itself, which would hide a later file's.
-        if options.get("hostname") == host:
-            options.pop("hostname")
-        found = {**options, **found}
-    return found
-
-
-def _lines(path: Path, base: Path, depth: int) -> list[str]:
-    """Lines of a configuration, with those that it includes in their place (paramiko knows no Include)."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({printable(error)}); correct it") from error
-    lines: list[str] = []
-    for line in text.splitlines():
-        words = line.replace("=", " ", 1).split()
-        if not words or words[0].lower() != "include":
-            lines.append(line)
-            continue
-        if depth == _DEEPEST_INCLUDE:
-            raise UserError(f"{path} includes itself; correct it")
-        for pattern in words[1:]:
-            whole = str(base / Path(pattern.strip('"')).expanduser())
-            for included in sorted(glob.glob(whole)):  # noqa: PTH207  the pattern may be absolute
-                lines += _lines(Path(included), base, depth + 1)
-    return lines

@@ -53,11 +53,16 @@ class Interrupted(BaseException):
 
 
 class _Notes(logging.Handler):
-    """Remarks from below, as lines among the others."""
+    """Remarks from below, as lines among the others; beside rows for programs they go to stderr."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
-        print_line(f"note: {record.getMessage()}")
+        show = print_error if self._state.for_programs else print_line
+        show(f"note: {record.getMessage()}")
 
 
 def build_app() -> typer.Typer:
@@ -99,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         show_library_messages()
     escape_unencodable_text()
-    notes.show(_Notes())
+    notes.show(_Notes(state))
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code = _run(arguments, state)

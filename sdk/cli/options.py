@@ -18,9 +18,11 @@ class State:
 
     Attributes:
         verbose: show tracebacks.
+        for_programs: the output is rows for programs, so that remarks go elsewhere.
     """
 
     verbose: bool = False
+    for_programs: bool = False
 
 
 def _remember(context: typer.Context, value: bool) -> bool:

@@ -7,35 +7,44 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from host.errors import UserError
 from sdk.cli.console import print_line, print_text
+from sdk.cli.options import State
 from sdk.text import visible_line
+
+if TYPE_CHECKING:
+    from host.table import Table
 
 FORMS = ("table", "json", "csv", "md")
 
 
-def _known_form(form: str) -> str:
+def _known_form(context: typer.Context, form: str) -> str:
     """Refuse an unknown form as the command line is read, before any work."""
     if form not in FORMS:
         raise UserError(f"--format {form}: use {', '.join(FORMS)}")
+    state = context.find_root().obj
+    if isinstance(state, State):
+        state.for_programs = form != "table"
     return form
 
 
-Form = Annotated[
-    str,
-    typer.Option(
-        "-o",
-        "--format",
+def _form(*flags: str) -> Any:
+    return typer.Option(
+        *flags,
         metavar="|".join(FORMS),
         help="How the rows are written.",
         callback=_known_form,
         autocompletion=lambda: list(FORMS),
-    ),
-]
+    )
+
+
+Form = Annotated[str, _form("-o", "--format")]
+# Of a command whose -o is a file.
+LongForm = Annotated[str, _form("--format")]
 
 
 def write_list(
@@ -52,15 +61,26 @@ def write_list(
     if form == "table":
         table()
         return
+    listed = list(rows)
     if form == "json":
         # In ASCII: no character of it does anything to a terminal, and no line is cut.
-        sys.stdout.write(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1) + "\n")
+        sys.stdout.write(json.dumps([dict(zip(names, row, strict=True)) for row in listed], indent=1) + "\n")
         return
-    texts = [["" if value is None else visible_line(value) for value in row] for row in rows]
+    texts = [["" if value is None else visible_line(value) for value in row] for row in listed]
     if form == "csv":
         lines = io.StringIO()
         csv.writer(lines, lineterminator="\n").writerows([names, *texts])
         print_text(lines.getvalue().rstrip("\n"))
         return
-    for cells in (names, ["---"] * len(names), *texts):
+    # For people, who need no more digits than a page shows.
+    shown = [
+        [f"{value:.6g}" if isinstance(value, float) else text for value, text in zip(row, line, strict=True)]
+        for row, line in zip(listed, texts, strict=True)
+    ]
+    for cells in (names, ["---"] * len(names), *shown):
         print_line("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+
+
+def write_table(form: str, table: Callable[[], None], rows: Table) -> None:
+    """Write a table of a result in the form that was asked for; see `write_list`."""
+    write_list(form, table, rows.columns, rows.rows)

@@ -13,7 +13,7 @@ import typer
 from host.options import CompileOptions, settings_of
 from host.options.setting import key_of, setting_of
 from sdk.cli import completion
-from sdk.cli.console import print_line
+from sdk.cli.console import print_error, print_line
 from sdk.cli.forms import FORMS, value_of
 from sdk.cli.project import command_line, remark
 
@@ -44,7 +44,9 @@ def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Cal
         def run(context: typer.Context, **given: Any) -> None:
             settings = {option.name: value_of(option, given.pop(option.name)) for option in offered}
             if given_by_project := remark(context):
-                print_line(f"project   {given_by_project}")
+                # Rows for programs are alone on standard output.
+                print_project = print_error if given.get("form", "table") != "table" else print_line
+                print_project(f"project   {given_by_project}")
             function(**given, **settings, command=command_line(context))
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

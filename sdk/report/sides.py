@@ -190,7 +190,9 @@ class _Machine(_Part):
     cpu: str = ""
 
 
-class _Result(_Engine):
+class DeployFigures(_Engine):
+    """What a comparison reads of the figures of `sdk deploy --json`."""
+
     name: str
     device: str
     backend: str
@@ -214,7 +216,7 @@ class _Measured(_Part):
 
 def _from_figures(path: Path, content: Mapping[str, Any]) -> Side:
     try:
-        part = _Result.model_validate(content)
+        part = DeployFigures.model_validate(content)
     except ValidationError as error:
         raise UserError(f"{path} is damaged ({_first(error)}): {_AGAIN}") from error
     return Side(

@@ -108,3 +108,17 @@ def test_the_tasks_are_no_part_of_what_runs(compiled: Path, tmp_path: Path) -> N
         model, output=tmp_path / "again", target="raspberry_pi_4", threads=1, backend="tvm", seed=0
     )
     assert again.content_hash == manifest.content_hash
+
+
+def test_an_explanation_is_written_for_programs(
+    compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = bundle.load(compiled).kernels[0].name
+    page = str(tmp_path / "page.html")
+    assert main(["explain", str(compiled), "--task", name, "-o", page, "--format", "json"]) == 0
+    rows = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["kernel"] == name and rows["flops"] > 0 and rows["estimate_us"] > 0
+    assert any(key.startswith("decision ") for key in rows)
+    kernel, path = sdk.explain(compiled, name, page)[0].tables()
+    assert dict(kernel.rows)["kernel"] == name
+    assert len(path.rows[0]) == len(path.columns)

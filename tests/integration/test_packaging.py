@@ -23,6 +23,7 @@ from tests.integration import small_models
 
 ROOT = Path(sdk.__file__).parents[1]
 PACKAGES = ("sdk", "research", "host", "targets", "device_agent")
+LEGAL = ("LICENSE", "NOTICE")
 WEIGHTS = [
     f"host/tlm/weights/{name}"
     for name in ("weights.safetensors", "model.json", "README.md", "replay.jsonl.gz")
@@ -42,7 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).stdout
     for name in tracked.decode().split("\0"):
         top = name.split("/")[0]
-        if name and (top in PACKAGES or name in ("pyproject.toml", "README.md")):
+        if name and (top in PACKAGES or name in ("pyproject.toml", "README.md", *LEGAL)):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((ROOT / name).read_bytes())
     # The weights are made apart from the sources; that the wheel takes them is seen with any files.
@@ -112,6 +113,7 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
         entry_points = next(
             archive.read(name).decode() for name in names if name.endswith("entry_points.txt")
         )
+    assert {name.rpartition("/")[2] for name in names if ".dist-info/licenses/" in name} == set(LEGAL)
     packages = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
     assert packages == set(PACKAGES)
     data_files = (

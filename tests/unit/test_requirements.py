@@ -89,12 +89,9 @@ def test_files_and_project_agree_on_versions() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_the_script_keeps_a_file_that_is_locked(file: Path) -> None:
     text = file.read_text()
-    hashes: dict[str, set[str]] = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        if "--hash" in line:
-            pin, *found = line.split()
-            hashes[pin] = {word.removeprefix("--hash=sha256:") for word in found}
+    hashes = lock_requirements.hashes_in(text)
     assert sorted(lock_requirements.pins_of(text)) == sorted(hashes)
+    assert sum(map(len, hashes.values())) == text.count("--hash=sha256:")
     assert lock_requirements.locked(text, hashes) == text
 
 

@@ -10,6 +10,7 @@ import typer
 from sdk.cli import completion
 from sdk.cli.help import add_command
 from sdk.cli.options import Verbose
+from sdk.cli.rows import LongForm, write_table
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +31,7 @@ def explain(
         ),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file to write.")] = None,
+    form: LongForm = "table",
     verbose: Verbose = False,
 ) -> None:
     """Draw the walk that found a kernel, and the roofline with the kernel on it."""
@@ -37,4 +39,4 @@ def explain(
     from sdk.cli import printing
 
     found, path = api.explain(bundle, task, output)
-    printing.print_explanation(found, path)
+    write_table(form, lambda: printing.print_explanation(found, path), found.tables()[0])

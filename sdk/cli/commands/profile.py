@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from host.options import DeployOptions
 from sdk.cli.help import add_command
 from sdk.cli.options import JsonFile, Trust, Verbose
+from sdk.cli.rows import Form, write_table
 from sdk.cli.settings import takes_settings
 
 
@@ -24,6 +26,7 @@ def profile(
     *,
     trust: Trust = "signed",
     json_file: JsonFile = None,
+    form: Form = "table",
     verbose: Verbose = False,
     **settings: Any,
 ) -> None:
@@ -35,8 +38,9 @@ def profile(
 
     # Nothing is kept that could name it.
     settings.pop("command")
-    with ConsoleProgress() as progress:
+    # Rows for programs are alone on standard output.
+    with ConsoleProgress(sys.stderr if form != "table" else None) as progress:
         result = api.profile(model, trust=trust, progress=progress, **settings)
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result))
-    printing.print_profile(result)
+    write_table(form, lambda: printing.print_profile(result), result.tables()[0])

@@ -10,9 +10,11 @@ import typer
 from host.errors import UserError
 from sdk.cli.help import add_command, new_group
 from sdk.cli.options import JsonFile, Verbose
+from sdk.cli.rows import Form, write_table
 
 if TYPE_CHECKING:
     from host.statistics import Estimate
+    from host.table import Table
     from sdk.report.compare import Change, Comparison
 
 # Something got worse beyond noise and tolerance.
@@ -25,7 +27,32 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     group = new_group("report", "Results of deployments.")
     add_command(group, compare, "sdk report compare before.json after.json --tolerance 5")
+    add_command(group, show, "sdk report show figures.json -o md")
     app.add_typer(group)
+
+
+def show(
+    result: Annotated[Path, typer.Argument(help="Result of sdk deploy --json, bundle, or report.")],
+    form: Form = "table",
+    verbose: Verbose = False,
+) -> None:
+    """Show the figures of a deployment."""
+    from sdk.report.side_table import table_of
+    from sdk.report.sides import read_side
+
+    figures = table_of(read_side(result))
+    write_table(form, lambda: print_figures(figures), figures)
+
+
+def print_figures(figures: Table) -> None:
+    """The table of `sdk report show`."""
+    from sdk.cli.console import print_line
+
+    print_line(figures.caption)
+    for name, unit, value, remark in figures.rows:
+        number = "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else f"{value}"
+        text = f"{number} {unit}".rstrip() if value is not None else number
+        print_line(f"{name!s:<40} {text:<20} {remark}".rstrip())
 
 
 def compare(
@@ -35,6 +62,7 @@ def compare(
         float, typer.Option(metavar="PERCENT", help="By how much a figure may get worse beyond noise.")
     ] = 0.0,
     json_file: JsonFile = None,
+    form: Form = "table",
     verbose: Verbose = False,
 ) -> None:
     """Say what got better or worse beyond noise.
@@ -51,14 +79,14 @@ def compare(
     comparison = run_compare(read_side(before), read_side(after), tolerance / 100.0)
     if json_file is not None:
         write_json(json_file, compare_json(comparison))
-    print_comparison(comparison)
+    write_table(form, lambda: print_comparison(comparison), comparison.tables()[0])
     if comparison.regressions:
         raise typer.Exit(REGRESSION)
 
 
 def print_comparison(comparison: Comparison) -> None:
     """The table of `sdk report compare`."""
-    from rich.table import Table
+    from rich.table import Table as Columns
 
     from sdk.cli.console import print_line
     from sdk.cli.terminal import cell, table_console
@@ -66,7 +94,7 @@ def print_comparison(comparison: Comparison) -> None:
 
     # In a log every line has to hold a row: there is no terminal to fit.
     console = table_console(_WIDTH)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Columns(box=None, pad_edge=False, header_style="bold")
     for name in ("", "before", "after", "after / before", "95% bound", "", ""):
         table.add_column(name, justify="right" if name in ("before", "after", "after / before") else "left")
     for change in comparison.changes:

@@ -12,6 +12,7 @@ import typer
 from sdk.cli.help import add_command, new_group
 from sdk.cli.management.evaluate import evaluate
 from sdk.cli.options import DeviceName, Records, Seed, Threads, Verbose
+from sdk.cli.rows import Form, write_list
 
 if TYPE_CHECKING:
     from host.tlm.training import finetune as finetuning
@@ -113,10 +114,10 @@ def card(
     folder: Annotated[
         Path | None, typer.Argument(help="Folder of a model; the shipped one if not given.")
     ] = None,
+    form: Form = "table",
     verbose: Verbose = False,
 ) -> None:
     """Show what a model is: its network, its vocabulary, and how it was trained."""
-    from device_agent.contract.text import printable
     from host.schedules.families import rule_versions
     from host.tlm.language.vocabulary import Vocabulary
     from host.tlm.model.card import extended, read_card
@@ -125,19 +126,25 @@ def card(
 
     place, vocabulary = folder or shipped(), Vocabulary()
     found = read_card(place)
-    untrained = extended(found, vocabulary, place).untrained
     size = found.size
-    print_line(f"model     {place}, weights {printable(found.weights[:16])}")
-    if found.base:
-        print_line(f"base      {printable(found.base[:16])}")
-    print_line(
-        f"network   {size.layers} layers, {size.heads} heads, width {size.width}, {size.positions} positions"
-    )
-    print_line(f"tokens    {found.tokens} of {len(vocabulary)}, vocabulary {found.vocabulary}")
-    print_line(f"untrained {' '.join(untrained) or 'none'}")
-    print_line(f"outdated  {' '.join(map(printable, found.outdated(rule_versions()))) or 'none'}")
-    history = ", ".join(f"{name} {value}" for name, value in found.training.items())
-    print_line(f"training  {printable(history)}")
+    rows = [
+        ("model", f"{place}, weights {found.weights[:16]}"),
+        *([("base", found.base[:16])] if found.base else []),
+        (
+            "network",
+            f"{size.layers} layers, {size.heads} heads, width {size.width}, {size.positions} positions",
+        ),
+        ("tokens", f"{found.tokens} of {len(vocabulary)}, vocabulary {found.vocabulary}"),
+        ("untrained", " ".join(extended(found, vocabulary, place).untrained) or "none"),
+        ("outdated", " ".join(found.outdated(rule_versions())) or "none"),
+        ("training", ", ".join(f"{name} {value}" for name, value in found.training.items())),
+    ]
+
+    def show() -> None:
+        for name, text in rows:
+            print_line(f"{name:<9} {text}")
+
+    write_list(form, show, ("name", "value"), rows)
 
 
 def _show_step(progress: finetuning.Progress) -> None:

@@ -15,6 +15,7 @@ import pytest
 from host import payload as payloads
 from host.payload import PayloadError, agent_archive, payload_for, platform_of
 from host.payload.engines import engine_parts
+from host.payload.licences import native_licences
 from host.payload.python import runtime_parts, why_not
 from host.payload.wheels import Platform
 from targets import MachineDescription, board_for, declared
@@ -69,9 +70,12 @@ def test_the_native_payload_is_the_executable(tmp_path: Path, monkeypatch: pytes
     executable.write_bytes(b"\x7fELF executor")
     monkeypatch.setattr(native, "native_executor", lambda architecture: executable)
     made = payload_for(_machine("aarch64", "3.8.10", "2.31"), BOARD, "tvm")
-    [(name, path)] = made.files().items()
-    assert (made.kind, name, path.read_bytes()) == ("native", "edgetlm-executor", b"\x7fELF executor")
+    files = made.files()
+    path = files.pop("edgetlm-executor")
+    assert (made.kind, path.read_bytes()) == ("native", b"\x7fELF executor")
     assert path.stat().st_mode & 0o111
+    assert set(files) == set(native_licences())
+    assert not any(text.stat().st_mode & 0o111 for text in files.values())
 
 
 def test_versions_of_engines_go_by_the_boards_python() -> None:

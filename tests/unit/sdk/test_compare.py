@@ -270,3 +270,34 @@ def test_what_cannot_be_compared_is_one_line_and_exit_code_2(
         printed = capsys.readouterr().err
         assert words in printed and printed.count("\n") == 1, printed
     assert main(["report", "compare", str(good), str(good), "--tolerance", "-1"]) == 2
+
+
+def test_a_comparison_is_written_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, milliseconds in (("base", 2.0), ("slow", 2.4)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(deploy_json(measured(milliseconds, 1))))
+    sides = [str(tmp_path / "base.json"), str(tmp_path / "slow.json")]
+    assert main(["report", "compare", *sides, "-o", "json"]) == 3, "the exit code stays"
+    rows = {row["figure"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["latency"]["verdict"] == WORSE
+    assert rows["latency"]["after"] == pytest.approx(2.4, rel=0.05)
+    assert main(["report", "compare", *sides, "-o", "md"]) == 3
+    assert capsys.readouterr().out.startswith("| figure | unit | before | after |")
+
+
+def test_the_figures_of_one_result_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text(json.dumps(deploy_json(measured(2.0, 1))))
+    assert main(["report", "show", str(path), "-o", "json"]) == 0
+    rows = {row["figure"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["latency"]["value"] == pytest.approx(2.0, rel=0.05)
+    [peer] = [row for name, row in rows.items() if name.startswith("latency of")]
+    assert peer["remark"].endswith("times ours")
+    assert rows["bytes that the device runs"]["value"] == 1000
+    assert main(["report", "show", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "latency" in said and "1000 B" in said and "None" not in said
+    path.write_text(json.dumps(deploy_json(replace(measured(2.0, 1), emulated=True))))
+    assert main(["report", "show", str(path), "-o", "json"]) == 0
+    [latency, *_] = json.loads(capsys.readouterr().out)
+    assert latency["value"] is None and latency["remark"] == "the device is emulated"
+    assert main(["report", "show", str(tmp_path / "none.json")]) == 2

@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 import typer
 
+from host.deploy import DeployResult
+from host.devices.notes import note
 from host.options import DeployOptions, settings_of
 from sdk.cli.main import build_app, main
 from sdk.cli.rows import write_list
+from tests.unit.compare.samples import result
 
 _WIDTH = 80
 _WORD = re.compile(r"\S+")
@@ -168,3 +171,25 @@ def test_what_a_board_says_writes_no_column_and_no_escape(capsys: pytest.Capture
         else:
             assert len(printed.splitlines()) == (3 if form == "csv" else 4)
     assert "a\\|b" in printed
+
+
+def test_rows_for_programs_are_alone_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def profiled(*given: object, **settings: object) -> DeployResult:
+        note("the board was restarted")
+        return result()
+
+    monkeypatch.setattr("sdk.api.profile", profiled)
+    (tmp_path / "edgetlm.toml").write_text("model = 'net.onnx'\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["profile", "-o", "json"]) == 0
+    written = capsys.readouterr()
+    assert {row["engine"] for row in json.loads(written.out)} >= {"tvm", "onnxruntime"}
+    assert "project edgetlm.toml gives model" in written.err
+    assert "note: the board was restarted" in written.err
+    assert main(["profile", "-o", "md"]) == 0
+    assert "| tvm | 2 |" in capsys.readouterr().out
+    assert main(["profile"]) == 0
+    written = capsys.readouterr()
+    assert "note: the board was restarted" in written.out and written.err == ""

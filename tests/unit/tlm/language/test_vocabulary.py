@@ -181,6 +181,9 @@ def test_the_command_shows_what_was_never_trained(
     said = capsys.readouterr().out
     assert f"tokens    {TRAINED} of {len(longer)}" in said
     assert " ".join(("untrained", *longer.tokens[TRAINED:])) in said
+    assert main(["tlm", "card", "-o", "json"]) == 0
+    rows = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["untrained"] == " ".join(longer.tokens[TRAINED:])
     card = json.loads((base / CARD).read_text())
     assert main(["tlm", "card", str(base)]) == 0
     assert card["weights"][:16] in capsys.readouterr().out
