@@ -46,7 +46,7 @@ def gpu_profile(profile: DeviceProfile, cuda: str = "") -> DeviceProfile:
     return replace(
         profile,
         board=board,
-        hardware=replace(profile.hardware, gpu=board.gpu, dot_product=""),
+        hardware=replace(profile.hardware, gpu=board.gpu, dot_product="", bfloat16=None),
         software={**profile.software, "cuda": version},
     )
 

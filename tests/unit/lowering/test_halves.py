@@ -29,7 +29,7 @@ INPUTS = [normal(8, 64)]
 
 
 def halved() -> LoweredModel:
-    return lower(imported(relax_module(network, INPUTS)), board(8), half=True)
+    return lower(imported(relax_module(network, INPUTS)), board(8), half="float16")
 
 
 def test_results_move_by_the_rounding_and_no_more() -> None:
@@ -66,7 +66,7 @@ def test_every_function_has_a_design_space(target: str, wanted: set[str]) -> Non
     found = board_for(declared()[target])
     assert found is not None
     found = found if found.gpu is None else found.on_gpu()
-    model = lower(imported(relax_module(network, INPUTS)), found, half=True)
+    model = lower(imported(relax_module(network, INPUTS)), found, half="float16")
     assert {space_for(task, found.hardware).rule.name for task in model.tasks} == wanted
 
 
@@ -76,7 +76,7 @@ def test_numbers_that_no_half_holds_stay_single() -> None:
         return relax.op.nn.relu(relax.op.matmul(data, large))
 
     inputs = [normal(8, 64)]
-    model = lower(imported(relax_module(build, inputs)), board(8), half=True)
+    model = lower(imported(relax_module(build, inputs)), board(8), half="float16")
     assert {array.dtype.name for array in model.parameters} == {"float32"}
     (wanted,), (found,) = run(relax_module(build, inputs), inputs), run_lowered(model, inputs)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from host.lowering.types import BFLOAT16
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION
-from host.schedules.cpu.dot.stage import in_lanes
+from host.schedules.cpu.dot.stage import dot_kind, in_lanes
 from host.schedules.cpu.tiled.cost import CONSTANTS as TILED_CONSTANTS
 from host.schedules.cpu.tiled.cost import tiled_seconds
 from host.schedules.workload import Workload
@@ -26,10 +27,16 @@ CONSTANTS = (_PLAIN_OPERATIONS, _PAIR_OPERATIONS, *TILED_CONSTANTS)
 def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
     """Estimated seconds of one call of a program of the `dot` rule.
 
-    The instruction starts about as often as a fused multiply-add and does the work of a group: with groups
-    as elements the estimate is that of `tiled`.
+    The instruction starts about as often as a fused multiply-add (that of bfloat16 numbers as often as the
+    processor's description says) and does the work of a group: with groups as elements the estimate is that of
+    `tiled`.
     """
-    operations = _PAIR_OPERATIONS.on(hardware) if workload.anchor_stage.axes[-1].extent == 2 else 1.0
+    kind = dot_kind(workload.anchor_stage, hardware)
+    if kind == BFLOAT16 and hardware.bfloat16 is not None:
+        unit = hardware.bfloat16
+        hardware = replace(hardware, fma_per_cycle=unit.per_cycle, fma_latency_cycles=unit.latency_cycles)
+        return tiled_seconds(in_lanes(workload), hardware, threads, values)
+    operations = _PAIR_OPERATIONS.on(hardware) if kind == "s16s16" else 1.0
     if values["intrinsic"] != INSTRUCTION:
         operations = _PLAIN_OPERATIONS.on(hardware)
     hardware = replace(hardware, fma_per_cycle=hardware.fma_per_cycle / operations)
