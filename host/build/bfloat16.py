@@ -1,9 +1,9 @@
 """Numbers of bfloat16 on x86: dot products and conversions by the processor's own instructions.
 
-TVM's code generator has no type of LLVM for bfloat16: it stores the bits as integers, converts by integer
-arithmetic, and can call no intrinsic that takes them. So both are functions in LLVM's own language, which are
-imported into the module of a kernel and inlined. They take and return the bits as integers. A conversion
-rounds to the nearest number, ties to even, as VCVTNEPS2BF16 does, for which subnormal numbers are zero.
+TVM's code generator has no type of LLVM for bfloat16, and can call no intrinsic that takes them. So they are
+integers in memory, and what computes with them are functions in LLVM's own language, which are imported into
+the module of a kernel and inlined. A conversion rounds to the nearest number, ties to even, as VCVTNEPS2BF16
+does, for which subnormal numbers are zero.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - makes the type known to numpy
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from host.build.structural import Rule, mapped
+from host.errors import BuildError
 from targets.x86_64 import BFLOAT16_FEATURE
 
+_TYPE, _BITS, _REINTERPRET = "bfloat16", "uint16", "tirx.reinterpret"
 _PREFIX = "edgetlm_bfloat16_"
 # Lanes of 32 bits that the instructions take.
 _LANES = (4, 8, 16)
@@ -55,6 +59,114 @@ def has_bfloat16(target: tvm.target.Target) -> bool:
     return f"+{BFLOAT16_FEATURE}" in [str(name) for name in target.attrs.get("mattr", ())]
 
 
+def as_bits(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function before it is lowered whose numbers of bfloat16 are 16 bits each; itself if it has none.
+
+    They are moved, converted, and given to dot products. TVM would store every buffer of the function's own in
+    single precision instead.
+    """
+    buffers: dict[Any, Any] = {}
+    rules: list[Rule] = [
+        (tirx.Var, _retyped(buffers)),
+        (tvm.ir.TensorLoad, _loaded),
+        (tirx.BufferStore, _stored),
+        (tirx.Cast, _widened),
+        (tvm.ir.Call, _moved),
+    ]
+    made = mapped(function, *rules)
+    return made if buffers else function
+
+
+def _retyped(buffers: dict[Any, Any]) -> Callable[[Any], Any]:
+    """Gives buffers of bfloat16 a type of integers, each the same one wherever it stands."""
+
+    def visit(variable: Any) -> Any:
+        if str(getattr(variable, "dtype", "")) != _TYPE:
+            return variable
+        if variable not in buffers:
+            buffers[variable] = variable.with_dtype(_BITS)
+        return buffers[variable]
+
+    return visit
+
+
+def _loaded(load: Any) -> Any:
+    if _kind(load)[0] != _TYPE:
+        return load
+    # The type of bfloat16 stays around it until the operation that reads it is rewritten.
+    return tirx.reinterpret(str(load.ty.dtype), tirx.BufferLoad(load.source, load.indices))
+
+
+def _stored(store: Any) -> Any:
+    if _kind(store.value)[0] != _TYPE:
+        return store
+    return tirx.BufferStore(store.buffer, _bits(store.value), store.indices)
+
+
+def _widened(cast: Any) -> Any:
+    """Conversions from bfloat16: the bits are the upper half of a float's."""
+    kind, lanes = _kind(cast.value)
+    if kind != _TYPE:
+        return cast
+    bits = _bits(cast.value)
+    wide = tirx.Cast(_named("uint32", lanes), bits) << _all_of(16, lanes)
+    value = tirx.reinterpret(_named("float32", lanes), wide)
+    return value if _kind(cast)[0] == "float32" else tirx.Cast(str(cast.ty.dtype), value)
+
+
+def _moved(call: Any) -> Any:
+    """Bits that are seen as another type."""
+    if call.op.name != _REINTERPRET or _kind(call)[0] == _TYPE or _kind(call.args[0])[0] != _TYPE:
+        return call
+    return tirx.reinterpret(str(call.ty.dtype), _bits(call.args[0]))
+
+
+def _bits(value: Any) -> Any:
+    """The bits of a number of bfloat16."""
+    kind, lanes = _kind(value)
+    if isinstance(value, tvm.ir.Call) and value.op.name == _REINTERPRET:
+        return value.args[0]
+    if isinstance(value, tvm.ir.Call) and value.op.name == "prim.if_then_else":
+        return tirx.if_then_else(value.args[0], _bits(value.args[1]), _bits(value.args[2]))
+    if isinstance(value, tirx.Select):
+        return tirx.Select(value.condition, _bits(value.true_value), _bits(value.false_value))
+    if isinstance(value, tirx.Broadcast):
+        return tirx.Broadcast(_bits(value.value), lanes)
+    if isinstance(value, tirx.FloatImm):
+        return tirx.const(int(np.array(value.value, kind).view(_BITS)), _BITS)
+    if isinstance(value, tirx.Cast):
+        single = value.value
+        if _kind(single)[0] != "float32":
+            single = tirx.Cast(_named("float32", lanes), single)
+        return _nearest(tirx.reinterpret(_named("uint32", lanes), single), lanes)
+    raise BuildError(f"arithmetic in bfloat16 is not compiled: {str(value)[:200]}")
+
+
+def _nearest(bits: Any, lanes: int) -> Any:
+    """The upper half of a float's bits, rounded to the nearest, ties to even.
+
+    `with_bfloat16` knows it again after TVM has made vectors of it.
+    """
+    odd = (bits >> _all_of(16, lanes)) & _all_of(1, lanes)
+    rounded = (bits + (odd + _all_of(0x7FFF, lanes))) >> _all_of(16, lanes)
+    return tirx.Cast(_named(_BITS, lanes), rounded)
+
+
+def _all_of(number: int, lanes: int) -> Any:
+    scalar = tirx.const(number, "uint32")
+    return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
+
+
+def _kind(expression: Any) -> tuple[str, int]:
+    """Element type and lanes of an expression."""
+    kind, _, lanes = str(getattr(expression.ty, "dtype", "")).partition("x")
+    return kind, int(lanes or 1)
+
+
+def _named(kind: str, lanes: int) -> str:
+    return kind if lanes == 1 else f"{kind}x{lanes}"
+
+
 def with_bfloat16(body: tirx.Stmt) -> tirx.Stmt:
     """A lowered body whose conversions and dot products of bfloat16 numbers are instructions."""
     used: dict[str, str] = {}
@@ -82,39 +194,32 @@ def _noted(used: dict[str, str]) -> Callable[[Any], Any]:
 
 
 def _narrowed(used: dict[str, str]) -> Callable[[Any], Any]:
-    """Replaces TVM's conversion to bfloat16, which is written as integer arithmetic."""
+    """Replaces what rounds to bfloat16 by integer arithmetic."""
 
     def visit(cast: Any) -> Any:
-        kind, _, count = str(cast.ty.dtype).partition("x")
-        value = _rounded(cast.value) if kind == "uint16" and count else None
-        lanes = int(count or 1)
-        if value is None or lanes not in _LANES:
+        kind, lanes = _kind(cast)
+        value = _rounded(cast.value) if kind == _BITS and lanes in _LANES else None
+        if value is None:
             return cast
         name = f"{_PREFIX}narrowed_{lanes}"
         used[name] = _NARROWED.format(lanes=lanes, name=name)
-        return tirx.call_pure_extern(str(cast.ty.dtype), name, value)
+        return tirx.call_pure_extern(_named(_BITS, lanes), name, value)
 
     return visit
 
 
 def _rounded(value: Any) -> Any | None:
-    """The float whose bits are rounded to their upper half by an expression; None of other expressions.
+    """The float whose bits `_nearest` rounds in an expression; None of other expressions.
 
-    TVM writes (bits + ((bits >> 16 & 1) + 0x7FFF)) >> 16, where the bits may have a name.
+    The bits may have got a name.
     """
     if not isinstance(value, tirx.RShift) or not isinstance(value.a, tirx.Add):
         return None
     bits = value.a.a
-    lanes = int(str(bits.ty.dtype).partition("x")[2])
-
-    def all_of(number: int) -> Any:
-        return tirx.Broadcast(tirx.const(number, "uint32"), lanes)
-
-    wanted = (bits + (((bits >> all_of(16)) & all_of(1)) + all_of(0x7FFF))) >> all_of(16)
-    if not tvm_ffi.structural_equal(value, wanted):
+    lanes = _kind(bits)[1]
+    if not tvm_ffi.structural_equal(value, _nearest(bits, lanes).value):
         return None
-    kind = f"float32x{lanes}"
-    if isinstance(bits, tvm.ir.Call) and bits.op.name == "tirx.reinterpret":
-        if str(bits.args[0].ty.dtype) == kind:
-            return bits.args[0]
+    kind = _named("float32", lanes)
+    if isinstance(bits, tvm.ir.Call) and bits.op.name == _REINTERPRET and str(bits.args[0].ty.dtype) == kind:
+        return bits.args[0]
     return tirx.reinterpret(kind, bits)

@@ -12,7 +12,7 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
-from host.build.bfloat16 import has_bfloat16, with_bfloat16
+from host.build.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.build.cache import KernelCache
 from host.build.half_precision import has_half_conversions, without_half_conversions
 from host.build.memory.workspace import Workspace, workspace_of
@@ -111,7 +111,8 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.build.bfloat16`.
     """
     transform = tvm.tirx.transform
-    named = function.with_attr("global_symbol", symbol)
+    own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
+    named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)
     bound = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
@@ -120,7 +121,6 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
             module = transform.SkipAssert()(lower(bound))
         module = transform.CommonSubexprElim()(split_at_periods(module))
-    own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
         variable: body.with_body(

@@ -112,7 +112,9 @@ def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timed: bool) 
     if compiler.profile.board.gpu is None:
         return None
     reason = why_no_gpu(compiler.profile)
-    if compiler.options.ranged:
+    if compiler.options.dtype == "bf16":
+        reason = "--dtype bf16 is for the CPU"
+    elif compiler.options.ranged:
         reason = "a range of lengths is served by the CPU only"
     elif not timed:
         reason = "an emulator's times do not say which processor is faster; say --processor gpu"

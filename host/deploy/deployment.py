@@ -130,7 +130,7 @@ def compile_bundle(
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
         profile = target_profile(target, options.threads, clock.progress.note)
-        profile = profile_for_processor(profile, options.processor, options.cuda)
+        profile = profile_for_processor(profile, options)
         builder = BundleBuilder(ModelCompiler(options, profile, staging.folder, clock))
         model = read_model(options, clock, reader, profile.board.architecture)
         made, fallback = compile_or_fall_back(builder, model)
@@ -252,7 +252,7 @@ class _Deployment:
         """Makes bundles for the device, or for its GPU."""
         options = self.options
         profile = profile_of(self.device, options.threads, self.clock.progress.note)
-        profile = profile_for_processor(profile, options.processor)
+        profile = profile_for_processor(profile, options)
         machine = self.device.describe()
         others = connections_of_kind(options.device, machine, options.beside, profile, self.connect)
         folder, clock, device = self.staging.folder, self.clock, self.device

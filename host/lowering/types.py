@@ -113,18 +113,11 @@ _DOT_PRODUCTS = {
     "s16s16": DotProduct("int16", 2),
     BFLOAT16: DotProduct("bfloat16", 2, "bfloat16", "float32"),
 }
-# What tensors of single precision lie in memory as, by the option `--dtype`; "" for what they are.
-_STORED = {"fp32": "", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def dot_product(kind: str) -> DotProduct:
     """The operands of a dot product that `HardwareModel.dot_product` names, or of `BFLOAT16`."""
     return _DOT_PRODUCTS[kind]
-
-
-def half_of(dtype: str) -> str:
-    """The type in which a model's tensors lie in memory, by the option `--dtype`; "" for single precision."""
-    return _STORED[dtype]
 
 
 def quantised_types() -> tuple[str, ...]:
