@@ -37,8 +37,8 @@ from host.lowering.graph import Graph, Node, Value
 from host.lowering.ops import known_operators
 from host.lowering.ops.forms import elementwise
 from host.lowering.spec import Fusion, GraphPass, Kind, OpSpec, Phase
-from host.lowering.types import half_of
 from host.model import Candidate, DeviceProfile, ImportedModel, Measurement, Task
+from host.options.compile import half_of
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
 from host.schedules.api import CPU, GPU, DecisionKind, Level, Rule, Sampler, WordClass

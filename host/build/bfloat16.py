@@ -115,7 +115,9 @@ def _widened(cast: Any) -> Any:
 
 
 def _moved(call: Any) -> Any:
-    """Bits that are seen as another type."""
+    """Bits that are seen as another type, and addresses."""
+    if call.op.name == "tirx.address_of" and _kind(call.args[0])[0] == _TYPE:
+        return tirx.address_of(_bits(call.args[0]))
     if call.op.name != _REINTERPRET or _kind(call)[0] == _TYPE or _kind(call.args[0])[0] != _TYPE:
         return call
     return tirx.reinterpret(str(call.ty.dtype), _bits(call.args[0]))

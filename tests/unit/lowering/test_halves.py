@@ -11,7 +11,7 @@ from tvm import relax
 from host.importers import load_here as load
 from host.importers.half_spread import with_half_spread
 from host.lowering import lower
-from host.model import HALF_SPREAD, LoweredModel
+from host.model import HALF_SPREADS, LoweredModel
 from host.schedules import space_for
 from targets import board_for, declared
 from tests.integration.small_models import convnet
@@ -82,8 +82,9 @@ def test_numbers_that_no_half_holds_stay_single() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_spread_is_the_models_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("half", HALF_SPREADS)
+def test_spread_is_the_models_own(tmp_path: Path, half: str) -> None:
     model = load(convnet(tmp_path / "model.onnx"), {}, 0)
-    spreads = [case.spread for case in with_half_spread(model)]
-    assert all(HALF_SPREAD <= spread < 0.1 for spread in spreads)
+    spreads = [case.spread for case in with_half_spread(model, half)]
+    assert all(HALF_SPREADS[half] <= spread < 0.1 for spread in spreads)
     assert [case.spread for case in model.golden] == [0.0] * len(spreads)

@@ -20,8 +20,12 @@ _PLAIN_OPERATIONS = EstimateConstant("dot.plain_operations", 12.0)
 # took 0.64 of fp32's time with half of the operations. The result dot_products_avx2 has 0.67 to 0.93 for four
 # direct products, on a machine that shares its hardware.
 _PAIR_OPERATIONS = EstimateConstant("dot.pair_operations", 1.27, spread=0.2)
+# Slow-down of VDPBF16PS where a tile is one vector wide: LLVM then lets every instruction load and broadcast its
+# activations itself. Products of 196 x 1024 by 1024 x 256 with tiles of 14 x 1 and of 7 x 2 vectors: 176 and 232
+# GFLOP/s on Zen 4.
+_ONE_VECTOR = EstimateConstant("dot.one_vector", 1.33, neutral=1.0)
 
-CONSTANTS = (_PLAIN_OPERATIONS, _PAIR_OPERATIONS, *TILED_CONSTANTS)
+CONSTANTS = (_PLAIN_OPERATIONS, _PAIR_OPERATIONS, _ONE_VECTOR, *TILED_CONSTANTS)
 
 
 def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
@@ -34,7 +38,8 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
     kind = dot_kind(workload.anchor_stage, hardware)
     if kind == BFLOAT16 and hardware.bfloat16 is not None:
         unit = hardware.bfloat16
-        hardware = replace(hardware, fma_per_cycle=unit.per_cycle, fma_latency_cycles=unit.latency_cycles)
+        rate = unit.per_cycle if values["vectors"] > 1 else unit.per_cycle / _ONE_VECTOR.on(hardware)
+        hardware = replace(hardware, fma_per_cycle=rate, fma_latency_cycles=unit.latency_cycles)
         return tiled_seconds(in_lanes(workload), hardware, threads, values)
     operations = _PAIR_OPERATIONS.on(hardware) if kind == "s16s16" else 1.0
     if values["intrinsic"] != INSTRUCTION:

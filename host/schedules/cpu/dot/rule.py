@@ -16,10 +16,14 @@ from host.schedules.cpu.dot.cost import CONSTANTS, dot_seconds
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN, has_intrinsic, intrinsic
 from host.schedules.cpu.dot.stage import dot_kind, in_lanes
 from host.schedules.cpu.tiled.nest import Nest
-from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, roles_of
+from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_of
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
 from host.schedules.workload import Workload
 from targets import HardwareModel
+
+
+# Of bfloat16 alone: weights of bytes are half of those again.
+[_FETCH] = (kind for kind in Tiled.decisions if kind.name == "fetch")
 
 
 class Dot(Rule):
@@ -31,8 +35,9 @@ class Dot(Rule):
     priority = 20
     constants = CONSTANTS
     decisions = (
-        *(kind for kind in Tiled.decisions if kind.name != "fetch"),
+        *(kind for kind in Tiled.decisions if kind.name != _FETCH.name),
         DecisionKind("intrinsic", Level.REGISTER, WordClass.SWITCH),
+        _FETCH,
     )
 
     def __init__(self) -> None:
@@ -49,15 +54,16 @@ class Dot(Rule):
         return has_intrinsic(kind, _roles(lanes, hardware).lanes)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Those of `tiled`, a padded input always copied, nothing fetched ahead, and the instruction."""
-        found = self._tiled.choices(in_lanes(workload), hardware)
-        pairs = dot_kind(workload.anchor_stage, hardware) == BFLOAT16
-        kinds = (INSTRUCTION,) if pairs else (PLAIN, INSTRUCTION)
-        return {**found, "pad": (PAD_COPY,), "intrinsic": kinds}
+        """Those of `tiled`, a padded input always copied, and the instruction; bytes are not fetched ahead."""
+        found = {**self._tiled.choices(in_lanes(workload), hardware), "pad": (PAD_COPY,)}
+        if dot_kind(workload.anchor_stage, hardware) == BFLOAT16:
+            return {**found, "intrinsic": (INSTRUCTION,)}
+        del found[_FETCH.name]
+        return {**found, "intrinsic": (PLAIN, INSTRUCTION)}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """As in `tiled`."""
-        return self._tiled.legal(in_lanes(workload), hardware, {**values, "fetch": 0})
+        return self._tiled.legal(in_lanes(workload), hardware, {"fetch": 0, **values})
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Tiles the anchor, moves the stages after it into the tile and puts the instruction inside."""
@@ -80,6 +86,9 @@ class Dot(Rule):
             schedule_copy(schedule, name, 4 * hardware.lanes, threads)
         nest.parallelise(threads)
         first = nest.finish()
+        weights = cold_weights(lanes.anchor_stage, roles, hardware)
+        if weights is not None and sampler.values.get(_FETCH.name):
+            nest.prefetch(weights, workload.anchor_stage.axes[-1].extent)
         if plain:
             schedule.unroll(schedule.get_loops(block)[-1])
             return
