@@ -23,7 +23,7 @@ from targets.x86_64 import BFLOAT16_FEATURE
 
 _TYPE, _BITS, _REINTERPRET = "bfloat16", "uint16", "tirx.reinterpret"
 _PREFIX = "edgetlm_bfloat16_"
-# Lanes of 32 bits that the instructions take.
+# Lanes of 32 bits that the dot product takes.
 _LANES = (4, 8, 16)
 _DOT = """
 declare <{lanes} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
@@ -38,10 +38,10 @@ define <{lanes} x float> @{name}(<{lanes} x float> %sums, <{lanes} x i32> %left,
 }}
 """
 _NARROWED = """
-define <{lanes} x i16> @{name}(<{lanes} x float> %value) {{
-  %narrow = fptrunc <{lanes} x float> %value to <{lanes} x bfloat>
-  %bits = bitcast <{lanes} x bfloat> %narrow to <{lanes} x i16>
-  ret <{lanes} x i16> %bits
+define {bits} @{name}({single} %value) {{
+  %narrow = fptrunc {single} %value to {half}
+  %bits = bitcast {half} %narrow to {bits}
+  ret {bits} %bits
 }}
 """
 
@@ -200,11 +200,14 @@ def _narrowed(used: dict[str, str]) -> Callable[[Any], Any]:
 
     def visit(cast: Any) -> Any:
         kind, lanes = _kind(cast)
-        value = _rounded(cast.value) if kind == _BITS and lanes in _LANES else None
+        value = _rounded(cast.value) if kind == _BITS else None
         if value is None:
             return cast
         name = f"{_PREFIX}narrowed_{lanes}"
-        used[name] = _NARROWED.format(lanes=lanes, name=name)
+        single, half, bits = (
+            kind if lanes == 1 else f"<{lanes} x {kind}>" for kind in ("float", "bfloat", "i16")
+        )
+        used[name] = _NARROWED.format(name=name, single=single, half=half, bits=bits)
         return tirx.call_pure_extern(_named(_BITS, lanes), name, value)
 
     return visit
