@@ -54,9 +54,9 @@ def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
 def _half_of(graph: Graph, board: Board) -> str:
     """The type of halves that the inputs have and the board's programs compute with, "" without one."""
     kinds = {value.dtype for value in graph.inputs}
-    if "bfloat16" in kinds and board.hardware.bfloat16 is not None:
-        return "bfloat16"
-    return "float16" if kinds & {"float16", "bfloat16"} else ""
+    if "bfloat16" in kinds:
+        return "bfloat16" if board.hardware.bfloat16 is not None else ""
+    return "float16" if "float16" in kinds else ""
 
 
 def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[DesignSpace, Board]:

@@ -16,7 +16,8 @@ from host.lowering.passes.pack_weights import block_count, blocks, lanes_for
 from host.lowering.rebuild import rebuild
 from host.lowering.types import BFLOAT16, dot_product
 
-_GROUP = dot_product(BFLOAT16).group
+_DOT = dot_product(BFLOAT16)
+_GROUP = _DOT.group
 _LARGEST = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 
@@ -32,7 +33,7 @@ def use_bfloat16(graph: Graph, lanes: int) -> Graph:
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if not _has_pairs(node):
             return builder.copy(node, inputs)
-        data, weight = inputs
+        data, weight = _as_stored(inputs[0]), inputs[1]
         assert weight.data is not None
         key = (weight, node.op)
         if key not in packed:
@@ -46,6 +47,13 @@ def use_bfloat16(graph: Graph, lanes: int) -> Graph:
         return builder.emit(f"dot_{node.op}", [data, packed[key]], attrs, specs)
 
     return rebuild(graph, rule)
+
+
+def _as_stored(value: Value) -> Value:
+    """Numbers of bfloat16 before they were widened."""
+    node = value.producer
+    widened = node is not None and node.op == "cast" and node.inputs[0].dtype == _DOT.activations
+    return node.inputs[0] if node is not None and widened else value
 
 
 def _has_pairs(node: Node) -> bool:

@@ -16,7 +16,7 @@ from host.schedules.families import installed_rules
 from tests.unit.lowering.test_cached_attention import Case as AttentionCase
 from tests.unit.lowering.test_cached_attention import lowered as lowered_attention
 from tests.unit.lowering.test_quantised_weights import product
-from tests.unit.schedules import dot_cases
+from tests.unit.schedules import bfloat16_cases, dot_cases
 from tests.unit.schedules import functions as fn
 from tests.unit.schedules.test_attention import _space as attention_space
 from tests.unit.schedules.test_recurrent import _space as recurrent_space
@@ -40,6 +40,7 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         pairs, bytes_of = dot_cases.pairs_board(), dot_cases.vnni_board()
         yield space_for(dot_cases.dense_task(64, 64, 64, 8, "int16"), pairs.hardware)
         yield space_for(dot_cases.dense_task(64, 64, 64, 16, "uint8"), bytes_of.hardware)
+        yield space_for(bfloat16_cases.dense_task(64, 64, 64), bfloat16_cases.board().hardware)
     elif rule == "winograd":
         for size, channels in ((56, 64), (14, 512), (7, 512)):
             yield winograd_space(board, (1, size, size, channels), channels, 4)
