@@ -114,6 +114,20 @@ def test_what_is_learned_makes_no_record_foreign() -> None:
     assert profile_data(profile) == profile_data(replace(profile, board=taught, hardware=taught.hardware))
 
 
+def test_records_from_before_bfloat16_belong_to_the_same_profile() -> None:
+    board = bfloat16_cases.board()
+    mattr = [name for name in board.tvm_target["mattr"] if name != "+avx512bf16"]  # type: ignore[attr-defined]
+    before = replace(
+        board,
+        tvm_target={**board.tvm_target, "mattr": mattr},
+        hardware=replace(board.hardware, bfloat16=None),
+    )
+    assert before.tvm_target != board.tvm_target
+    profiles = [DeviceProfile("device", one, one.hardware, 1) for one in (board, before)]
+    data = [profile_data(profile) for profile in profiles]
+    assert data[0] == data[1] and "bfloat16" not in data[0]["hardware"]
+
+
 def test_each_parameter_is_there_once() -> None:
     constants = [constant for rule in RULES.values() for constant in rule.constants]
     names = [one.name for one in parameters_of(constants, fn.board().hardware)]
