@@ -113,8 +113,8 @@ def _bfloat16(description: MachineDescription, fma_per_cycle: float) -> Bfloat16
 
     Zen 4 starts one in a cycle, as of its multiply-adds, and its sums follow each other after 6 cycles: loops
     over registers alone took 1.00 and 5.95 cycles for each, the multiply-adds 1.01 and 2.98 (an EPYC with
-    Zen 4, the fastest of 20,000 rounds). That Zen 5 starts two, as of its multiply-adds, is an estimate, and so is that
-    Intel's cores start one, on one of their two units: tables of measured instructions have that.
+    Zen 4, the fastest of 20,000 rounds). Estimates: that Zen 5 starts two, as of its multiply-adds, and that
+    Intel's cores start one, on one of their two units.
     """
     if "avx512_bf16" not in description.features:
         return None

@@ -236,7 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.e2e", description=__doc__)
     parser.add_argument(
-        "--models", nargs="+", default=["mobilenetv2"], help="names, name:format, name:int8, name:bf16, paths, or all"
+        "--models",
+        nargs="+",
+        default=["mobilenetv2"],
+        help="names, name:format, name:int8, name:bf16, paths, or all",
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0)

@@ -63,13 +63,22 @@ def bfloat16(result: Result) -> list[str]:
     engines = [one for one in _PEERS if any(one in entry["latency_ms"] for entry in models.values())]
     for name, entry in models.items():
         latency = entry["latency_ms"]
-        times = [significant(latency[one]) if one in latency else "-" for one in ("edgetlm", _SINGLE, *engines)]
+        times = [
+            significant(latency[one]) if one in latency else "-" for one in ("edgetlm", _SINGLE, *engines)
+        ]
         speed, bounds = entry["speedup"].get(_SINGLE), entry.get("bounds", {}).get(_SINGLE)
         ratio = "-" if speed is None else f"{speed:.2f}"
         ratio += f", {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
         error = entry.get("error", "-") if entry["max_rel_err"] is None else f"{entry['max_rel_err']:.0e}"
         rows.append((name.partition(":")[0], *times, ratio, error))
-    head = ("model", "bf16, ms", "fp32, ms", *(_PEERS[one] for one in engines), "speed beside fp32, bound", "error")
+    head = (
+        "model",
+        "bf16, ms",
+        "fp32, ms",
+        *(_PEERS[one] for one in engines),
+        "speed beside fp32, bound",
+        "error",
+    )
     return markdown(head, rows)
 
 

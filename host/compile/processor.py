@@ -31,8 +31,8 @@ def profile_for_processor(profile: DeviceProfile, options: CompileOptions) -> De
     """
     if options.dtype == "bf16" and profile.hardware.bfloat16 is None:
         raise UserError(
-            f"--dtype bf16: {printable(profile.board.title)} has no AVX-512 BF16 (avx512_bf16 in /proc/cpuinfo): "
-            "use --dtype fp32, or --quantize int8 with samples"
+            f"--dtype bf16: {printable(profile.board.title)} has no AVX-512 BF16 (avx512_bf16 in "
+            "/proc/cpuinfo): use --dtype fp32, or --quantize int8 with samples"
         )
     return gpu_profile(profile, options.cuda) if options.processor == "gpu" else profile
 

@@ -12,8 +12,8 @@ from targets import Board, GpuModel, HardwareModel, MachineDescription, MemoryLe
 _SPREAD = 1.6
 
 
-# Features of newer x86 processors, which multiply bytes and pairs of bfloat16 numbers. The declared boards have
-# none of them.
+# Features of newer x86 processors, which multiply bytes and pairs of bfloat16 numbers. The declared boards
+# have none of them.
 _DOT_PRODUCTS = ("avx512_vnni", "avx_vnni", "avx512_bf16")
 
 

@@ -1,4 +1,4 @@
-"""Draws products of halves, which GPUs and processors with dot products of bfloat16 have other programs for."""
+"""Draws products of halves, which GPUs and x86 with AVX-512 BF16 have other programs for."""
 
 from __future__ import annotations
 

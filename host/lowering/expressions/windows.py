@@ -33,7 +33,8 @@ def product(left: Expression, right: Expression, dtype: str) -> Expression:
 def padded_input(stage: Stage, node: Node, fill: float = 0.0, dtype: str = "") -> Callable[..., Expression]:
     """The input with its padding around it (block "pad_temp"), or as it is if there is none.
 
-    Its elements are of type `dtype`, or of their own where that is "". Negative padding leaves out what lies at an edge of the input.
+    Its elements are of type `dtype`, or of their own where that is "". Negative padding leaves out what lies
+    at an edge of the input.
     """
     value, padding = node.inputs[0], node.attrs["padding"]
     dtype = dtype or value.dtype

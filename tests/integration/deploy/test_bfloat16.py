@@ -27,7 +27,9 @@ def transformer(path: Path) -> Path:
 
 @needs_the_instruction
 @pytest.mark.parametrize(
-    ("make", "shapes"), [(small_models.convnet, {}), (transformer, {"seq": (24,)})], ids=["convnet", "transformer"]
+    ("make", "shapes"),
+    [(small_models.convnet, {}), (transformer, {"seq": (24,)})],
+    ids=["convnet", "transformer"],
 )
 def test_a_model_is_verified_and_keeps_its_interface(
     make: Callable[[Path], Path], shapes: dict[str, tuple[int, ...]], tmp_path: Path
@@ -62,7 +64,7 @@ def test_a_model_is_verified_and_keeps_its_interface(
 
 def test_a_device_without_the_instruction_is_refused_before_any_work(tmp_path: Path) -> None:
     options = CompileOptions(small_models.convnet(tmp_path / "model.onnx"), dtype="bf16")
-    with pytest.raises(UserError, match="--dtype bf16: .* has no AVX-512 BF16"):
+    with pytest.raises(UserError, match=r"--dtype bf16: .* has no AVX-512 BF16"):
         compile_bundle(options, "raspberry_pi_5", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""Models in bfloat16: which products are dot products, how weights lie in memory, and how far results move."""
+"""Models in bfloat16: which products are dot products, how weights lie, and how far results move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of bfloat16 numbers: whatever the decisions the sums are right, and the instruction is in the code."""
+"""Products of bfloat16: whatever the decisions the sums are right, and the instruction is in the code."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ def test_weights_that_no_cache_holds_are_fetched_ahead() -> None:
     assert values["fetch"] == 1
     without = {**values, "fetch": 0}
     assert space.estimate_s(without) > space.estimate_s(values)
-    codes = [cases.assembly(scheduled_function(space.apply(space.candidate(one, "test")))) for one in (values, without)]
+    codes = [
+        cases.assembly(scheduled_function(space.apply(space.candidate(one, "test"))))
+        for one in (values, without)
+    ]
     assert ["prefetch" in code for code in codes] == [True, False]
     small = space_for(cases.dense_task(64, 64, 64), cases.board().hardware)
     assert {d.name: d.choices for d in small.decisions}["fetch"] == (0,)

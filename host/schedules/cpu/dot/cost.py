@@ -20,9 +20,9 @@ _PLAIN_OPERATIONS = EstimateConstant("dot.plain_operations", 12.0)
 # took 0.64 of fp32's time with half of the operations. The result dot_products_avx2 has 0.67 to 0.93 for four
 # direct products, on a machine that shares its hardware.
 _PAIR_OPERATIONS = EstimateConstant("dot.pair_operations", 1.27, spread=0.2)
-# Slow-down of VDPBF16PS where a tile is one vector wide: LLVM then lets every instruction load and broadcast its
-# activations itself. Products of 196 x 1024 by 1024 x 256 with tiles of 14 x 1 and of 7 x 2 vectors: 176 and 232
-# GFLOP/s on Zen 4.
+# Slow-down of VDPBF16PS where a tile is one vector wide: LLVM then lets every instruction load and broadcast
+# its activations itself. By hand, products of 196 x 1024 by 1024 x 256 with tiles of 14 x 1 and of 7 x 2
+# vectors had 176 and 232 GFLOP/s on Zen 4.
 _ONE_VECTOR = EstimateConstant("dot.one_vector", 1.33, neutral=1.0)
 
 CONSTANTS = (_PLAIN_OPERATIONS, _PAIR_OPERATIONS, _ONE_VECTOR, *TILED_CONSTANTS)
@@ -32,8 +32,8 @@ def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, value
     """Estimated seconds of one call of a program of the `dot` rule.
 
     The instruction starts about as often as a fused multiply-add (that of bfloat16 numbers as often as the
-    processor's description says) and does the work of a group: with groups as elements the estimate is that of
-    `tiled`.
+    processor's description says) and does the work of a group: with groups as elements the estimate is that
+    of `tiled`.
     """
     kind = dot_kind(workload.anchor_stage, hardware)
     if kind == BFLOAT16 and hardware.bfloat16 is not None:

@@ -1,8 +1,8 @@
-"""Products of bytes in int32, and of bfloat16 in single precision: the register-blocked programs of `tiled` around the processor's dot product.
+"""Products of bytes in int32, and of bfloat16 in single precision: `tiled` around a dot product.
 
 The innermost tile is one vector of `L` sums that takes `G` products each, `C[L] += A[G] . B[L, G]`, A the
-same for all lanes, B packed. `intrinsic` says whether it is the instruction for that or plain code, which
-nobody wants for bfloat16: its elements would be widened one by one.
+same for all lanes, B packed. `intrinsic` says whether it is the processor's instruction for that or plain
+code, which nobody wants for bfloat16: its elements would be widened one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
 from host.schedules.workload import Workload
 from targets import HardwareModel
-
 
 # Of bfloat16 alone: weights of bytes are half of those again.
 [_FETCH] = (kind for kind in Tiled.decisions if kind.name == "fetch")
@@ -54,7 +53,7 @@ class Dot(Rule):
         return has_intrinsic(kind, _roles(lanes, hardware).lanes)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Those of `tiled`, a padded input always copied, and the instruction; bytes are not fetched ahead."""
+        """Those of `tiled`, padded inputs always copied, and the instruction; no bytes are fetched ahead."""
         found = {**self._tiled.choices(in_lanes(workload), hardware), "pad": (PAD_COPY,)}
         if dot_kind(workload.anchor_stage, hardware) == BFLOAT16:
             return {**found, "intrinsic": (INSTRUCTION,)}

@@ -79,7 +79,9 @@ def test_every_declared_board_is_drawn_with_other_figures_and_threads() -> None:
 
 
 @pytest.mark.parametrize("operator", [half_operators.bfloat16_dense, half_operators.bfloat16_convolution])
-def test_products_of_bfloat16_are_drawn_for_processors_that_have_them(operator: Callable[[Draw], Value]) -> None:
+def test_products_of_bfloat16_are_drawn_for_processors_that_have_them(
+    operator: Callable[[Draw], Value],
+) -> None:
     [board] = [board for board in training_boards() if board.hardware.bfloat16 is not None]
     for seed in range(6):
         draw = Draw(random.Random(seed))
