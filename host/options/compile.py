@@ -59,8 +59,8 @@ class CompileOptions:
     )
     dtype: str = declared(
         "fp32",
-        "fp32; fp16: half the memory, checked with a tolerance of 1e-2; or bf16: half the memory and products "
-        "at up to twice the speed on x86 with AVX-512 BF16, checked with 5e-2.",
+        "fp32; fp16: half the memory, checked with a tolerance of 1e-2; or bf16: half the memory and "
+        "products at up to twice the speed on x86 with AVX-512 BF16, checked with 5e-2.",
         "program",
         commands=_OF_FUNCTIONS,
         choices=DTYPES,

@@ -15,9 +15,10 @@ from host.lowering.types import BFLOAT16, dot_product
 PLAIN, INSTRUCTION = 0, 1
 
 # LLVM's intrinsic, or the name of our function, by the kind of dot product and 32-bit lanes. VPDPBUSD
-# multiplies unsigned by signed bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd). VPMADDWD multiplies signed
-# numbers of 16 bits and adds two products; the sum is an addition of its own. None saturates with weights of
-# bytes. VDPBF16PS multiplies numbers of bfloat16 and takes subnormal ones for zero (Intel SDM).
+# multiplies unsigned by signed bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd). VPMADDWD
+# multiplies signed numbers of 16 bits and adds two products; the sum is an addition of its own. None
+# saturates with weights of bytes. VDPBF16PS multiplies numbers of bfloat16 and takes subnormal ones for zero
+# (Intel SDM).
 _INSTRUCTIONS = {
     ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
     ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",
