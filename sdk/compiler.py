@@ -51,6 +51,7 @@ from host.model import (
     Task,
     TensorSpec,
 )
+from host.options.compile import half_of
 from host.records import Record, RecordOrigin, RecordStore, profile_data
 from host.schedules import Decision, DesignSpace, scheduled_function, space_for
 from host.schedules.api import CPU, GPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
@@ -150,7 +151,7 @@ def tasks(
     Args:
         model: as read.
         profile: of the device; the packing of weights and the choice of algorithms depend on it.
-        dtype: "fp32" or "fp16".
+        dtype: "fp32", "fp16" or "bf16".
         operators: more operations than the compiler and installed packages have.
 
     Raises:
@@ -158,7 +159,7 @@ def tasks(
         LoweringError: it has no lowering on this target, or two operations have one name.
     """
     known = known_operators().with_specs(*operators)
-    return lower(model, profile.board, half=dtype == "fp16", operators=known).tasks
+    return lower(model, profile.board, half=half_of(dtype), operators=known).tasks
 
 
 def design_space(task: Task, profile: DeviceProfile, rules: Sequence[Rule] | None = None) -> DesignSpace:

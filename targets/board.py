@@ -104,6 +104,6 @@ class Board:
             self,
             name=f"{self.name}-gpu",
             tvm_target=target,
-            # Products of bytes are the CPU's instruction.
-            hardware=replace(self.hardware, gpu=self.gpu, dot_product=""),
+            # Dot products are the CPU's instructions.
+            hardware=replace(self.hardware, gpu=self.gpu, dot_product="", bfloat16=None),
         )

@@ -99,6 +99,21 @@ class GpuModel:
 
 
 @dataclass(frozen=True)
+class Bfloat16Products:
+    """An instruction that adds two products of bfloat16 numbers to each 32-bit lane of sums.
+
+    Attributes:
+        feature: LLVM's name of it, as in a target's `mattr`.
+        per_cycle: such instructions of whole vectors that one core starts in a cycle.
+        latency_cycles: from the sums that one takes to those that it gives.
+    """
+
+    feature: str
+    per_cycle: float
+    latency_cycles: float
+
+
+@dataclass(frozen=True)
 class HardwareModel:
     """A CPU as the construction sees it.
 
@@ -121,6 +136,7 @@ class HardwareModel:
             as often in a cycle as a fused multiply-add: four bytes, "u8s8" (unsigned by signed: x86 VNNI) or
             "s8s8" (signed by signed: Arm SDOT), or two numbers of 16 bits, "s16s16" (x86 VPMADDWD and an
             addition); "" without one.
+        bfloat16: the dot product of bfloat16 numbers; None without one.
         learned: logarithms by which the board's measurements have moved constants of the estimates, by name.
     """
 
@@ -139,6 +155,7 @@ class HardwareModel:
     loads_per_cycle: float = 2.0
     look_ahead: float = 192.0
     dot_product: str = ""
+    bfloat16: Bfloat16Products | None = None
     learned: tuple[tuple[str, float], ...] = ()
 
     @property

@@ -2,7 +2,8 @@
 
 Each model is deployed by a process of its own with an empty kernel cache, so that seconds count everything
 from cold. A model is a name of the zoo, a name with a format (`bert-tiny:pt2`), a name whose ONNX file is
-quantised first (`resnet50:int8`), a path, or `all`: every model of the zoo. With `--resume`, models that FILE
+quantised first (`resnet50:int8`), a name that is deployed in bfloat16 with our own fp32 as a peer
+(`resnet50:bf16`), a path, or `all`: every model of the zoo. With `--resume`, models that FILE
 has already from the same command and commit are not run again.
 """
 
@@ -25,6 +26,7 @@ from benchmarks.e2e.process_memory import PeakMemory
 from benchmarks.e2e.quantised_file import quantised_file
 from benchmarks.e2e.summary import summary_of
 from benchmarks.result_file import add_json_option, heading, models_so_far, write_result
+from host.options import SINGLE_PRECISION
 
 SCHEMA = "edgetlm.e2e/1"
 _STAGES = ("import", "lower", "propose", "build", "measure")
@@ -42,11 +44,13 @@ class Subject:
         name: key in the results.
         path: its file.
         peer_files: the same model for engines that do not read that format.
+        dtype: option of the deployment.
     """
 
     name: str
     path: Path
     peer_files: dict[str, Path]
+    dtype: str = "fp32"
 
 
 def find_subject(text: str, peers: Sequence[str], models: Path) -> Subject:
@@ -61,6 +65,8 @@ def find_subject(text: str, peers: Sequence[str], models: Path) -> Subject:
     if wanted == "int8":
         path = quantised_file(export_model(name, "onnx", models), models / f"{name}.int8.onnx")
         return Subject(text, path, {})
+    if wanted == "bf16":
+        return Subject(text, export_model(name, "onnx", models), {}, dtype="bf16")
     wanted = wanted or "onnx"
     path = export_model(name, wanted, models)
     peer_files = {}
@@ -96,7 +102,11 @@ def deploy_apart(subject: Subject, options: argparse.Namespace) -> dict[str, Any
         request = {
             "model": str(subject.path.absolute()),
             "peer_files": {name: str(path.absolute()) for name, path in subject.peer_files.items()},
-            "peers": options.peers.split(",") if options.peers else [],
+            "peers": [
+                *(options.peers.split(",") if options.peers else []),
+                *([SINGLE_PRECISION] if subject.dtype != "fp32" else []),
+            ],
+            "dtype": subject.dtype,
             "threads": options.threads,
             "trials": options.trials,
             "rounds": options.rounds,
@@ -151,6 +161,7 @@ def child(request: dict[str, Any]) -> None:
     options = DeployOptions(
         model=Path(request["model"]),
         backend=request["backend"],
+        dtype=request["dtype"],
         threads=request["threads"],
         trials=request["trials"],
         seed=request["seed"],
@@ -225,7 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.e2e", description=__doc__)
     parser.add_argument(
-        "--models", nargs="+", default=["mobilenetv2"], help="names, name:format, name:int8, paths, or all"
+        "--models",
+        nargs="+",
+        default=["mobilenetv2"],
+        help="names, name:format, name:int8, name:bf16, paths, or all",
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trials", type=int, default=0)

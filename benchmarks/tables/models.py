@@ -11,6 +11,8 @@ from benchmarks.tables.table import markdown, significant
 from host.statistics import mean_of
 
 _PEERS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "openvino": "OpenVINO"}
+# Our own programs in single precision beside those in bfloat16.
+_SINGLE = "tvm-fp32"
 _PROPOSERS = {
     "tlm": "TLM",
     "tlm-finetuned": "TLM, learning between measurements",
@@ -52,6 +54,31 @@ def zoo(result: Result) -> list[str]:
     rows.append(("geometric mean", *[""] * (len(engines) + 1), mean))
     rows.append(("median; least", *[""] * (len(engines) + 1), f"{whole['median']:.2f}; {whole['least']:.2f}"))
     head = ("model", "ours, ms", *(_PEERS[one] for one in engines), "speed to the best of them, bound")
+    return markdown(head, rows)
+
+
+def bfloat16(result: Result) -> list[str]:
+    """Latency of each model in bfloat16 beside our own in single precision and the peers, and its error."""
+    rows, models = [], result.figures["models"]
+    engines = [one for one in _PEERS if any(one in entry["latency_ms"] for entry in models.values())]
+    for name, entry in models.items():
+        latency = entry["latency_ms"]
+        times = [
+            significant(latency[one]) if one in latency else "-" for one in ("edgetlm", _SINGLE, *engines)
+        ]
+        speed, bounds = entry["speedup"].get(_SINGLE), entry.get("bounds", {}).get(_SINGLE)
+        ratio = "-" if speed is None else f"{speed:.2f}"
+        ratio += f", {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
+        error = entry.get("error", "-") if entry["max_rel_err"] is None else f"{entry['max_rel_err']:.0e}"
+        rows.append((name.partition(":")[0], *times, ratio, error))
+    head = (
+        "model",
+        "bf16, ms",
+        "fp32, ms",
+        *(_PEERS[one] for one in engines),
+        "speed beside fp32, bound",
+        "error",
+    )
     return markdown(head, rows)
 
 

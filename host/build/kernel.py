@@ -12,6 +12,7 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
+from host.build.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.build.cache import KernelCache
 from host.build.half_precision import has_half_conversions, without_half_conversions
 from host.build.memory.workspace import Workspace, workspace_of
@@ -96,7 +97,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """What TVM's own build does before code generation, with six changes.
+    """What TVM's own build does before code generation, with seven changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
@@ -107,9 +108,11 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
+    - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.build.bfloat16`.
     """
     transform = tvm.tirx.transform
-    named = function.with_attr("global_symbol", symbol)
+    own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)
+    named = (as_bits(function) if bfloat16 else function).with_attr("global_symbol", symbol)
     lower, finalize, _ = tvm.tirx.get_tir_pipeline("default")
     fixed = _fixed_vectors(target)
     bound = transform.BindTarget(fixed.with_host(fixed))(tvm.IRModule({symbol: named}))
@@ -118,10 +121,11 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
         with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
             module = transform.SkipAssert()(lower(bound))
         module = transform.CommonSubexprElim()(split_at_periods(module))
-    own_halves = not has_half_conversions(target)
     lowered = {
         # An entry function would define __tvm_ffi_main in every object.
-        variable: body.with_body(_sums_on_the_stack(_natural_alignment(_halves(body.body, own_halves))))
+        variable: body.with_body(
+            _sums_on_the_stack(_natural_alignment(_halves(body.body, own_halves, bfloat16)))
+        )
         .without_attr("tirx.is_entry_func")
         .with_attr("target", target.with_host(target))
         for variable, body in module.functions.items()
@@ -129,8 +133,9 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     return finalize()(tvm.IRModule(lowered, attrs=module.attrs))
 
 
-def _halves(body: tvm.tirx.Stmt, own: bool) -> tvm.tirx.Stmt:
-    return without_half_conversions(body) if own else body
+def _halves(body: tvm.tirx.Stmt, own: bool, bfloat16: bool) -> tvm.tirx.Stmt:
+    body = without_half_conversions(body) if own else body
+    return with_bfloat16(body) if bfloat16 else body
 
 
 def _fixed_vectors(target: tvm.target.Target) -> tvm.target.Target:

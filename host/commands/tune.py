@@ -137,7 +137,7 @@ def _tuned(
     machine = boards.lead.describe()
     require_sensor(boards.lead, options.objective, options.power_cap_w)
     profile = profile_of(boards.lead, options.threads, clock.progress.note)
-    profile = profile_for_processor(profile, options.processor)
+    profile = profile_for_processor(profile, options)
     compiler = ModelCompiler(
         options,
         profile,

@@ -88,7 +88,7 @@ class ModelCompiler:
         """
         if model.module is None:
             raise ImportFailed(model.reason, model.operator)
-        return static_model.lower_model(model, self.profile, self.clock, half=self.options.dtype == "fp16")
+        return static_model.lower_model(model, self.profile, self.clock, self.options.half)
 
     def plan(self, model: ImportedModel) -> PlannedModel:
         """Lower a model of one length and choose a program for each of its tasks.

@@ -48,7 +48,7 @@ def read_model(
             options.model,
             options.fixed_shapes(),
             options.seed,
-            half=options.dtype == "fp16",
+            half=options.half,
             notice=clock.progress.note,
             worker=reader,
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from device_agent.contract.text import printable
 from host.errors import UserError
 from host.model import DeviceProfile
+from host.options import CompileOptions
 from targets import Board
 
 # CUDA major versions that cubins can be made for: of JetPack 5, 6 and 7.
@@ -17,13 +19,22 @@ _KNOWN = {"sm_72": (11, 12), "sm_87": (11, 13), "sm_90": (11, 13), "sm_110": (13
 _USUAL = {"sm_72": 11, "sm_87": 12, "sm_90": 12, "sm_110": 13}
 
 
-def profile_for_processor(profile: DeviceProfile, processor: str, cuda: str = "") -> DeviceProfile:
-    """The profile for "gpu"; for "cpu" and "auto" that of the CPU, as it is.
+def profile_for_processor(profile: DeviceProfile, options: CompileOptions) -> DeviceProfile:
+    """The profile for `--processor gpu`; for "cpu" and "auto" that of the CPU, as it is.
+
+    Args:
+        profile: of the device's CPU.
+        options: whose processor, CUDA version and numeric type are taken.
 
     Raises:
-        UserError: see `gpu_profile`.
+        UserError: see `gpu_profile`; or the processor has no dot products of bfloat16, which were asked for.
     """
-    return gpu_profile(profile, cuda) if processor == "gpu" else profile
+    if options.dtype == "bf16" and profile.hardware.bfloat16 is None:
+        raise UserError(
+            f"--dtype bf16: {printable(profile.board.title)} has no AVX-512 BF16 (avx512_bf16 in "
+            "/proc/cpuinfo): use --dtype fp32, or --quantize int8 with samples"
+        )
+    return gpu_profile(profile, options.cuda) if options.processor == "gpu" else profile
 
 
 def gpu_profile(profile: DeviceProfile, cuda: str = "") -> DeviceProfile:
@@ -46,7 +57,7 @@ def gpu_profile(profile: DeviceProfile, cuda: str = "") -> DeviceProfile:
     return replace(
         profile,
         board=board,
-        hardware=replace(profile.hardware, gpu=board.gpu, dot_product=""),
+        hardware=replace(profile.hardware, gpu=board.gpu, dot_product="", bfloat16=None),
         software={**profile.software, "cuda": version},
     )
 

@@ -90,9 +90,9 @@ def defects_as(kind: type[EdgeError], what: str) -> Iterator[None]:
 
 
 def lower_model(
-    model: ImportedModel, profile: DeviceProfile, clock: StageClock, half: bool = False
+    model: ImportedModel, profile: DeviceProfile, clock: StageClock, half: str = ""
 ) -> LoweredModel:
-    """Lower an imported model for one device; with `half`, tensors lie in memory in half precision.
+    """Lower an imported model for one device; with `half`, tensors lie in memory as that type.
 
     Raises:
         ImportFailed: the compiler cannot express the model.

@@ -25,6 +25,7 @@ from host.compile.tuning.kernel_tuning import recall, records_of
 from host.errors import BuildError, ImportFailed, LoweringError
 from host.manifest import memory_part
 from host.model import DeviceProfile, ImportedModel
+from host.options import SINGLE_PRECISION
 from host.records import RecordStore
 from host.records.record import comparable_times
 from host.records.store import profile_data
@@ -112,7 +113,9 @@ def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timed: bool) 
     if compiler.profile.board.gpu is None:
         return None
     reason = why_no_gpu(compiler.profile)
-    if compiler.options.ranged:
+    if compiler.options.dtype == "bf16":
+        reason = "--dtype bf16 is for the CPU"
+    elif compiler.options.ranged:
         reason = "a range of lengths is served by the CPU only"
     elif not timed:
         reason = "an emulator's times do not say which processor is faster; say --processor gpu"
@@ -130,6 +133,25 @@ def compiled_for_gpu(builder: BundleBuilder, model: ImportedModel, timed: bool) 
         note(f"the GPU is left out: {one_line(error)}")
         return None
     return Variant(GPU, "tvm", own.directory("tvm"), compiler.profile.threads, tasks=made.tasks)
+
+
+def compiled_single(builder: BundleBuilder, model: ImportedModel) -> Entrant:
+    """A model's bundle in single precision, in a folder beside the one in halves; only to measure beside it.
+
+    Args:
+        builder: of the bundle in halves.
+        model: with its module.
+
+    Raises:
+        BuildError: a kernel does not compile.
+    """
+    compiler = builder.compiler
+    folder = compiler.folder / SINGLE_PRECISION
+    folder.mkdir()
+    options = replace(compiler.options, dtype="fp32", trials=0, budget_s=0.0)
+    own = replace(builder, compiler=replace(compiler, options=options, folder=folder))
+    own.compile(model)
+    return Entrant(SINGLE_PRECISION, "tvm", own.directory("tvm"), compiler.profile.threads, deployable=False)
 
 
 def engine_variants(engine: str, model: Path, threads: int, wider: bool) -> tuple[Variant, ...]:

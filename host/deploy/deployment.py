@@ -25,7 +25,15 @@ from host.compile.model_file import read_model, without_source
 from host.compile.processor import profile_for_processor
 from host.compile.static_model import Compiled, one_line
 from host.compile.task_outcome import TaskOutcome, with_times
-from host.compile.variants import FASTEST, GPU, Variant, compiled_for_gpu, engine_variants, variants_of
+from host.compile.variants import (
+    FASTEST,
+    GPU,
+    Variant,
+    compiled_for_gpu,
+    compiled_single,
+    engine_variants,
+    variants_of,
+)
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
 from host.deploy.comparison_settings import comparison_settings
@@ -41,7 +49,7 @@ from host.errors import BuildError, EngineError, ImportFailed, LoweringError, Us
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel
 from host.model_file import detect_format
-from host.options import BACKENDS, CompileOptions, DeployOptions
+from host.options import BACKENDS, SINGLE_PRECISION, CompileOptions, DeployOptions
 from host.options.of_model import check_for_model
 from host.progress import Progress, Silence, StageClock
 from host.versions import versions
@@ -130,7 +138,7 @@ def compile_bundle(
     clock = StageClock(progress or Silence())
     with Staging(output) as staging:
         profile = target_profile(target, options.threads, clock.progress.note)
-        profile = profile_for_processor(profile, options.processor, options.cuda)
+        profile = profile_for_processor(profile, options)
         builder = BundleBuilder(ModelCompiler(options, profile, staging.folder, clock))
         model = read_model(options, clock, reader, profile.board.architecture)
         made, fallback = compile_or_fall_back(builder, model)
@@ -199,6 +207,8 @@ class _Deployment:
         auto = made is not None and self.options.processor == "auto"
         on_gpu = compiled_for_gpu(builder, model, self.timing.decides) if auto else None
         context = model.decoder.context if model.decoder is not None else 0
+        beside = made is not None and SINGLE_PRECISION in (self.options.peers or ())
+        single = compiled_single(builder, model) if beside else None
         model = without_source(model)
         variants = self._variants(model, builder, made)
         variant, power = self._selected_variant(
@@ -207,7 +217,7 @@ class _Deployment:
         profile = replace(builder.compiler.profile, threads=variant.threads)
         builder = builder.with_profile(profile)
         settings = self._settings(model, builder, variant, made)
-        comparison = compare_engines(settings, self._entrants(model, variant))
+        comparison = compare_engines(settings, self._entrants(model, variant, single))
         if not self.timing.decides:
             comparison = with_instructions(comparison, made, architecture, self.clock.progress.note)
         options = self.options
@@ -252,7 +262,7 @@ class _Deployment:
         """Makes bundles for the device, or for its GPU."""
         options = self.options
         profile = profile_of(self.device, options.threads, self.clock.progress.note)
-        profile = profile_for_processor(profile, options.processor)
+        profile = profile_for_processor(profile, options)
         machine = self.device.describe()
         others = connections_of_kind(options.device, machine, options.beside, profile, self.connect)
         folder, clock, device = self.staging.folder, self.clock, self.device
@@ -301,7 +311,7 @@ class _Deployment:
         settings = comparison_settings(self.device, model, self.options, self.timing, self.clock)
         return replace(settings, diagnose=find if made is not None and variant.name != GPU else None)
 
-    def _entrants(self, model: ImportedModel, variant: Variant) -> list[Entrant]:
+    def _entrants(self, model: ImportedModel, variant: Variant, single: Entrant | None) -> list[Entrant]:
         """The compiled model, the original runtime, and the peers that can read the model or a file given."""
         compiled = variant.engine == "tvm"
         threads = variant.threads
@@ -312,7 +322,9 @@ class _Deployment:
         if "tensorrt" in self.device.describe().software and model.format == "onnx" and usual:
             # JetPack's own engine is there to be beaten.
             usual = [*usual, "tensorrt"]
-        asked = usual if self.options.peers is None else list(self.options.peers)
+        given = self.options.peers
+        asked = usual if given is None else [one for one in given if one != SINGLE_PRECISION]
+        entrants += [single] if single is not None else []
         needed = self.options.backend if self.options.backend not in ("auto", "tvm") else original
         if needed not in asked and (not compiled or needed != original):
             asked.append(needed)

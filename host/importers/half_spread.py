@@ -1,4 +1,4 @@
-"""How far a model's outputs move when its tensors are rounded to half precision: what fp16 may be off by."""
+"""How far a model's outputs move when its tensors are rounded to halves: what fp16 or bf16 may be off by."""
 
 from __future__ import annotations
 
@@ -7,33 +7,38 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
 from host.engines import run_reference
 from host.importers.golden import relative_distance
-from host.model import HALF_SPREAD, GoldenCase, ImportedModel
+from host.model import HALF_SPREADS, GoldenCase, ImportedModel
 
 # Weights are one of two roundings: every layer's result is rounded too, which moves the outputs about as far.
 _ROUNDINGS = 2.0
 
 
-def with_half_spread(model: ImportedModel) -> tuple[GoldenCase, ...]:
+def with_half_spread(model: ImportedModel, half: str) -> tuple[GoldenCase, ...]:
     """The golden cases with the spread of the model in half precision.
 
     Some models enlarge a small error ten times, others none of it. An ONNX file's own is measured: its
     original runtime computes it with its weights rounded to half. Other formats have the usual one.
 
+    Args:
+        model: with its golden cases.
+        half: the type of halves, "float16" or "bfloat16".
+
     Raises:
         EngineError: the original runtime does not run the rounded file.
     """
-    usual = [replace(case, spread=max(case.spread, HALF_SPREAD)) for case in model.golden]
+    usual = [replace(case, spread=max(case.spread, HALF_SPREADS[half])) for case in model.golden]
     if model.format != "onnx":
         return tuple(usual)
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
         rounded = Path(folder) / model.path.name
-        _write_rounded(model.path, rounded)
+        _write_rounded(model.path, rounded, half)
         outputs = run_reference("onnxruntime", rounded, [case.inputs for case in usual])
     return tuple(
         replace(case, spread=max(case.spread, _ROUNDINGS * _moved(case.outputs, made)))
@@ -45,12 +50,12 @@ def _moved(golden: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
     return max((relative_distance(a, b) for a, b in zip(golden, other, strict=True)), default=0.0)
 
 
-def _write_rounded(source: Path, target: Path) -> None:
+def _write_rounded(source: Path, target: Path, half: str) -> None:
     model = onnx.load(str(source))
-    limits = np.finfo(np.float16)
+    limits, kind = ml_dtypes.finfo(half), np.dtype(half)
     for tensor in model.graph.initializer:
         if tensor.data_type != TensorProto.FLOAT:
             continue
-        values = np.clip(numpy_helper.to_array(tensor), limits.min, limits.max)
-        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16).astype(np.float32), tensor.name))
+        values = np.clip(numpy_helper.to_array(tensor), float(limits.min), float(limits.max))
+        tensor.CopyFrom(numpy_helper.from_array(values.astype(kind).astype(np.float32), tensor.name))
     onnx.save(model, str(target))

@@ -25,7 +25,7 @@ def emit(
     graph: Graph,
     groups: list[Group],
     target: tvm.target.Target,
-    half: bool = False,
+    half: str = "",
     any_length: bool = False,
 ) -> tuple[tvm.IRModule, tuple[np.ndarray, ...]]:
     """The relax module of a fused graph, and the values of the parameters behind the inputs.
@@ -36,7 +36,7 @@ def emit(
         graph: to write.
         groups: its nodes by function.
         target: what it is for.
-        half: whether tensors lie in memory in half precision, where they may.
+        half: type of half precision in which tensors lie in memory, where they may; "" for single precision.
         any_length: whether the functions are to serve other lengths of a dimension too.
 
     Raises:
@@ -46,7 +46,7 @@ def emit(
     steps = [_step(group, table) for group in groups]
     if half:
         # Which functions there are decides what may be halves.
-        table = FunctionTable(halves(graph, steps), any_length)
+        table = FunctionTable(halves(graph, steps, half), any_length)
         steps = [_step(group, table) for group in groups]
     parameters = _parameters(graph, steps)
     writer = _Writer(graph, table, parameters)

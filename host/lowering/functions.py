@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,6 @@ from host.lowering.expressions.stage import Stage
 from host.lowering.expressions.tvm_legalisation import write_with_tvm
 from host.lowering.fusion import Group
 from host.lowering.graph import Node, Value
-from host.lowering.types import numeric_type
 
 _NAME_LENGTH = 60
 
@@ -39,12 +39,12 @@ class FunctionTable:
     """All functions of a model by name.
 
     Attributes:
-        halves: values that lie in memory in half precision.
+        halves: values that lie in memory in half precision, with their type there.
         any_length: whether the functions are to serve other lengths too.
         functions: name to PrimFunc.
     """
 
-    halves: frozenset[Value] = frozenset()
+    halves: Mapping[Value, str] = field(default_factory=dict)
     any_length: bool = False
     functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
     _by_key: dict[Any, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class FunctionTable:
 
     def stored_type(self, value: Value) -> str:
         """Type of a value's elements in memory."""
-        return (numeric_type(value.dtype).half if value in self.halves else None) or value.dtype
+        return self.halves.get(value, value.dtype)
 
     def _fresh_name(self, group: Group) -> str:
         parts = [node.op.removeprefix("relax.").replace(".", "_") for node in group.nodes]
@@ -87,7 +87,7 @@ class FunctionTable:
         return name
 
 
-def _key(group: Group, halves: frozenset[Value]) -> tuple[Any, list[Value]]:
+def _key(group: Group, halves: Mapping[Value, str]) -> tuple[Any, list[Value]]:
     """What makes two groups the same function, and the outside values in order of appearance."""
     inside = {value: (n, o) for n, node in enumerate(group.nodes) for o, value in enumerate(node.outputs)}
     outside: dict[Value, int] = {}
@@ -104,11 +104,11 @@ def _key(group: Group, halves: frozenset[Value]) -> tuple[Any, list[Value]]:
         outputs = tuple((value.shape, value.dtype) for value in node.outputs)
         origin = node if node.template is not None else None
         description.append((node.op, tuple(reads), tuple(sorted(node.attrs.items())), outputs, origin))
-    narrow = (*(value in halves for value in outside), *(value in halves for value in group.results))
-    return (tuple(description), narrow), list(outside)
+    stored = tuple(halves.get(value, "") for value in (*outside, *group.results))
+    return (tuple(description), stored), list(outside)
 
 
-def _written(group: Group, halves: frozenset[Value], any_length: bool) -> Stage:
+def _written(group: Group, halves: Mapping[Value, str], any_length: bool) -> Stage:
     stage = Stage(halves, any_length)
     for node in group.nodes:
         (node.spec.write or write_with_tvm)(stage, node)
@@ -121,12 +121,12 @@ def _read_twice(node: Node, group: Group) -> bool:
     return sum(reader.inputs.count(node.output) for reader in group.nodes) > 1
 
 
-def _results(stage: Stage, group: Group, halves: frozenset[Value]) -> list[te.Tensor]:
+def _results(stage: Stage, group: Group, halves: Mapping[Value, str]) -> list[te.Tensor]:
     name = "elementwise" if group.anchor is None else "epilogue"
     results = []
     for value in group.results:
         if value in halves:
-            results.append(_narrowed(stage, value, name))
+            results.append(_narrowed(stage, value, halves[value], name))
             continue
         tensor = stage.tensor(value, name)
         if any(tensor is argument for argument in stage.arguments.values()):
@@ -135,9 +135,8 @@ def _results(stage: Stage, group: Group, halves: frozenset[Value]) -> list[te.Te
     return results
 
 
-def _narrowed(stage: Stage, value: Value, name: str) -> te.Tensor:
+def _narrowed(stage: Stage, value: Value, half: str, name: str) -> te.Tensor:
     """A result in half precision: the last thing that is done to each element."""
-    half = numeric_type(value.dtype).half
     return stage.compute(value.shape, lambda indices: stage.element(value, indices).astype(half), name)
 
 

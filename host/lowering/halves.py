@@ -1,14 +1,15 @@
-"""Which tensors of a model lie in memory in half precision.
+"""Which tensors of a model lie in memory in half precision: as float16 or as bfloat16.
 
 Every function reads halves, computes in single precision, sums included, and writes halves: what is gained is
-memory and its traffic, and each tensor is rounded once (11 bits). Inputs and outputs of the model keep their
-type.
+memory and its traffic, and each tensor is rounded once (11 bits, or 8). Dot products of bfloat16 numbers read
+them as they lie in memory. Inputs and outputs of the model keep their type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from host.lowering.functions import FusedCall
@@ -20,14 +21,15 @@ from host.lowering.types import numeric_type
 _SMALLEST = 1024
 
 
-def halves(graph: Graph, steps: Sequence[FusedCall | Group]) -> frozenset[Value]:
-    """The tensors to keep as halves.
+def halves(graph: Graph, steps: Sequence[FusedCall | Group], half: str) -> Mapping[Value, str]:
+    """The tensors to keep as halves, with their type in memory.
 
     Args:
         graph: after fusion.
         steps: calls of our own functions, and the operators that stay as they are.
+        half: the type of halves.
     """
-    chosen = {value for value in _tensors(steps) if _fits(value)}
+    chosen = {value for value in _tensors(steps) if _fits(value, half)}
     chosen -= {*graph.inputs, *graph.output_values()}
     views = []
     for step in steps:
@@ -43,7 +45,7 @@ def halves(graph: Graph, steps: Sequence[FusedCall | Group]) -> frozenset[Value]
         left = len(chosen)
         # A view is of the type of what it shows.
         chosen -= {value for pair in views for value in pair if not chosen.issuperset(pair)}
-    return frozenset(chosen)
+    return dict.fromkeys(chosen, half)
 
 
 def _tensors(steps: Sequence[FusedCall | Group]) -> Iterable[Value]:
@@ -54,11 +56,10 @@ def _tensors(steps: Sequence[FusedCall | Group]) -> Iterable[Value]:
             yield from (step.nodes[0].inputs[0], step.nodes[0].output)
 
 
-def _fits(value: Value) -> bool:
-    half = numeric_type(value.dtype).half
-    if half is None:
+def _fits(value: Value, half: str) -> bool:
+    if half not in numeric_type(value.dtype).halves:
         return False
     if value.data is None:
         return True
     largest = float(np.abs(value.data).max(initial=0.0))
-    return value.size >= _SMALLEST and largest <= float(np.finfo(half).max)
+    return value.size >= _SMALLEST and largest <= float(ml_dtypes.finfo(half).max)

@@ -23,6 +23,7 @@ from host.lowering.passes.simplify import simplify
 from host.lowering.passes.sink_reshapes import sink_reshapes
 from host.lowering.passes.sink_transposes import sink_transposes
 from host.lowering.passes.split_sliced_dense import split_sliced_dense
+from host.lowering.passes.use_bfloat16 import use_bfloat16
 from host.lowering.passes.widen_halves import widen_halves
 from host.lowering.reader.relax_reader import read
 from host.lowering.rebuild import remove_dead
@@ -40,7 +41,7 @@ def lower(
     model: ImportedModel,
     board: Board,
     approximate: bool = True,
-    half: bool = False,
+    half: str = "",
     any_length: bool = False,
     operators: OperatorTable | None = None,
 ) -> LoweredModel:
@@ -52,20 +53,23 @@ def lower(
             algorithm pays.
         approximate: whether algorithms may be used whose results are less exact; without them all
             convolutions are direct.
-        half: whether tensors lie in memory in half precision. Algorithms that are less exact are left out
-            then: they lose what the rounding has left.
+        half: type of half precision in which tensors lie in memory, "float16" or "bfloat16"; "" for single
+            precision. Algorithms that are less exact are left out then: they lose what the rounding has left.
+            As bfloat16, dense layers and convolutions are dot products of the processor.
         any_length: whether the functions are to be generalised to other lengths of a dimension.
         operators: what the model may hold; by default all of `host.lowering.ops`.
 
     Raises:
         ImportFailed: the model has no relax module.
         LoweringError: the module holds something that has no lowering, or has state and is to be compiled
-            for what state is not compiled for.
+            for what state is not compiled for, or the processor has no dot products of bfloat16.
     """
+    if half == "bfloat16" and board.hardware.bfloat16 is None:
+        raise LoweringError(f"{board.title} has no dot products of bfloat16; use --dtype fp32.")
     if model.module is None:
         raise ImportFailed(f"{model.name}: {model.reason}", model.operator)
     if model.state:
-        _require_state(model.name, board.hardware, half, any_length)
+        _require_state(model.name, board.hardware, bool(half), any_length)
     target = tvm.target.Target(board.tvm_target)
 
     def entry(name: str, module: tvm.IRModule) -> Entry:
@@ -74,7 +78,7 @@ def lower(
         if half:
             # A loop over steps is written for single precision.
             graph = expand_recurrent(graph, board.hardware.lanes, loops=False)
-        graph = optimise(graph, board.hardware, approximate and not half, any_length)
+        graph = optimise(graph, board.hardware, approximate and not half, any_length, half)
         return Entry(name, *emit(graph, fuse(graph), target, half, any_length))
 
     made = [entry(MAIN, model.module)]
@@ -98,7 +102,7 @@ def _require_state(name: str, hardware: HardwareModel, half: bool, any_length: b
     """Refuse what a model with state cannot be compiled for."""
     refused = {
         "for a GPU: deploy it with --processor cpu": hardware.gpu is not None,
-        "in half precision: deploy it without --dtype fp16": half,
+        "in half precision: deploy it without --dtype": half,
         "for a range of lengths: pin its shapes": any_length,
     }
     for what, asked in refused.items():
@@ -131,7 +135,11 @@ def _check_state(name: str, graph: Graph, count: int) -> None:
 
 
 def optimise(
-    graph: Graph, hardware: HardwareModel, approximate: bool = True, any_length: bool = False
+    graph: Graph,
+    hardware: HardwareModel,
+    approximate: bool = True,
+    any_length: bool = False,
+    half: str = "",
 ) -> Graph:
     """All rewrites of the graph, in order.
 
@@ -141,6 +149,7 @@ def optimise(
         approximate: whether passes may be used that make results less exact.
         any_length: whether it stands for graphs of other lengths too. What depends on the size of an image
             is left out then.
+        half: as of `lower`.
     """
 
     def at(phase: Phase, graph: Graph) -> Graph:
@@ -168,4 +177,6 @@ def optimise(
     if not any_length:
         graph = split_by_region(graph)
     graph = share_equal(at(Phase.SIMPLIFIED, graph))
+    if half == "bfloat16":
+        graph = use_bfloat16(graph, hardware.lanes)
     return at(Phase.PACKED, pack_weights(graph, hardware.lanes))

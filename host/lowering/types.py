@@ -21,7 +21,7 @@ class NumericType:
         compute: type of arithmetic with such elements; another one where that would cost accuracy, or a
             conversion at every operation.
         accumulate: type of sums of their products.
-        half: narrower type in which such tensors may lie in memory, None if there is none.
+        halves: narrower types in which such tensors may lie in memory.
         integer_products: whether products with constant weights are computed in integers.
         quantised: whether it stores real numbers by a scale and a zero point.
         shares_memory: whether numpy can read the memory of another library's tensor of the type.
@@ -30,7 +30,7 @@ class NumericType:
     name: str
     compute: str
     accumulate: str
-    half: str | None = None
+    halves: tuple[str, ...] = ()
     integer_products: bool = False
     quantised: bool = False
     shares_memory: bool = True
@@ -67,7 +67,7 @@ _TYPES = {
         # lose what their products had.
         NumericType("float16", "float32", "float32"),
         NumericType("bfloat16", "float32", "float32", shares_memory=False),
-        NumericType("float32", "float32", "float32", half="float16"),
+        NumericType("float32", "float32", "float32", halves=("float16", "bfloat16")),
         NumericType("float64", "float64", "float64"),
     )
 }
@@ -92,24 +92,31 @@ class DotProduct:
     """Operands of an instruction that adds the products of several pairs to each 32-bit lane.
 
     Attributes:
-        activations: type of the first operand. The second one, constant weights, lies in memory as int8.
+        activations: type of the first operand.
         group: pairs whose products go to one lane; they lie side by side in both operands.
+        weights: type in which the second operand, constant weights, lies in memory.
+        sums: type of the lanes.
     """
 
     activations: str
     group: int
+    weights: str = "int8"
+    sums: str = "int32"
 
 
-# By `HardwareModel.dot_product`. VPMADDWD multiplies numbers of 16 bits: both operands are widened.
+BFLOAT16 = "bf16bf16"
+# By `HardwareModel.dot_product`, or of `HardwareModel.bfloat16`. VPMADDWD multiplies numbers of 16 bits: both
+# operands are widened.
 _DOT_PRODUCTS = {
     "u8s8": DotProduct("uint8", 4),
     "s8s8": DotProduct("int8", 4),
     "s16s16": DotProduct("int16", 2),
+    BFLOAT16: DotProduct("bfloat16", 2, "bfloat16", "float32"),
 }
 
 
 def dot_product(kind: str) -> DotProduct:
-    """The operands of a dot product that `HardwareModel.dot_product` names."""
+    """The operands of a dot product that `HardwareModel.dot_product` names, or of `BFLOAT16`."""
     return _DOT_PRODUCTS[kind]
 
 

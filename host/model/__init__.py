@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from host.model.imported import Decoder, ImportedModel
 from host.model.measurement import Energy, Measurement, comparable
-from host.model.signature import HALF_SPREAD, GoldenCase, LengthRange, Signature, TensorSpec
+from host.model.signature import HALF_SPREADS, GoldenCase, LengthRange, Signature, TensorSpec
 from host.model.task import Candidate, DeviceProfile, LoweredModel, MemoryUse, Task
 
 __all__ = [
-    "HALF_SPREAD",
+    "HALF_SPREADS",
     "Candidate",
     "Decoder",
     "DeviceProfile",

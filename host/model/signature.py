@@ -102,9 +102,10 @@ class Signature:
         return f"{spec.dtype}[{', '.join(sizes)}]"
 
 
-# Spread of the outputs of a model whose tensors are kept as halves. Each is rounded once to 11 bits, 4.9e-4
-# of its size at most; the errors of n layers are independent and grow as the root of n: 3.5e-3 after 50.
-HALF_SPREAD = 5e-3
+# Spread of the outputs of a model whose tensors are kept as halves, by their type. Each is rounded once to 11
+# bits, 4.9e-4 of its size at most, or to 8, 3.9e-3; the errors of n layers are independent and grow as the
+# root of n: 3.5e-3 or 2.8e-2 after 50.
+HALF_SPREADS = {"float16": 5e-3, "bfloat16": 2.5e-2}
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,11 @@ functions take the same names. So an option is written once.
 from __future__ import annotations
 
 from host.options.compile import BACKENDS, Backend, CompileOptions, Size
-from host.options.deploy import DeployOptions, settings_of, text_of
+from host.options.deploy import SINGLE_PRECISION, DeployOptions, settings_of, text_of
 
 __all__ = [
     "BACKENDS",
+    "SINGLE_PRECISION",
     "Backend",
     "CompileOptions",
     "DeployOptions",

@@ -11,6 +11,9 @@ from host.errors import UserError
 from host.options.compile import OBJECTIVES, ON_A_DEVICE, CompileOptions
 from host.options.setting import GROUPS, declared, setting_of
 
+# A peer that is no engine: the same model compiled in single precision.
+SINGLE_PRECISION = "tvm-fp32"
+
 
 @dataclass(frozen=True)
 class DeployOptions(CompileOptions):
@@ -25,8 +28,8 @@ class DeployOptions(CompileOptions):
     )
     peers: tuple[str, ...] | None = declared(
         None,
-        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn); the "
-        "format's own if not given. May repeat.",
+        "Engine to measure beside ours (onnxruntime, litert, openvino, torch, tensorrt, ncnn, or tvm-fp32: "
+        "ours in single precision, with --dtype fp16 or bf16); the format's own if not given. May repeat.",
         "peers",
         commands=("deploy",),
         flag="peer",
@@ -115,6 +118,8 @@ class DeployOptions(CompileOptions):
             UserError: says what to type instead.
         """
         super().check()
+        if SINGLE_PRECISION in (self.peers or ()) and not self.half:
+            raise UserError(f"--peer {SINGLE_PRECISION} goes with --dtype fp16 or bf16: leave it out")
         for name in ("min_speedup", "max_latency_ms", "max_energy_mj", "max_error"):
             limit = getattr(self, name)
             if limit is not None and not 0.0 < limit < float("inf"):

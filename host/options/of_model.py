@@ -25,7 +25,7 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         _require_none(
             {
                 "--shape": bool(options.shapes),
-                "--dtype fp16": options.dtype == "fp16",
+                f"--dtype {options.dtype}": options.dtype != "fp32",
                 "--calibration": options.calibration is not None,
             },
             "does not go",
@@ -64,7 +64,7 @@ def _check_quantisation(options: CompileOptions, model: Path, format_name: str) 
     if not options.calibration.exists():
         raise UserError(f"--calibration {printable(options.calibration)}: there is no such file or folder")
     for other, given in {
-        "--dtype fp16": options.dtype == "fp16",
+        f"--dtype {options.dtype}": options.dtype != "fp32",
         "a range of lengths": options.ranged,
     }.items():
         if given:

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,6 +20,7 @@ from host.errors import EdgeError
 from host.model import Candidate, DeviceProfile, Energy, Measurement
 from host.records.checks import Implausible, check, check_foreign, identifier, name
 from host.records.origin import MODEL, RecordOrigin
+from targets import Board
 
 SCHEMA = "edgetlm.record/2"
 # Without `failure`: every record of it was measured.
@@ -113,17 +114,32 @@ class Record:
 
 def profile_data(profile: DeviceProfile) -> dict[str, Any]:
     """What of a profile decides how fast a program is; the user's name for the device does not."""
+    board = profile.board
     content = {
-        "board": profile.board.name,
-        "target": dict(profile.board.tvm_target),
+        "board": board.name,
+        "target": _target_data(board),
         # As the board declares it: neither a new calibration nor what its measurements teach changes a
         # program, and no record becomes foreign.
-        "hardware": {k: v for k, v in asdict(profile.board.hardware).items() if k != "learned"},
+        "hardware": {k: v for k, v in asdict(board.hardware).items() if k not in ("learned", "bfloat16")},
         "threads": profile.threads,
     }
     # As it comes back from the database: lists, no tuples.
     plain: dict[str, Any] = json.loads(json.dumps(content))
     return plain
+
+
+def _target_data(board: Board) -> dict[str, Any]:
+    """The target without the dot product of bfloat16 numbers, which older versions did not name.
+
+    Functions with such products are others than those without: what it makes of a function follows from the
+    function, and records from before belong to the same profile.
+    """
+    target = dict(board.tvm_target)
+    if board.hardware.bfloat16 is not None:
+        feature = f"+{board.hardware.bfloat16.feature}"
+        kept = [name for name in cast("list[str]", target.get("mattr", [])) if name != feature]
+        target["mattr"] = kept
+    return target
 
 
 def key_of(content: Any) -> str:

@@ -143,7 +143,7 @@ class Rule(ABC):
 
     @abstractmethod
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """The open values of each declared decision, in increasing order."""
+        """The open values of each declared decision, in increasing order; a task has not those left out."""
 
     @abstractmethod
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:

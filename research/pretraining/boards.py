@@ -12,8 +12,9 @@ from targets import Board, GpuModel, HardwareModel, MachineDescription, MemoryLe
 _SPREAD = 1.6
 
 
-# Features of newer x86 processors, which multiply bytes. The declared boards have none of them.
-_DOT_PRODUCTS = ("avx512_vnni", "avx_vnni")
+# Features of newer x86 processors, which multiply bytes and pairs of bfloat16 numbers. The declared boards
+# have none of them.
+_DOT_PRODUCTS = ("avx512_vnni", "avx_vnni", "avx512_bf16")
 
 
 def board_of(name: str, gpu: bool = False) -> Board:
@@ -24,7 +25,7 @@ def board_of(name: str, gpu: bool = False) -> Board:
 
 
 def training_boards() -> tuple[Board, ...]:
-    """All declared boards, their GPUs, and the x86 boards once more with dot products of bytes."""
+    """All declared boards, their GPUs, and the x86 boards once more with dot products."""
     boards = []
     for description in _machines():
         board = board_for(description)

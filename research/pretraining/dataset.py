@@ -45,10 +45,18 @@ _PROGRAMS = 6
 
 def lowered_tasks(graph: Graph, board: Board) -> tuple[Task, ...]:
     """The tasks of a graph, lowered as those of a model; in halves where its inputs are."""
-    half = any(value.dtype == "float16" for value in graph.inputs)
-    graph = optimise(graph, board.hardware, approximate=not half)
+    half = _half_of(graph, board)
+    graph = optimise(graph, board.hardware, approximate=not half, half=half)
     module, _ = emit(graph, fuse(graph), tvm.target.Target(board.tvm_target), half)
     return make_tasks(module)
+
+
+def _half_of(graph: Graph, board: Board) -> str:
+    """The type of halves that the inputs have and the board's programs compute with, "" without one."""
+    kinds = {value.dtype for value in graph.inputs}
+    if "bfloat16" in kinds:
+        return "bfloat16" if board.hardware.bfloat16 is not None else ""
+    return "float16" if "float16" in kinds else ""
 
 
 def draw_space(seed: int, index: int, boards: tuple[Board, ...]) -> tuple[DesignSpace, Board]:

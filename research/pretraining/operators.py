@@ -232,8 +232,8 @@ def _attention(draw: Draw) -> Value:
 
 # Kinds with their shares. Most of a network's time is in contractions, but most of its tasks are others.
 KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
-    (_convolution, 0.16),
-    (_dense, 0.11),
+    (_convolution, 0.14),
+    (_dense, 0.09),
     (_depthwise, 0.08),
     (_batched, 0.05),
     (_vector, 0.06),
@@ -246,6 +246,8 @@ KINDS: tuple[tuple[Callable[[Draw], Value], float], ...] = (
     (quantised.product_of_groups, 0.01),
     (half.dense, 0.02),
     (half.batched, 0.02),
+    (half.bfloat16_dense, 0.02),
+    (half.bfloat16_convolution, 0.02),
     (streaming.pooling, 0.04),
     (streaming.softmax, 0.03),
     (streaming.layer_norm, 0.03),

@@ -192,7 +192,7 @@ def tasks_of(options: CompileOptions, device: str, progress: Progress) -> ModelT
     if options.ranged:
         raise UserError("records are of one length: give one with --shape, not a range")
     with connect(device) as found:
-        profile = profile_for_processor(profile_of(found, options.threads), options.processor)
+        profile = profile_for_processor(profile_of(found, options.threads), options)
     clock = StageClock(progress)
     compiler = ModelCompiler(options, profile, Path(), clock)
     model = read_model(options, clock, architecture=profile.board.architecture)

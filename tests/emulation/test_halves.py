@@ -22,7 +22,7 @@ from tests.unit.lowering.numeric_types.test_halves import INPUTS, network
 def test_kernels_with_halves_are_right(name: str, tmp_path: Path) -> None:
     board = board_of(name)
     profile = DeviceProfile(name, board, board.hardware, 1)
-    tasks = list(lower(imported(relax_module(network, INPUTS)), board, half=True).tasks)
+    tasks = list(lower(imported(relax_module(network, INPUTS)), board, half="float16").tasks)
     assert any("float16" in task.function.script() for task in tasks)
     functions = {}
     for task in tasks:

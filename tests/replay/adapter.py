@@ -221,13 +221,14 @@ def lower(model: Any, target: str, dtype: str, ranges: Ranges, threads: int = 0,
         drawn: random programs to take of every design space beside the chosen one.
     """
     from host.compile.static_model import lower_model, propose
+    from host.options.compile import half_of
     from host.progress import Silence, StageClock
 
     profile = _profile(target, threads)
     if ranges:
         return _lower_over(model, profile)
     clock = StageClock(Silence())
-    found = lower_model(model, profile, clock, half=dtype == "fp16")
+    found = lower_model(model, profile, clock, half_of(dtype))
     plan = propose(found, profile, SEED, clock)
     kernels = (_kernel(task, plan, profile, drawn) for task in found.tasks)
     return Lowered(found.module["main"].script(show_meta=False), found.parameters, kernels)

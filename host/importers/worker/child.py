@@ -17,7 +17,7 @@ def read(
     seed: int,
     golden_cases: int,
     samples: list[Any] | None,
-    half: bool,
+    half: str,
 ) -> dict[str, Any]:
     """Import a file.
 
@@ -27,7 +27,7 @@ def read(
         seed: of the golden inputs.
         golden_cases: number of them.
         samples: lists of arrays in `samples.bin`, one a case.
-        half: whether the golden cases get the spread of half precision.
+        half: type of half precision whose spread the golden cases get, "" for none.
     """
     folder = Path.cwd()
     given = None
@@ -37,5 +37,5 @@ def read(
     if half:
         from host.importers.half_spread import with_half_spread
 
-        model = replace(model, golden=with_half_spread(model))
+        model = replace(model, golden=with_half_spread(model, half))
     return pack(model, folder)

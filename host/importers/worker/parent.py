@@ -38,7 +38,7 @@ def load(
     golden_cases: int = 3,
     samples: Sequence[Sequence[np.ndarray]] | None = None,
     *,
-    half: bool = False,
+    half: str = "",
     notice: Notice = lambda line: None,
     worker: Worker | None = None,
 ) -> ImportedModel:
@@ -50,7 +50,7 @@ def load(
         seed: of the golden inputs.
         golden_cases: number of golden cases.
         samples: inputs to use for golden cases instead of drawn ones, one sequence of arrays per case.
-        half: whether the golden cases get the spread of half precision.
+        half: type of half precision whose spread the golden cases get, "" for none.
         notice: told what this machine's kernel does not offer to confine the worker.
         worker: of `start_ahead` for this file; one is started if None.
 
@@ -196,7 +196,7 @@ def try_import(
             "seed": 0,
             "golden_cases": 1,
             "samples": None,
-            "half": False,
+            "half": "",
         }
         files = files_of(path)
         return forked(

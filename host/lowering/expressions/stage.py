@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import te, tirx
 
 from host.lowering.graph import Value
-from host.lowering.types import numeric_type
 
 Expression = Any
 Indices = Sequence[Any]
@@ -22,7 +21,8 @@ class Stage:
     indices (written where they are read). Anything else becomes an argument, in the order of first use.
 
     Args:
-        halves: values that lie in memory in half precision; all is computed in single precision.
+        halves: values that lie in memory in half precision, with their type there; all is computed in single
+            precision.
         any_length: whether one function is to serve all lengths of a range, of which this is one.
 
     Attributes:
@@ -30,10 +30,10 @@ class Stage:
         arguments: values that the function reads, with their placeholders.
     """
 
-    def __init__(self, halves: frozenset[Value] = frozenset(), any_length: bool = False) -> None:
+    def __init__(self, halves: Mapping[Value, str] | None = None, any_length: bool = False) -> None:
         self.any_length = any_length
         self.arguments: dict[Value, te.Tensor] = {}
-        self._halves = halves
+        self._halves = halves or {}
         self._widened: dict[Value, te.Tensor] = {}
         self._elements: dict[Value, Element] = {}
         self._tensors: dict[Value, te.Tensor] = {}
@@ -65,6 +65,24 @@ class Stage:
             return load(self._placeholder(value), indices).astype(value.dtype)
         return load(self.argument(value), indices)
 
+    def element_as(self, value: Value, indices: Indices, dtype: str) -> Expression:
+        """The element of `value` as a number of another type; as it lies in memory where that is its type."""
+        if self._lies_as(value, dtype):
+            return load(self._placeholder(value), indices)
+        found = self.element(value, indices)
+        return found if value.dtype == dtype else found.astype(dtype)
+
+    def tensor_as(self, value: Value, dtype: str, name: str) -> te.Tensor:
+        """`value` as a tensor of another type: an argument of that type, or a block called `name`."""
+        if value.dtype == dtype:
+            return self.tensor(value, name)
+        if self._lies_as(value, dtype):
+            return self._placeholder(value)
+        return self.compute(value.shape, lambda indices: self.element_as(value, indices, dtype), name)
+
+    def _lies_as(self, value: Value, dtype: str) -> bool:
+        return value not in self._elements and self._halves.get(value) == dtype
+
     def broadcast_element(self, value: Value, shape: Sequence[int], indices: Indices) -> Expression:
         """The element of `value` that broadcasts to `indices` of a tensor of `shape`."""
         skipped = len(shape) - len(value.shape)
@@ -87,8 +105,9 @@ class Stage:
     def _placeholder(self, value: Value) -> te.Tensor:
         if value not in self.arguments:
             name = f"{'w' if value.is_constant else 'x'}{len(self.arguments)}"
-            dtype = numeric_type(value.dtype).half if value in self._halves else value.dtype
-            self.arguments[value] = te.placeholder(value.shape, dtype, name=name)
+            self.arguments[value] = te.placeholder(
+                value.shape, self._halves.get(value, value.dtype), name=name
+            )
         return self.arguments[value]
 
     def tensor(self, value: Value, name: str) -> te.Tensor:

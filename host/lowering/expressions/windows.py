@@ -30,17 +30,19 @@ def product(left: Expression, right: Expression, dtype: str) -> Expression:
     return factors[0] * factors[1]
 
 
-def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> Callable[..., Expression]:
+def padded_input(stage: Stage, node: Node, fill: float = 0.0, dtype: str = "") -> Callable[..., Expression]:
     """The input with its padding around it (block "pad_temp"), or as it is if there is none.
 
-    Negative padding leaves out what lies at an edge of the input.
+    Its elements are of type `dtype`, or of their own where that is "". Negative padding leaves out what lies
+    at an edge of the input.
     """
     value, padding = node.inputs[0], node.attrs["padding"]
+    dtype = dtype or value.dtype
     half = len(padding) // 2
     before, after = padding[:half], padding[half:]
     whole: Callable[..., Expression]
     if max(padding) <= 0:
-        whole = stage.tensor(value, "pad_temp")
+        whole = stage.tensor_as(value, dtype, "pad_temp")
         if not any(padding):
             return whole
         return lambda n, *rest: whole(
@@ -52,12 +54,12 @@ def padded_input(stage: Stage, node: Node, fill: float = 0.0) -> Callable[..., E
     def element(indices: Indices) -> Expression:
         n, *position, c = indices
         source = [i if b == 0 else i - b for i, b in zip(position, before, strict=True)]
-        x = stage.scoped(lambda: stage.element(value, [n, *source, c]))
+        x = stage.scoped(lambda: stage.element_as(value, [n, *source, c], dtype))
         tests = []
         for i, b, a, d in zip(position, before, after, spatial, strict=True):
             tests += [i >= b] if b > 0 else []
             tests += [i < b + d] if a > 0 else []
-        return tirx.if_then_else(tirx.all(*tests), x, tirx.const(fill, value.dtype))
+        return tirx.if_then_else(tirx.all(*tests), x, tirx.const(fill, dtype))
 
     whole = stage.compute((value.shape[0], *shape, value.shape[-1]), element, "pad_temp")
     return whole

@@ -31,7 +31,7 @@ def prefetch_in(
     Args:
         schedule: the schedule; `loop` keeps its meaning.
         loop: the innermost loop of the nest; fetches go to the start of its body.
-        buffer: what to fetch from, an argument of the function of 4-byte elements.
+        buffer: what to fetch from, an argument of the function.
         step: number of the iteration of the nest.
         lines: cache lines to fetch.
         steps: iterations of the nest.

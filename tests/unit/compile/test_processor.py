@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from host.build import cuda_major
 from host.compile.bundle_builder import BundleBuilder
 from host.compile.model_compiler import ModelCompiler
-from host.compile.processor import gpu_profile, why_no_gpu
+from host.compile.processor import gpu_profile, profile_for_processor, why_no_gpu
 from host.compile.variants import compiled_for_gpu
 from host.deploy.deployment import compile_bundle
 from host.errors import UserError
@@ -20,6 +21,7 @@ from host.model import DeviceProfile
 from host.options import CompileOptions
 from targets import board_for, declared
 from tests.integration.small_models import convnet
+from tests.unit.schedules.cpu import bfloat16_cases
 
 
 def profile(target: str, **software: str) -> DeviceProfile:
@@ -93,3 +95,32 @@ def test_unknown_processor_is_refused() -> None:
         CompileOptions(model=Path("m"), processor="npu").check()
     with pytest.raises(UserError, match="--processor gpu does not go with a range of lengths"):
         CompileOptions(model=Path("m"), processor="gpu", shapes={"n": ((1, 8),)}).check()
+
+
+def test_bfloat16_is_for_processors_that_multiply_it() -> None:
+    found = profile("x86_64-v4")
+    asked = CompileOptions(model=Path("m"), dtype="bf16")
+    with pytest.raises(UserError, match=r"^--dtype bf16: .* has no AVX-512 BF16 .*: use --dtype fp32, or "):
+        profile_for_processor(found, asked)
+    assert profile_for_processor(found, CompileOptions(model=Path("m"), dtype="fp16")) is found
+    board = bfloat16_cases.board()
+    able = replace(found, board=board, hardware=board.hardware)
+    assert profile_for_processor(able, asked) is able
+    assert "+avx512bf16" in board.tvm_target["mattr"]  # type: ignore[operator]
+
+
+def test_what_does_not_go_with_bfloat16_is_refused() -> None:
+    with pytest.raises(UserError, match="--dtype bf16 does not go with a range of lengths"):
+        CompileOptions(model=Path("m"), dtype="bf16", shapes={"n": ((1, 8),)}).check()
+    with pytest.raises(UserError, match="--dtype bf16 is for the CPU: use --dtype fp16 with --processor gpu"):
+        CompileOptions(model=Path("m"), dtype="bf16", processor="gpu").check()
+
+
+def test_the_gpu_is_no_variant_of_a_model_in_bfloat16(tmp_path: Path) -> None:
+    said: list[str] = []
+    clock: Any = SimpleNamespace(progress=SimpleNamespace(note=said.append))
+    options = CompileOptions(model=convnet(tmp_path / "model.onnx"), dtype="bf16")
+    board = profile("jetson_orin_nano", cuda="12.6")
+    builder = BundleBuilder(ModelCompiler(options, board, tmp_path, clock))
+    assert compiled_for_gpu(builder, SimpleNamespace(), timed=True) is None  # type: ignore[arg-type]
+    assert said == ["the GPU is left out: --dtype bf16 is for the CPU"]

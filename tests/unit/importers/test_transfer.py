@@ -61,7 +61,7 @@ def test_a_model_read_apart_is_the_model_read_here(external: bool, tmp_path: Pat
 def test_samples_and_errors_go_there_and_back(tmp_path: Path) -> None:
     path = _write(tmp_path / "net.onnx")
     given = np.full((2, 64), 0.5, np.float32)
-    model = load(path, {"x": (2, 64)}, samples=[[given]], half=True)
+    model = load(path, {"x": (2, 64)}, samples=[[given]], half="float16")
     np.testing.assert_array_equal(model.golden[0].inputs[0], given)
     assert model.golden[0].spread > 0
     with pytest.raises(ShapeError, match="--shape x=N,64"):

@@ -87,5 +87,5 @@ def test_halves_are_read_and_mixed_in_single_precision() -> None:
     inputs = [normal(1, 16, 8, 8)]
     module = relax_module(build, inputs)
     (wanted,) = run(module, inputs)
-    (found,) = run_lowered(lower(imported(module), board(8), half=True), inputs)
+    (found,) = run_lowered(lower(imported(module), board(8), half="float16"), inputs)
     assert 0.0 < np.abs(found - wanted).max() < 2e-3 * np.abs(wanted).max()

@@ -17,7 +17,7 @@ from tests.unit.lowering.attention.test_cached_attention import Case as Attentio
 from tests.unit.lowering.attention.test_cached_attention import lowered as lowered_attention
 from tests.unit.lowering.numeric_types.test_quantised_weights import product
 from tests.unit.schedules import functions as fn
-from tests.unit.schedules.cpu import dot_cases
+from tests.unit.schedules.cpu import bfloat16_cases, dot_cases
 from tests.unit.schedules.cpu.test_attention import _space as attention_space
 from tests.unit.schedules.cpu.test_recurrent import _space as recurrent_space
 from tests.unit.schedules.cpu.winograd_cases import space_of as winograd_space
@@ -40,6 +40,7 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         pairs, bytes_of = dot_cases.pairs_board(), dot_cases.vnni_board()
         yield space_for(dot_cases.dense_task(64, 64, 64, 8, "int16"), pairs.hardware)
         yield space_for(dot_cases.dense_task(64, 64, 64, 16, "uint8"), bytes_of.hardware)
+        yield space_for(bfloat16_cases.dense_task(64, 64, 64), bfloat16_cases.board().hardware)
     elif rule == "winograd":
         for size, channels in ((56, 64), (14, 512), (7, 512)):
             yield winograd_space(board, (1, size, size, channels), channels, 4)
@@ -111,6 +112,20 @@ def test_what_is_learned_makes_no_record_foreign() -> None:
     profile = DeviceProfile("device", board, board.hardware, 1)
     taught = replace(board, hardware=replace(board.hardware, learned=(("tiled.ragged", 0.1),)))
     assert profile_data(profile) == profile_data(replace(profile, board=taught, hardware=taught.hardware))
+
+
+def test_records_from_before_bfloat16_belong_to_the_same_profile() -> None:
+    board = bfloat16_cases.board()
+    mattr = [name for name in board.tvm_target["mattr"] if name != "+avx512bf16"]  # type: ignore[attr-defined]
+    before = replace(
+        board,
+        tvm_target={**board.tvm_target, "mattr": mattr},
+        hardware=replace(board.hardware, bfloat16=None),
+    )
+    assert before.tvm_target != board.tvm_target
+    profiles = [DeviceProfile("device", one, one.hardware, 1) for one in (board, before)]
+    data = [profile_data(profile) for profile in profiles]
+    assert data[0] == data[1] and "bfloat16" not in data[0]["hardware"]
 
 
 def test_each_parameter_is_there_once() -> None:

@@ -145,6 +145,26 @@ def test_multiply_adds_of_a_core_by_its_name_and_instructions(
     assert hardware.peak_flops == 2.0 * hardware.lanes * units * hardware.frequency_hz
 
 
+@pytest.mark.parametrize(
+    ("cpu", "features", "per_cycle"),
+    [
+        ("AMD EPYC 9354 32-Core Processor", (*_ICE_LAKE, "avx512_bf16"), 1.0),
+        ("AMD EPYC 9555 64-Core Processor", (*_ICE_LAKE, "avx512_bf16", "avx_vnni"), 2.0),
+        ("Intel(R) Xeon(R) Platinum 8480+", (*_ICE_LAKE, "avx512_bf16", "amx_tile"), 1.0),
+        ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", _ICE_LAKE, None),
+        ("AMD EPYC 9354 32-Core Processor", ("avx2", "fma", "avx512_bf16"), None),
+    ],
+)
+def test_dot_products_of_bfloat16_by_instructions(
+    cpu: str, features: tuple[str, ...], per_cycle: float | None
+) -> None:
+    board = board_for(machine("x86_64", cpu, features=features))
+    assert board is not None
+    found = board.hardware.bfloat16
+    assert (None if found is None else found.per_cycle) == per_cycle
+    assert ("+avx512bf16" in list(map(str, board.tvm_target.get("mattr", ())))) == (found is not None)  # type: ignore[call-overload]
+
+
 def test_a_machine_that_nobody_claims() -> None:
     assert board_for(machine("sparc64", "")) is None
 

@@ -67,7 +67,7 @@ def _with_padding(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Va
     return builder.one("conv", [source, inputs[1]], node.output.shape, node.output.dtype, **attrs)
 
 
-def _taps(node: Node, kernel: Sequence[int]) -> tuple[list[Any], list[Any]]:
+def taps_of(node: Node, kernel: Sequence[int]) -> tuple[list[Any], list[Any]]:
     """The axes along the taps that are summed, and where each tap lies in the weight."""
     first = node.attrs.get("first_tap", (0,) * len(kernel))
     axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(node.attrs.get("taps", kernel))]
@@ -78,7 +78,7 @@ def _packed(stage: Stage, node: Node) -> None:
     """Dense convolution; weight [O' / L, *K, C, L]; block "conv1d", "conv2d" or "conv3d"."""
     blocks, *kernel, channels, lanes = node.inputs[1].shape
     data, weight = padded_input(stage, node, node.attrs.get("fill", 0)), stage.argument(node.inputs[1])
-    axes, taps = _taps(node, kernel)
+    axes, taps = taps_of(node, kernel)
     ic = te.reduce_axis((0, channels), "ic")
 
     def element(indices: Indices) -> Expression:
@@ -95,7 +95,7 @@ def _grouped(stage: Stage, node: Node) -> None:
     """Grouped convolution; weight [G, Og' / L, *K, Cg, L]; block "grouped_conv2d"."""
     groups, blocks, *kernel, channels, lanes = node.inputs[1].shape
     data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
-    axes, taps = _taps(node, kernel)
+    axes, taps = taps_of(node, kernel)
     ic = te.reduce_axis((0, channels), "ic")
     made, kept = blocks * lanes, node.output.shape[-1] // groups
 
@@ -118,7 +118,7 @@ def _depthwise(stage: Stage, node: Node) -> None:
     *kernel, out_channels = node.inputs[1].shape
     multiplier = out_channels // node.inputs[0].shape[-1]
     data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
-    axes, taps = _taps(node, kernel)
+    axes, taps = taps_of(node, kernel)
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices

@@ -1,4 +1,8 @@
-"""Products of bytes into int32, and their form for dot products, with weights [N / L, K / G, L, G]."""
+"""Products of bytes into int32, and dot products, with weights [N / L, K / G, L, G].
+
+Dot products are of bytes, or of numbers of bfloat16 into float32: their activations are read as bfloat16, and
+rounded to it where they lie in memory as something else.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,23 @@ from host.lowering.expressions.stage import Expression, Indices, Stage
 from host.lowering.expressions.windows import finish, padded_input, product, window
 from host.lowering.graph import Node
 from host.lowering.ops.contraction import PADDED
+from host.lowering.ops.contraction.convolution import taps_of
 from host.lowering.passes.integers.arrange_dots import arrange_dots
 from host.lowering.passes.integers.fold_scales import fold_scales
 from host.lowering.passes.integers.use_integers import use_integers
 from host.lowering.spec import Fusion, GraphPass, OpSpec, Phase
 
 
+def _factor_type(node: Node) -> str:
+    """The type of the activations that a dot product multiplies."""
+    data, weight = node.inputs
+    return weight.dtype if weight.is_float else data.dtype
+
+
 def _dot_dense(stage: Stage, node: Node) -> None:
     """X [..., K] times weight [N' / L, K / G, L, G]; block "dot_matmul" computes N' >= N columns."""
-    data, weight = stage.tensor(node.inputs[0], "prologue"), stage.argument(node.inputs[1])
+    data = stage.tensor_as(node.inputs[0], _factor_type(node), "prologue")
+    weight = stage.argument(node.inputs[1])
     blocks, depth, lanes, group = node.inputs[1].shape
     k, q = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, group), "q")
 
@@ -32,14 +44,15 @@ def _dot_dense(stage: Stage, node: Node) -> None:
 def _dot_conv(stage: Stage, node: Node) -> None:
     """Convolution; weight [O' / L, *K, C / G, L, G]; block "dot_conv2d" and the like."""
     blocks, *kernel, depth, lanes, group = node.inputs[1].shape
-    data, weight = padded_input(stage, node, node.attrs["fill"]), stage.argument(node.inputs[1])
-    axes = [te.reduce_axis((0, size), f"r{d}") for d, size in enumerate(kernel)]
+    data = padded_input(stage, node, node.attrs["fill"], _factor_type(node))
+    weight = stage.argument(node.inputs[1])
+    axes, taps = taps_of(node, kernel)
     k, q = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, group), "q")
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices
         x = data(n, *window(node, spatial, axes), k * group + q)
-        w = weight(oc // lanes, *axes, k, oc % lanes, q)
+        w = weight(oc // lanes, *taps, k, oc % lanes, q)
         return te.sum(product(x, w, node.output.dtype), axis=[*axes, k, q])
 
     shape = (*node.output.shape[:-1], blocks * lanes)

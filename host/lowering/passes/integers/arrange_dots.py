@@ -97,13 +97,13 @@ def _dots(builder: Builder, node: Node, value: Value, lanes: int, dot: DotProduc
         rank = len(value.shape)
         value = builder.pad(value, (0,) * rank, (*(0,) * (rank - 1), missing), 0)
         data = np.pad(data, [(0, 0)] * (data.ndim - 2) + [(0, missing), (0, 0)])
-    weight = constant(_grouped(blocks(data, lanes_for(data.shape[-1], lanes)), dot.group))
+    weight = constant(grouped(blocks(data, lanes_for(data.shape[-1], lanes)), dot.group))
     op = node.op.replace("integer", "dot")
     result = builder.emit(op, [value, weight], attrs, [(node.output.shape, node.output.dtype)])[0]
     return result if correction is None else builder.binary("add", result, constant(correction))
 
 
-def _grouped(packed: np.ndarray, group: int) -> np.ndarray:
+def grouped(packed: np.ndarray, group: int) -> np.ndarray:
     """[..., C, L] as [..., C / group, L, group]."""
     *outer, channels, lanes = packed.shape
     grouped = packed.reshape(*outer, channels // group, group, lanes)

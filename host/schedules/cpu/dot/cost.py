@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from host.lowering.types import BFLOAT16
 from host.schedules.api import Decisions
 from host.schedules.constants import EstimateConstant
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION
-from host.schedules.cpu.dot.stage import in_lanes
+from host.schedules.cpu.dot.stage import dot_kind, in_lanes
 from host.schedules.cpu.tiled.cost import CONSTANTS as TILED_CONSTANTS
 from host.schedules.cpu.tiled.cost import tiled_seconds
 from host.schedules.workload import Workload
@@ -23,18 +24,29 @@ _PLAIN_WIDENING = EstimateConstant("dot.plain_widening", 5.5)
 # took 0.64 of fp32's time with half of the operations. The result dot_products_avx2 has 0.67 to 0.93 for four
 # direct products, on a machine that shares its hardware.
 _PAIR_OPERATIONS = EstimateConstant("dot.pair_operations", 1.27, spread=0.2)
+# Slow-down of VDPBF16PS where a tile is one vector wide: LLVM then lets every instruction load and broadcast
+# its activations itself. By hand, products of 196 x 1024 by 1024 x 256 with tiles of 14 x 1 and of 7 x 2
+# vectors had 176 and 232 GFLOP/s on Zen 4.
+_ONE_VECTOR = EstimateConstant("dot.one_vector", 1.33, neutral=1.0)
 
-CONSTANTS = (_PLAIN_PRODUCT, _PLAIN_WIDENING, _PAIR_OPERATIONS, *TILED_CONSTANTS)
+CONSTANTS = (_PLAIN_PRODUCT, _PLAIN_WIDENING, _PAIR_OPERATIONS, _ONE_VECTOR, *TILED_CONSTANTS)
 
 
 def dot_seconds(workload: Workload, hardware: HardwareModel, threads: int, values: Decisions) -> float:
     """Estimated seconds of one call of a program of the `dot` rule.
 
-    The instruction starts about as often as a fused multiply-add and does the work of a group: with groups
-    as elements the estimate is that of `tiled`.
+    The instruction starts about as often as a fused multiply-add (that of bfloat16 numbers as often as the
+    processor's description says) and does the work of a group: with groups as elements the estimate is that
+    of `tiled`.
     """
+    kind = dot_kind(workload.anchor_stage, hardware)
+    if kind == BFLOAT16 and hardware.bfloat16 is not None:
+        unit = hardware.bfloat16
+        rate = unit.per_cycle if values["vectors"] > 1 else unit.per_cycle / _ONE_VECTOR.on(hardware)
+        hardware = replace(hardware, fma_per_cycle=rate, fma_latency_cycles=unit.latency_cycles)
+        return tiled_seconds(in_lanes(workload), hardware, threads, values)
     group = workload.anchor_stage.axes[-1].extent
-    operations = _PAIR_OPERATIONS.on(hardware) if group == 2 else 1.0
+    operations = _PAIR_OPERATIONS.on(hardware) if kind == "s16s16" else 1.0
     if values["intrinsic"] != INSTRUCTION:
         widening = _PLAIN_WIDENING.on(hardware) / (values["rows"] * values["rows2"])
         operations = group * (_PLAIN_PRODUCT.on(hardware) + widening)

@@ -7,15 +7,18 @@ from typing import Any
 import tvm
 from tvm.s_tir import TensorIntrin
 
+from host.build.bfloat16 import dot_function
 from host.errors import ScheduleError
-from host.lowering.types import dot_product
+from host.lowering.types import BFLOAT16, dot_product
 
 # What the decision `intrinsic` says: plain code, or the instruction.
 PLAIN, INSTRUCTION = 0, 1
 
-# LLVM's intrinsic by `HardwareModel.dot_product` and 32-bit lanes. VPDPBUSD multiplies unsigned by signed
-# bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd). VPMADDWD multiplies signed numbers of 16 bits
-# and adds two products; the sum is an addition of its own. None saturates with weights of bytes.
+# LLVM's intrinsic, or the name of our function, by the kind of dot product and 32-bit lanes. VPDPBUSD
+# multiplies unsigned by signed bytes (Intel SDM), SDOT signed ones (Arm ARM, FEAT_DotProd). VPMADDWD
+# multiplies signed numbers of 16 bits and adds two products; the sum is an addition of its own. None
+# saturates with weights of bytes. VDPBF16PS multiplies numbers of bfloat16 and takes subnormal ones for zero
+# (Intel SDM).
 _INSTRUCTIONS = {
     ("u8s8", 16): "llvm.x86.avx512.vpdpbusd.512",
     ("u8s8", 8): "llvm.x86.avx512.vpdpbusd.256",
@@ -24,6 +27,7 @@ _INSTRUCTIONS = {
     ("s16s16", 16): "llvm.x86.avx512.pmaddw.d.512",
     ("s16s16", 8): "llvm.x86.avx2.pmadd.wd",
     ("s16s16", 4): "llvm.x86.sse2.pmadd.wd",
+    **{(BFLOAT16, lanes): dot_function(lanes) for lanes in (4, 8, 16)},
 }
 
 # TVMScript, and not built by hand, because `tensorize` compares the description with a schedule's program.
@@ -31,8 +35,8 @@ _HEAD = """
 @T.prim_func(s_tir=True, private=True)
 def function(
     a: T.Buffer(({group},), "{activations}", offset_factor=1),
-    b: T.Buffer(({lanes}, {group}), "int8", offset_factor=1),
-    c: T.Buffer(({lanes},), "int32", scope="local", offset_factor=1),
+    b: T.Buffer(({lanes}, {group}), "{weights}", offset_factor=1),
+    c: T.Buffer(({lanes},), "{sums}", scope="local", offset_factor=1),
 ) -> None:
     with T.sblock("root"):
         T.reads(c[0:{lanes}], a[0:{group}], b[0:{lanes}, 0:{group}])
@@ -43,7 +47,7 @@ _DESCRIPTION = """
             for k in T.serial(0, {group}):
                 with T.sblock("update"):
                     vi, vk = T.axis.remap("SR", [i, k])
-                    c[vi] = c[vi] + T.cast(a[vk], "int32") * T.cast(b[vi, vk], "int32")
+                    c[vi] = c[vi] + T.cast(a[vk], "{sums}") * T.cast(b[vi, vk], "{sums}")
 """
 # One group of activations goes to every lane: a load that broadcasts 32 bits.
 _OF_BYTES = """
@@ -67,6 +71,18 @@ _OF_WIDENED = """
             dtype="int32x{lanes}",
         )
 """
+# Both operands go to the function as 32-bit integers: see `host.build.bfloat16`.
+_OF_BFLOAT16 = """
+        group = T.reinterpret(a.vload([0], "{activations}x2"), dtype="float32")
+        c[T.ramp(T.int32(0), 1, {lanes})] = T.call_pure_extern(
+            "float32x{lanes}",
+            "{instruction}",
+            c.vload([0], "float32x{lanes}"),
+            T.reinterpret(T.broadcast(group, {lanes}), dtype="int32x{lanes}"),
+            T.reinterpret(b.vload([0, 0], "{weights}x{width}"), dtype="int32x{lanes}"),
+        )
+"""
+_IMPLEMENTATIONS = {"u8s8": _OF_BYTES, "s8s8": _OF_BYTES, "s16s16": _OF_WIDENED, BFLOAT16: _OF_BFLOAT16}
 
 
 def has_intrinsic(kind: str, lanes: int) -> bool:
@@ -84,7 +100,7 @@ def intrinsic(kind: str, lanes: int) -> str:
         raise ScheduleError(f"there is no dot product {kind or 'of bytes'} of {lanes} lanes")
     name = f"edgetlm.dot_{kind}_{lanes}"
     if TensorIntrin.get(name, allow_missing=True) is None:
-        texts = (_DESCRIPTION, _OF_BYTES if dot_product(kind).group == 4 else _OF_WIDENED)
+        texts = (_DESCRIPTION, _IMPLEMENTATIONS[kind])
         description, implementation = (_parsed(text, kind, lanes) for text in texts)
         TensorIntrin.register(name, description, implementation)
     return name
@@ -95,6 +111,8 @@ def _parsed(body: str, kind: str, lanes: int) -> Any:
     text = (_HEAD + body.lstrip("\n")).format(
         activations=dot.activations,
         group=dot.group,
+        weights=dot.weights,
+        sums=dot.sums,
         instruction=_INSTRUCTIONS[kind, lanes],
         lanes=lanes,
         width=dot.group * lanes,

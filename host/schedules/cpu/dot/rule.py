@@ -1,24 +1,28 @@
-"""Products of bytes in int32: the register-blocked programs of `tiled` around the processor's dot product.
+"""Products of bytes in int32, and of bfloat16 in single precision: `tiled` around a dot product.
 
 The innermost tile is one vector of `L` sums that takes `G` products each, `C[L] += A[G] . B[L, G]`, A the
-same for all lanes, B packed. `intrinsic` says whether it is the instruction for that or plain code.
+same for all lanes, B packed. `intrinsic` says whether it is the processor's instruction for that or plain
+code, which nobody wants for bfloat16: its elements would be widened one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from host.lowering.types import dot_product
+from host.lowering.types import BFLOAT16
 from host.schedules.api import CPU, DecisionKind, Decisions, Level, Rule, Sampler, WordClass
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names, schedule_copy
 from host.schedules.cpu.dot.cost import CONSTANTS, dot_seconds
 from host.schedules.cpu.dot.intrinsics import INSTRUCTION, PLAIN, has_intrinsic, intrinsic
-from host.schedules.cpu.dot.stage import in_lanes, is_dot
+from host.schedules.cpu.dot.stage import dot_kind, in_lanes
 from host.schedules.cpu.tiled.nest import Nest
-from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, roles_of
+from host.schedules.cpu.tiled.roles import PAD_COPY, Roles, cold_weights, roles_of
 from host.schedules.cpu.tiled.rule import Tiled, vectorise_tail
 from host.schedules.workload import Workload
 from targets import HardwareModel
+
+# Of bfloat16 alone: weights of bytes are half of those again.
+[_FETCH] = (kind for kind in Tiled.decisions if kind.name == "fetch")
 
 
 class Dot(Rule):
@@ -30,8 +34,9 @@ class Dot(Rule):
     priority = 20
     constants = CONSTANTS
     decisions = (
-        *(kind for kind in Tiled.decisions if kind.name != "fetch"),
+        *(kind for kind in Tiled.decisions if kind.name != _FETCH.name),
         DecisionKind("intrinsic", Level.REGISTER, WordClass.SWITCH),
+        _FETCH,
     )
 
     def __init__(self) -> None:
@@ -39,21 +44,25 @@ class Dot(Rule):
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
         """Groups that the processor multiplies in one instruction, and a nest that `tiled` can make."""
-        if not hardware.dot_product or not is_dot(workload.anchor_stage, dot_product(hardware.dot_product)):
+        kind = dot_kind(workload.anchor_stage, hardware)
+        if not kind:
             return False
         lanes = in_lanes(workload)
         if not self._tiled.matches(lanes, hardware):
             return False
-        return has_intrinsic(hardware.dot_product, _roles(lanes, hardware).lanes)
+        return has_intrinsic(kind, _roles(lanes, hardware).lanes)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Those of `tiled`, a padded input always copied, nothing fetched ahead, and the instruction."""
-        found = self._tiled.choices(in_lanes(workload), hardware)
-        return {**found, "pad": (PAD_COPY,), "intrinsic": (PLAIN, INSTRUCTION)}
+        """Those of `tiled`, padded inputs always copied, and the instruction; no bytes are fetched ahead."""
+        found = {**self._tiled.choices(in_lanes(workload), hardware), "pad": (PAD_COPY,)}
+        if dot_kind(workload.anchor_stage, hardware) == BFLOAT16:
+            return {**found, "intrinsic": (INSTRUCTION,)}
+        del found[_FETCH.name]
+        return {**found, "intrinsic": (PLAIN, INSTRUCTION)}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
         """As in `tiled`."""
-        return self._tiled.legal(in_lanes(workload), hardware, {**values, "fetch": 0})
+        return self._tiled.legal(in_lanes(workload), hardware, {"fetch": 0, **values})
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
         """Tiles the anchor, moves the stages after it into the tile and puts the instruction inside."""
@@ -76,6 +85,9 @@ class Dot(Rule):
             schedule_copy(schedule, name, 4 * hardware.lanes, threads)
         nest.parallelise(threads)
         first = nest.finish()
+        weights = cold_weights(lanes.anchor_stage, roles, hardware)
+        if weights is not None and sampler.values.get(_FETCH.name):
+            nest.prefetch(weights, workload.anchor_stage.axes[-1].extent)
         if plain:
             schedule.unroll(schedule.get_loops(block)[-1])
             return
@@ -83,7 +95,7 @@ class Dot(Rule):
         # A tile that is not full has a condition, which a block around keeps out of the instruction's.
         [inner] = schedule.get_child_blocks(schedule.blockize(nest.lane))
         lane = schedule.get_loops(inner)[0]
-        schedule.tensorize(lane, intrinsic(hardware.dot_product, roles.lanes))
+        schedule.tensorize(lane, intrinsic(dot_kind(workload.anchor_stage, hardware), roles.lanes))
 
     def estimate_s(
         self, workload: Workload, hardware: HardwareModel, threads: int, values: Decisions

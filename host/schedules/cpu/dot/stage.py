@@ -1,15 +1,22 @@
-"""Sums of products of bytes, seen as the processor's dot product sees them: one group is one element."""
+"""Sums of products, seen as the processor's dot product sees them: one group is one element."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
 
-from host.lowering.types import DotProduct, numeric_type
+from host.lowering.types import BFLOAT16, DotProduct, dot_product, numeric_type
 from host.schedules.workload import Access, Move, Stage, Workload
+from targets import HardwareModel
 
 # By bytes.
 _INTEGERS = {4: "int32", 2: "int16"}
+
+
+def dot_kind(stage: Stage, hardware: HardwareModel) -> str:
+    """The processor's dot product that a stage is a sum of; "" without one."""
+    kinds = (hardware.dot_product, BFLOAT16 if hardware.bfloat16 is not None else "")
+    return next((kind for kind in kinds if kind and is_dot(stage, dot_product(kind))), "")
 
 
 def is_dot(stage: Stage, dot: DotProduct) -> bool:
@@ -21,7 +28,7 @@ def is_dot(stage: Stage, dot: DotProduct) -> bool:
     if not group.reduce or group.extent != dot.group or stage.write.element_bytes != 4:
         return False
     activations, weights = stage.reads
-    if (activations.type.name, weights.type.name) != (dot.activations, "int8"):
+    if (activations.type.name, weights.type.name) != (dot.activations, dot.weights):
         return False
     return all(_grouped(access, last, dot.group) for access in stage.reads)
 

@@ -152,11 +152,12 @@ class Nest:
             self._schedule.annotate(loop, PEEL, 1)
         return self._schedule.decompose_reduction(self._block, self._first_reduction)
 
-    def prefetch(self, weights: Access) -> None:
+    def prefetch(self, weights: Access, parts: int = 1) -> None:
         """Fetches the weights of the next panels while these are used; after `finish`.
 
         Args:
             weights: packed, so that the panels lie one behind the other.
+            parts: elements of the buffer that count as one of the access.
         """
         schedule = self._schedule
         [buffer] = [r.source for r in schedule.get(self._block).reads if r.source.name == weights.buffer]
@@ -167,7 +168,7 @@ class Nest:
         start = (self._panel_number() + 1) * panel
 
         def element(line: Any) -> Any:
-            return start + line * LINE_ELEMENTS
+            return (start + line * LINE_ELEMENTS) * parts
 
         prefetch_in(schedule, place, buffer, step, lines, steps, element)
 

@@ -189,7 +189,7 @@ def test_models_in_half_precision_keep_its_tensors_in_single() -> None:
 
     inputs = [normal(length, 32)]
     module = relax_module(build, inputs)
-    model = lower(imported(module), board(), half=True)
+    model = lower(imported(module), board(), half="float16")
     assert "fused_attention" in functions(model)
     [wanted], [found] = run(module, inputs), run_lowered(model, inputs)
     np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)

@@ -11,7 +11,7 @@ from tvm import relax
 from host.importers import load_here as load
 from host.importers.half_spread import with_half_spread
 from host.lowering import lower
-from host.model import HALF_SPREAD, LoweredModel
+from host.model import HALF_SPREADS, LoweredModel
 from host.schedules import space_for
 from targets import board_for, declared
 from tests.integration.small_models import convnet
@@ -29,7 +29,7 @@ INPUTS = [normal(8, 64)]
 
 
 def halved() -> LoweredModel:
-    return lower(imported(relax_module(network, INPUTS)), board(8), half=True)
+    return lower(imported(relax_module(network, INPUTS)), board(8), half="float16")
 
 
 def test_results_move_by_the_rounding_and_no_more() -> None:
@@ -66,7 +66,7 @@ def test_every_function_has_a_design_space(target: str, wanted: set[str]) -> Non
     found = board_for(declared()[target])
     assert found is not None
     found = found if found.gpu is None else found.on_gpu()
-    model = lower(imported(relax_module(network, INPUTS)), found, half=True)
+    model = lower(imported(relax_module(network, INPUTS)), found, half="float16")
     assert {space_for(task, found.hardware).rule.name for task in model.tasks} == wanted
 
 
@@ -76,14 +76,15 @@ def test_numbers_that_no_half_holds_stay_single() -> None:
         return relax.op.nn.relu(relax.op.matmul(data, large))
 
     inputs = [normal(8, 64)]
-    model = lower(imported(relax_module(build, inputs)), board(8), half=True)
+    model = lower(imported(relax_module(build, inputs)), board(8), half="float16")
     assert {array.dtype.name for array in model.parameters} == {"float32"}
     (wanted,), (found,) = run(relax_module(build, inputs), inputs), run_lowered(model, inputs)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_spread_is_the_models_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("half", HALF_SPREADS)
+def test_spread_is_the_models_own(tmp_path: Path, half: str) -> None:
     model = load(convnet(tmp_path / "model.onnx"), {}, 0)
-    spreads = [case.spread for case in with_half_spread(model)]
-    assert all(HALF_SPREAD <= spread < 0.1 for spread in spreads)
+    spreads = [case.spread for case in with_half_spread(model, half)]
+    assert all(HALF_SPREADS[half] <= spread < 0.1 for spread in spreads)
     assert [case.spread for case in model.golden] == [0.0] * len(spreads)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 from host.errors import ScheduleError
+from host.lowering.graph import Value
 from host.schedules.families import installed_rules, space_for
-from research.pretraining import boards, dataset, operators
+from research.pretraining import boards, dataset, half_operators, operators
 from research.pretraining.boards import draw_board, training_boards
 from research.pretraining.operator_sampler import Draw
 from targets import declared
@@ -63,6 +65,7 @@ def test_every_declared_board_is_drawn_with_other_figures_and_threads() -> None:
         "s16s16",
         "u8s8",
     }
+    assert any(board.hardware.bfloat16 is not None for board in every)
     assert any(board.hardware.gpu is not None for board in every)
     generator = random.Random(0)
     drawn = [draw_board(every, generator) for _ in range(400)]
@@ -73,3 +76,18 @@ def test_every_declared_board_is_drawn_with_other_figures_and_threads() -> None:
     assert all(1 <= count <= board.hardware.cores for board, count in drawn)
     assert {count for board, count in drawn if board.hardware.gpu is not None} == {1}
     assert boards.training_boards() == every
+
+
+@pytest.mark.parametrize("operator", [half_operators.bfloat16_dense, half_operators.bfloat16_convolution])
+def test_products_of_bfloat16_are_drawn_for_processors_that_have_them(
+    operator: Callable[[Draw], Value],
+) -> None:
+    [board] = [board for board in training_boards() if board.hardware.bfloat16 is not None]
+    for seed in range(6):
+        draw = Draw(random.Random(seed))
+        graph = draw.builder.graph(draw.inputs, operator(draw))
+        spaces = [space_for(task, board.hardware) for task in dataset.lowered_tasks(graph, board)]
+        [space] = [space for space in spaces if space.rule.name == "dot"]
+        types = {access.type.name for access in space.workload.anchor_stage.reads}
+        assert types == {"bfloat16"}
+        assert space.legal(space.sample(random.Random(seed)))
