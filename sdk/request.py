@@ -8,6 +8,7 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import CompileOptions, DeployOptions
+from host.options.compile import METHODS
 from host.options.of_model import check_for_model
 
 
@@ -70,7 +71,19 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
             f"--quantize {options.quantize}: a torch module is quantised as ONNX: export it with "
             "torch.onnx.export, and give that file"
         )
+    if options is not None and options.method not in METHODS:
+        _check_method(options.method)
     if devices:
         from host.devices import resolve
 
         resolve(devices)
+
+
+def _check_method(method: str) -> None:
+    from host.extensions import extensions
+
+    known = (*METHODS, *extensions("proposers"))
+    if method not in known:
+        raise UserError(
+            f"--method {printable(method, 80)}: there is no such proposer; use {', '.join(known)}"
+        )
