@@ -16,7 +16,7 @@ from sdk.device import Device
 from sdk.fleet import FleetDeployment, deploy_fleet
 from sdk.language_model import LanguageModel
 from sdk.model import Deployment, Model
-from sdk.module_file import as_file
+from sdk.module_file import as_file, named
 from sdk.progress import shown
 from sdk.request import check_compilation, check_deployment, check_profile, check_tuning, names_several
 from sdk.settings import CompileSettings, DeploySettings, with_settings
@@ -68,8 +68,8 @@ def deploy(
     """Compile a model for a device, verify it, measure it beside its peers, install it and activate it.
 
     Args:
-        model: ONNX, `.pt2`, TFLite or GGUF file, a folder of a language model, or a torch module with
-            `example_inputs`.
+        model: ONNX, `.pt2`, TFLite or GGUF file, a folder of transformers, `hf://ORG/MODEL`, or a torch
+            module with `example_inputs`.
         options: of the deployment; the defaults if None.
         example_inputs: tensors for a torch module, or the tensor of its only input; their shapes are the
             model's.
@@ -84,7 +84,7 @@ def deploy(
     Raises:
         EdgeError: one of `sdk.errors`; the message is one line with the next step.
     """
-    options = with_settings(options or DeployOptions(), settings)
+    options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_deployment(model, options)
     from host.importers import start_ahead
@@ -129,7 +129,7 @@ def compile(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
-    options = with_settings(options or CompileOptions(), settings)
+    options = named(with_settings(options or CompileOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_compilation(model, options, target)
     from host.importers import start_ahead
@@ -169,7 +169,7 @@ def tune(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
-    options = with_settings(options or DeployOptions(), settings)
+    options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_tuning(model, options)
     from host.commands.tune import tune_model
@@ -271,13 +271,12 @@ def profile(
     Raises:
         EdgeError: one of host.errors.
     """
+    source = as_file(model, (), "")
     check_profile(Path(model), device)
     from host.commands.profile import profile as run_profile
 
-    with shown(progress) as listener:
-        return run_profile(
-            Path(model), device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust
-        )
+    with source as path, shown(progress) as listener:
+        return run_profile(path, device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust)
 
 
 def compare(

@@ -7,6 +7,7 @@ from typing import Any
 
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.hub import hub_model
 from host.options import CompileOptions, DeployOptions
 from host.options.compile import METHODS
 from host.options.of_model import check_for_model
@@ -60,7 +61,10 @@ def check_profile(model: Path, device: str) -> None:
 
 
 def _check(model: Any, devices: str, options: CompileOptions | None = None) -> None:
-    if isinstance(model, str | Path):
+    if isinstance(model, str | Path) and hub_model(str(model)) is not None:
+        # Looked at when it has been downloaded.
+        pass
+    elif isinstance(model, str | Path):
         from host.model_file import detect_format
 
         format_name = detect_format(Path(model))

@@ -32,7 +32,9 @@ def _remember(context: typer.Context, value: bool) -> bool:
 
 # Exit code of a deployment that a gate stopped.
 GATE_NOT_MET = 3
-MODEL_HELP = "ONNX, .pt2, TFLite or GGUF file, or a folder of a language model; edgetlm.toml may name it."
+MODEL_HELP = (
+    "ONNX, .pt2, TFLite or GGUF file, a folder of transformers, or hf://ORG/MODEL; edgetlm.toml may name it."
+)
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)
 ]
