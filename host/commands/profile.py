@@ -113,6 +113,7 @@ def _profile_bundle(
             tasks=with_times(_outcomes(manifest), comparison.kernel_times_s),
             fallback=manifest.reason,
             seconds=clock.seconds(),
+            stages=clock.spans(),
             versions={**versions(), **used.software},
             command=manifest.command,
             installed=False,

@@ -60,4 +60,10 @@ Trust = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help=text_of("seed"))]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace", help="Write stages, kernels and power to this file, for Perfetto (Chrome's JSON)."
+    ),
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]

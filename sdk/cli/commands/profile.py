@@ -9,7 +9,7 @@ import typer
 
 from host.options import DeployOptions
 from sdk.cli.help import add_command
-from sdk.cli.options import JsonFile, Trust, Verbose
+from sdk.cli.options import JsonFile, TraceFile, Trust, Verbose
 from sdk.cli.settings import takes_settings
 
 
@@ -24,6 +24,7 @@ def profile(
     *,
     trust: Trust = "signed",
     json_file: JsonFile = None,
+    trace: TraceFile = None,
     verbose: Verbose = False,
     **settings: Any,
 ) -> None:
@@ -32,11 +33,14 @@ def profile(
     from sdk.cli import printing
     from sdk.cli.terminal import ConsoleProgress
     from sdk.report import figures
+    from sdk.report.trace import trace_json
 
     # Nothing is kept that could name it.
     settings.pop("command")
     with ConsoleProgress() as progress:
         result = api.profile(model, trust=trust, progress=progress, **settings)
+    if trace is not None:
+        printing.write_json(trace, trace_json(result))
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result))
     printing.print_profile(result)
