@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from host.commands.explain import Explanation
+    from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
     from host.deploy import DeployResult
     from host.manifest import Manifest
@@ -48,6 +49,7 @@ __all__ = [
     "explain",
     "load",
     "load_language_model",
+    "loadgen",
     "names_several",
     "profile",
     "read_arrays",
@@ -277,6 +279,36 @@ def profile(
 
     with source as path, shown(progress) as listener:
         return run_profile(path, device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust)
+
+
+def loadgen(
+    bundle: PathLike,
+    scenarios: Sequence[str] = ("SingleStream", "Offline"),
+    *,
+    device: str = "local",
+    threads: int = 0,
+    seconds: float = 10.0,
+    seed: int = 0,
+    trust: str = "signed",
+) -> tuple[LoadgenResult, ...]:
+    """Drive a bundle by scenarios of MLPerf's LoadGen, from this host; `profile` has the device's own times.
+
+    Args:
+        bundle: directory or `.zip`.
+        scenarios: "SingleStream", "Offline".
+        device: name of the device.
+        threads: threads for the model; 0 takes the bundle's own.
+        seconds: least duration of a scenario.
+        seed: of the order of the samples.
+        trust: see `load`.
+
+    Raises:
+        UserError: there is no such scenario, or the package `mlcommons-loadgen` is not installed.
+        EdgeError: of the bundle or the device.
+    """
+    from host.commands.loadgen import run_scenarios
+
+    return run_scenarios(Path(bundle), tuple(scenarios), device, threads, seconds, seed, trust)
 
 
 def compare(

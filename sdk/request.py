@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from host.hub import hub_model
 from host.options import CompileOptions, DeployOptions
 from host.options.compile import METHODS
 from host.options.of_model import check_for_model
+
+_LONGEST_S = 86400.0
 
 
 def names_several(device: str) -> bool:
@@ -58,6 +61,23 @@ def check_profile(model: Path, device: str) -> None:
     if names_several(device):
         raise UserError(f"--device {printable(device)}: sdk profile measures on one device: name one")
     _check(None if model.is_dir() or model.suffix == ".zip" else model, device)
+
+
+def check_loadgen(model: Path, scenarios: Sequence[str], seconds: float) -> None:
+    """Refuse to drive what is no bundle, by what is no scenario, before anything is measured.
+
+    Raises:
+        UserError: says what to type instead.
+    """
+    if not (model.suffix == ".zip" or (model / "manifest.json").is_file()):
+        raise UserError(
+            f"--loadgen drives a bundle, and {printable(model)} is none: sdk compile or sdk deploy makes one"
+        )
+    if not 0.0 < seconds <= _LONGEST_S:
+        raise UserError(f"--loadgen-seconds {seconds:g}: give seconds from above 0 to {_LONGEST_S:g}")
+    from host.commands.loadgen import check_scenarios
+
+    check_scenarios(scenarios)
 
 
 def _check(model: Any, devices: str, options: CompileOptions | None = None) -> None:

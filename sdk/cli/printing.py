@@ -15,6 +15,7 @@ from sdk.text import simulation
 if TYPE_CHECKING:
     from host.calibration import Calibration
     from host.commands.explain import Explanation
+    from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
     from host.compare.entrants import EntrantResult
     from host.compare.selection import VariantSelection
@@ -276,6 +277,17 @@ def print_profile(result: DeployResult) -> None:
             print_line(f"{'':<12} energy {energy_text(one.measurement.energy)}")
     if result.tasks:
         print_line(f"kernels      {kernels_text(result)}")
+
+
+def print_loadgen(results: Sequence[LoadgenResult]) -> None:
+    """A line for each scenario of LoadGen."""
+    for one in results:
+        verdict = "valid" if one.valid else "not valid by LoadGen's rules"
+        rate = "" if one.samples_per_s is None else f", {one.samples_per_s:.1f} samples/s"
+        print_line(
+            f"{one.scenario:<12} 90% {one.latency_ms['90']:.3f} ms, 99% {one.latency_ms['99']:.3f} ms{rate} "
+            f"({one.queries} queries from this host, {verdict})"
+        )
 
 
 def print_bundles(installed: Sequence[Mapping[str, Any]]) -> None:

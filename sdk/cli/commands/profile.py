@@ -11,6 +11,7 @@ from host.options import DeployOptions
 from sdk.cli.help import add_command
 from sdk.cli.options import JsonFile, TraceFile, Trust, Verbose
 from sdk.cli.settings import takes_settings
+from sdk.request import check_loadgen
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +24,16 @@ def profile(
     model: Annotated[Path, typer.Argument(help="Model file or bundle; edgetlm.toml may name it.")],
     *,
     trust: Trust = "signed",
+    loadgen: Annotated[
+        str,
+        typer.Option(
+            metavar="SingleStream,Offline",
+            help="Drive a bundle by MLPerf's LoadGen as well: latencies of queries from this host.",
+        ),
+    ] = "",
+    loadgen_s: Annotated[
+        float, typer.Option("--loadgen-seconds", help="Least duration of a scenario.")
+    ] = 10.0,
     json_file: JsonFile = None,
     trace: TraceFile = None,
     verbose: Verbose = False,
@@ -37,10 +48,19 @@ def profile(
 
     # Nothing is kept that could name it.
     settings.pop("command")
+    scenarios = tuple(one.strip() for one in loadgen.split(",")) if loadgen else ()
+    if scenarios:
+        check_loadgen(model, scenarios, loadgen_s)
     with ConsoleProgress() as progress:
         result = api.profile(model, trust=trust, progress=progress, **settings)
+    if scenarios:
+        own = {key: settings[key] for key in ("device", "threads", "seed")}
+        driven = api.loadgen(model, scenarios, seconds=loadgen_s, trust=trust, **own)
+    else:
+        driven = ()
     if trace is not None:
         printing.write_json(trace, trace_json(result))
     if json_file is not None:
-        printing.write_json(json_file, figures.deploy_json(result))
+        printing.write_json(json_file, {**figures.deploy_json(result), **figures.loadgen_json(driven)})
     printing.print_profile(result)
+    printing.print_loadgen(driven)
