@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_error, print_line
+from sdk.report.compared import compared_text
 from sdk.report.quantisation_text import quantisation_lines
 from sdk.text import simulation
 
@@ -94,17 +95,7 @@ def _print_summary(result: DeployResult) -> None:
     print_line("")
     if result.context and not result.emulated:
         print_line(f"Decodes   {1.0 / result.measurement.median_s:.3g} tokens/s, {result.context} at most")
-    if simulation(result.device, result.emulated):
-        print_line("Compared  with nothing: the board is simulated")
-    elif result.choice.backend != "tvm":
-        print_line(f"Compared  {result.choice.why}")
-    elif not result.ratios:
-        print_line("Compared  with nothing: no other engine was measured")
-    else:
-        name, (value, low, high) = min(result.ratios.items(), key=lambda one: one[1][0])
-        print_line(
-            f"Compared  {value:.2f} ({low:.2f} to {high:.2f}) times as fast as {name}, the best of the peers"
-        )
+    print_line(f"Compared  {compared_text(result)}")
     print_line(f"Power     {energy_text(result.measurement.energy)}")
     state = "installed and active" if result.installed else "not installed"
     why = ": a gate is not met" if result.failed_gates else ""
