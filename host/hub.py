@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from device_agent.contract.manifest import TOKENIZER
 from device_agent.contract.text import printable
 from host.errors import EngineError, ModelFileError, UserError
 
@@ -21,7 +22,7 @@ SCHEME = "hf:/"
 _FOLDER_FILES = (
     "config.json",
     "generation_config.json",
-    "tokenizer.json",
+    TOKENIZER,
     "*.safetensors",
     "*.safetensors.index.json",
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from device_agent.contract.manifest import MANIFEST
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.hub import hub_model
@@ -69,7 +70,7 @@ def check_loadgen(model: Path, scenarios: Sequence[str], seconds: float) -> None
     Raises:
         UserError: says what to type instead.
     """
-    if not (model.suffix == ".zip" or (model / "manifest.json").is_file()):
+    if not (model.suffix == ".zip" or (model / MANIFEST).is_file()):
         raise UserError(
             f"--loadgen drives a bundle, and {printable(model)} is none: sdk compile or sdk deploy makes one"
         )
