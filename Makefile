@@ -64,6 +64,7 @@ $(HOST_STAMP): | $(BIN)/python
 
 $(TEST_STAMP): $(HOST_STAMP)
 	$(PIP_INSTALL) --require-hashes -r requirements/tests.txt
+	$(if $(filter x86_64,$(shell uname -m)),$(PIP_INSTALL) --require-hashes -r requirements/loadgen.txt)
 	@rm -f $(VENV)/.installed-tests-* && touch $@
 
 clean:

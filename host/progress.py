@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -46,6 +47,21 @@ class Silence:
         """Say nothing."""
 
 
+@dataclass(frozen=True)
+class StageSpan:
+    """When a stage was under way.
+
+    Attributes:
+        name: of the stage.
+        begin_s: seconds from the start of the whole.
+        seconds: that it took.
+    """
+
+    name: str
+    begin_s: float
+    seconds: float
+
+
 class StageClock:
     """Counts the seconds of each stage and tells a `Progress` when one begins.
 
@@ -56,7 +72,7 @@ class StageClock:
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self._begin = time.perf_counter()
-        self._seconds: dict[str, float] = {}
+        self._spans: list[StageSpan] = []
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -66,8 +82,15 @@ class StageClock:
         try:
             yield
         finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
+            self._spans.append(StageSpan(name, begin - self._begin, time.perf_counter() - begin))
 
     def seconds(self) -> dict[str, float]:
         """Seconds by stage so far, and "total" since the start."""
-        return self._seconds | {"total": time.perf_counter() - self._begin}
+        found: dict[str, float] = {}
+        for span in self._spans:
+            found[span.name] = found.get(span.name, 0.0) + span.seconds
+        return found | {"total": time.perf_counter() - self._begin}
+
+    def spans(self) -> tuple[StageSpan, ...]:
+        """Every stage that has ended, in the order in which they ended."""
+        return tuple(self._spans)

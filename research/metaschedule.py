@@ -332,13 +332,24 @@ def _run_search(
 def _cost_model(options: SearchOptions) -> Any:
     if options.cost_model == "random":
         return ms.cost_model.RandomModel(seed=options.seed)
+    return xgboost_model(options.seed, options.workers)
+
+
+def xgboost_model(seed: int, workers: int) -> Any:
+    """MetaSchedule's stock cost model, untrained.
+
+    Args:
+        seed: of its training.
+        workers: threads that take features and train.
+
+    Raises:
+        MeasureError: XGBoost is not installed.
+    """
     if importlib.util.find_spec("xgboost") is None:
-        raise MeasureError("MetaSchedule's cost model needs xgboost; install xgboost==3.2.0")
+        raise MeasureError("MetaSchedule's cost model needs XGBoost; pip install 'edgetlm[bench]'")
     from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig
 
-    return ms.cost_model.XGBModel(
-        config=XGBConfig(seed=options.seed), num_tuning_cores=options.workers, tree_method="auto"
-    )
+    return ms.cost_model.XGBModel(config=XGBConfig(seed=seed), num_tuning_cores=workers, tree_method="auto")
 
 
 def _learn_records(model: Any, context: Any, database: Any) -> None:

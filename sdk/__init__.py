@@ -25,6 +25,7 @@ from sdk.api import (
     explain,
     load,
     load_language_model,
+    loadgen,
     profile,
     tune,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "explain",
     "load",
     "load_language_model",
+    "loadgen",
     "profile",
     "tune",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from host.options import CompileOptions, DeployOptions
 from sdk.device import Device
 from sdk.files.arrays import read_arrays, write_arrays
-from sdk.files.module import as_file
+from sdk.files.module import as_file, named
 from sdk.fleet import FleetDeployment, deploy_fleet
 from sdk.language_model import LanguageModel
 from sdk.model import Deployment, Model
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from host.commands.explain import Explanation
+    from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
     from host.deploy import DeployResult
     from host.manifest import Manifest
@@ -48,6 +49,7 @@ __all__ = [
     "explain",
     "load",
     "load_language_model",
+    "loadgen",
     "names_several",
     "profile",
     "read_arrays",
@@ -68,8 +70,8 @@ def deploy(
     """Compile a model for a device, verify it, measure it beside its peers, install it and activate it.
 
     Args:
-        model: ONNX, `.pt2`, TFLite or GGUF file, a folder of a language model, or a torch module with
-            `example_inputs`.
+        model: ONNX, `.pt2`, TFLite or GGUF file, a folder of transformers, `hf://ORG/MODEL`, or a torch
+            module with `example_inputs`.
         options: of the deployment; the defaults if None.
         example_inputs: tensors for a torch module, or the tensor of its only input; their shapes are the
             model's.
@@ -84,7 +86,7 @@ def deploy(
     Raises:
         EdgeError: one of `sdk.errors`; the message is one line with the next step.
     """
-    options = with_settings(options or DeployOptions(), settings)
+    options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_deployment(model, options)
     from host.importers import start_ahead
@@ -129,7 +131,7 @@ def compile(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
-    options = with_settings(options or CompileOptions(), settings)
+    options = named(with_settings(options or CompileOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_compilation(model, options, target)
     from host.importers import start_ahead
@@ -169,7 +171,7 @@ def tune(
     Raises:
         EdgeError: one of `sdk.errors`.
     """
-    options = with_settings(options or DeployOptions(), settings)
+    options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_tuning(model, options)
     from host.commands.tune import tune_model
@@ -271,13 +273,42 @@ def profile(
     Raises:
         EdgeError: one of host.errors.
     """
+    source = as_file(model, (), "")
     check_profile(Path(model), device)
     from host.commands.profile import profile as run_profile
 
-    with shown(progress) as listener:
-        return run_profile(
-            Path(model), device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust
-        )
+    with source as path, shown(progress) as listener:
+        return run_profile(path, device, threads, dict(shapes or {}), seed, listener, tuple(lengths), trust)
+
+
+def loadgen(
+    bundle: PathLike,
+    scenarios: Sequence[str] = ("SingleStream", "Offline"),
+    *,
+    device: str = "local",
+    threads: int = 0,
+    seconds: float = 10.0,
+    seed: int = 0,
+    trust: str = "signed",
+) -> tuple[LoadgenResult, ...]:
+    """Drive a bundle by scenarios of MLPerf's LoadGen, from this host; `profile` has the device's own times.
+
+    Args:
+        bundle: directory or `.zip`.
+        scenarios: "SingleStream", "Offline".
+        device: name of the device.
+        threads: threads for the model; 0 takes the bundle's own.
+        seconds: least duration of a scenario.
+        seed: of the order of the samples.
+        trust: see `load`.
+
+    Raises:
+        UserError: there is no such scenario, or the package `mlcommons-loadgen` is not installed.
+        EdgeError: of the bundle or the device.
+    """
+    from host.commands.loadgen import run_scenarios
+
+    return run_scenarios(Path(bundle), tuple(scenarios), device, threads, seconds, seed, trust)
 
 
 def compare(

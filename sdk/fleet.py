@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from host.options import DeployOptions
 from host.table import Table, Tabular
-from sdk.files.module import as_file
+from sdk.files.module import as_file, named
 from sdk.progress import shown
 from sdk.request import check_deployment
 from sdk.settings import DeploySettings, with_settings
@@ -87,7 +87,7 @@ def deploy_fleet(
     Raises:
         UserError: the request is invalid: file, shape, devices.
     """
-    options = with_settings(options or DeployOptions(), settings)
+    options = named(with_settings(options or DeployOptions(), settings), model)
     source = as_file(model, example_inputs, options.name)
     check_deployment(model, options)
     from host.deploy.fleet import deploy_fleet as run_fleet

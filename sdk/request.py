@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from device_agent.contract.manifest import MANIFEST
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.hub import hub_model
 from host.options import CompileOptions, DeployOptions
+from host.options.compile import METHODS
 from host.options.of_model import check_for_model
+
+_LONGEST_S = 86400.0
 
 
 def names_several(device: str) -> bool:
@@ -58,8 +64,28 @@ def check_profile(model: Path, device: str) -> None:
     _check(None if model.is_dir() or model.suffix == ".zip" else model, device)
 
 
+def check_loadgen(model: Path, scenarios: Sequence[str], seconds: float) -> None:
+    """Refuse to drive what is no bundle, by what is no scenario, before anything is measured.
+
+    Raises:
+        UserError: says what to type instead.
+    """
+    if not (model.suffix == ".zip" or (model / MANIFEST).is_file()):
+        raise UserError(
+            f"--loadgen drives a bundle, and {printable(model)} is none: sdk compile or sdk deploy makes one"
+        )
+    if not 0.0 < seconds <= _LONGEST_S:
+        raise UserError(f"--loadgen-seconds {seconds:g}: give seconds from above 0 to {_LONGEST_S:g}")
+    from host.commands.loadgen import check_scenarios
+
+    check_scenarios(scenarios)
+
+
 def _check(model: Any, devices: str, options: CompileOptions | None = None) -> None:
-    if isinstance(model, str | Path):
+    if isinstance(model, str | Path) and hub_model(str(model)) is not None:
+        # Looked at when it has been downloaded.
+        pass
+    elif isinstance(model, str | Path):
         from host.model_file import detect_format
 
         format_name = detect_format(Path(model))
@@ -70,7 +96,19 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
             f"--quantize {options.quantize}: a torch module is quantised as ONNX: export it with "
             "torch.onnx.export, and give that file"
         )
+    if options is not None and options.method not in METHODS:
+        _check_method(options.method)
     if devices:
         from host.devices import resolve
 
         resolve(devices)
+
+
+def _check_method(method: str) -> None:
+    from host.extensions import extensions
+
+    known = (*METHODS, *extensions("proposers"))
+    if method not in known:
+        raise UserError(
+            f"--method {printable(method, 80)}: there is no such proposer; use {', '.join(known)}"
+        )

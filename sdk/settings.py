@@ -31,6 +31,7 @@ class CompileSettings(TypedDict, total=False):
     wait_s: float
     reconnect_s: float
     proposer: str | Proposer
+    method: str
     records: str
     threads: int
     shapes: Mapping[str, tuple[Size, ...]] | None

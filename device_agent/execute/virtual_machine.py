@@ -113,6 +113,7 @@ class VirtualMachine:
     Attributes:
         inputs: the tensors that a call reads. Their length is the one set last, at first the greatest.
         invoke: runs one inference with the inputs; on a GPU, returns when the GPU has finished.
+        on_gpu: whether it is for a GPU.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class VirtualMachine:
         state: Sequence[TensorInfo] = (),
     ) -> None:
         self._device = ffi.device_of(kind)
-        self._on_gpu = kind == "cuda"
+        self.on_gpu = kind == "cuda"
         self._parameters = [self._moved(tensor) for tensor in parameters]
         self._infos = list(inputs)
         self._length = 0
@@ -152,7 +153,7 @@ class VirtualMachine:
         position 0.
         """
         self._zeros.clear()
-        for zeros, tensor in zip(self._zeros.tensors, self._state if self._on_gpu else ()):
+        for zeros, tensor in zip(self._zeros.tensors, self._state if self.on_gpu else ()):
             ffi.copy(zeros, tensor)
 
     def entry(self, name: str, inputs: Sequence[TensorInfo]) -> "Entry":
@@ -168,12 +169,12 @@ class VirtualMachine:
     def _instance(self, library: Any) -> Tuple[Any, Any]:
         machine = library["vm_load_executable"]()
         # Device type 1 is the CPU, 2 a CUDA GPU. Allocator 2 is the pooled one. The CPU always comes last.
-        machine["vm_initialization"](*((2, 0, 2) if self._on_gpu else ()), 1, 0, 2)
+        machine["vm_initialization"](*((2, 0, 2) if self.on_gpu else ()), 1, 0, 2)
         return machine, self._bound(machine)
 
     def _moved(self, tensor: Any) -> Any:
         """A parameter on the machine's device: the tensor itself on the CPU, a copy on a GPU."""
-        if not self._on_gpu:
+        if not self.on_gpu:
             return tensor
         copy = ffi.empty(tensor.shape, str(tensor.dtype), self._device)
         ffi.copy(tensor, copy)
@@ -183,7 +184,7 @@ class VirtualMachine:
 
     def synchronise(self) -> None:
         """Waits for the GPU, if there is one. Calls on the CPU are always complete."""
-        if self._on_gpu:
+        if self.on_gpu:
             ffi.synchronise(self._device)
 
     def _bound(self, machine: Any) -> Any:
@@ -194,7 +195,7 @@ class VirtualMachine:
         saved = "edgetlm_" + name
         machine["save_function"](name, saved, 1, *inputs, *self._state, *self._parameters)
         call = machine[saved]
-        if not self._on_gpu:
+        if not self.on_gpu:
             return call
 
         def invoke() -> Any:

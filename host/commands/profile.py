@@ -18,6 +18,7 @@ from host.compile.task_outcome import TaskOutcome, with_times
 from host.deploy.deployment import deploy
 from host.deploy.result import DeployResult
 from host.errors import ModelFileError, UserError
+from host.language_file import language_format
 from host.manifest import Manifest
 from host.model import Signature
 from host.options import DeployOptions, Size
@@ -53,7 +54,8 @@ def profile(
     if not model.exists():
         raise ModelFileError(f"{model}: no such file")
     with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
-        if model.is_dir() or model.suffix == ".zip":
+        # A folder is a bundle, or a model of transformers.
+        if (model.is_dir() and not language_format(model)) or model.suffix == ".zip":
             if shapes:
                 raise UserError("--shape goes with a model file; a bundle has its shapes: use --lengths")
             return _profile_bundle(model, Path(folder), device, threads, progress, lengths, trust)
@@ -113,6 +115,7 @@ def _profile_bundle(
             tasks=with_times(_outcomes(manifest), comparison.kernel_times_s),
             fallback=manifest.reason,
             seconds=clock.seconds(),
+            stages=clock.spans(),
             versions={**versions(), **used.software},
             command=manifest.command,
             installed=False,

@@ -102,11 +102,12 @@ class ModelCompiler:
             UserError: measuring was asked for, and there is no device.
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
-        from host.compile.tuning.proposers import user_proposer
+        from host.compile.tuning.proposers import method_proposers, user_proposer
 
         options, seed = self.options, self.options.seed
         # Before any work, so that a name which is not there is refused at once.
         proposer = user_proposer(options.proposer)
+        alone = method_proposers(options.method)
         lowered = self.lower(model)
         constructed = static_model.propose(lowered, self.profile, seed, self.clock)
         records = records_of(options)
@@ -118,7 +119,7 @@ class ModelCompiler:
             plan = learn_from_others(plan, self.profile, records, seed, self.clock)
         if not options.tuned:
             return PlannedModel(lowered, plan, constructed)
-        plan, tuning = self._tuning(model, proposer).improve(model, lowered, constructed, plan)
+        plan, tuning = self._tuning(model, proposer, alone).improve(model, lowered, constructed, plan)
         return PlannedModel(lowered, plan, constructed, tuning)
 
     def build(self, planned: PlannedModel) -> Compiled:
@@ -135,7 +136,9 @@ class ModelCompiler:
     def _library(self) -> Path:
         return self.folder / "lib.so"
 
-    def _tuning(self, model: ImportedModel, proposer: Proposer | None) -> KernelTuning:
+    def _tuning(
+        self, model: ImportedModel, proposer: Proposer | None, alone: tuple[Proposer, ...]
+    ) -> KernelTuning:
         device, connect = self.device, self.connect
         if device is None or connect is None:
             raise UserError("--trials and --budget need a device to measure on: use sdk deploy or sdk tune")
@@ -151,4 +154,5 @@ class ModelCompiler:
             replaced=self.replaced,
             others=self.others,
             proposer=proposer,
+            instead=alone,
         )

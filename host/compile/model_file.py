@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from device_agent.contract.manifest import as_name
 from host.compile.ranged_model import RangedModel, read_ranged
-from host.language_file import is_language_model
+from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
 from host.model_file import detect_format
 from host.options import CompileOptions
@@ -35,8 +35,11 @@ def read_model(
         UserError: not a model, or its shapes do not fit.
         EngineError: not even its own runtime can run it.
     """
-    if is_language_model(detect_format(options.model)):
+    format_name = detect_format(options.model)
+    if is_language_model(format_name):
         return _read_decoder(options, clock)
+    if format_name == ENCODER:
+        return _read_folder(options, clock)
     if options.ranged:
         return read_ranged(options, clock)
     if options.quantize:
@@ -72,6 +75,19 @@ def _read_quantised(options: CompileOptions, architecture: str, clock: StageCloc
     with clock.stage("import"):
         model = load(made.path, {}, options.seed, samples=made.samples, notice=clock.progress.note)
     return replace(model, name=options.name or as_name(model.name), quantisation=made.result)
+
+
+def _read_folder(options: CompileOptions, clock: StageClock) -> ImportedModel:
+    """Export the model of a folder of transformers, and import what that makes."""
+    from host.importers import load
+    from host.importers.encoders.archive import exported_folder
+
+    with clock.stage("export"):
+        archive = exported_folder(options.model, options.fixed_shapes(), clock.progress.note, options.name)
+    with clock.stage("import"):
+        half = options.dtype == "fp16"
+        model = load(archive, {}, options.seed, half=half, notice=clock.progress.note)
+    return replace(model, name=options.name or as_name(model.name))
 
 
 def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:

@@ -109,7 +109,7 @@ def deploy(
         finally:
             # Not always the device of the start: one that was lost while kernels were measured came back.
             deployment.device.close()
-        return replace(result, seconds=clock.seconds())
+        return replace(result, seconds=clock.seconds(), stages=clock.spans())
 
 
 def compile_bundle(
@@ -242,6 +242,7 @@ class _Deployment:
             tasks=tasks,
             fallback=fallback,
             seconds=self.clock.seconds(),
+            stages=self.clock.spans(),
             versions={**versions(), **profile.software},
             command=self.options.command,
             installed=self.options.install,

@@ -12,6 +12,7 @@ from host.compare.selection import Choice, VariantSelection
 from host.compare.verification import Verification
 from host.compile.task_outcome import TaskOutcome
 from host.model import Measurement, Signature
+from host.progress import StageSpan
 from host.table import Table, Tabular
 from targets import MachineDescription
 
@@ -51,7 +52,8 @@ class DeployResult(Tabular):
             emulated: the device is an emulator, whose times say nothing about a board. gates: the limits
             that were set, with their verdicts; nothing is installed if one is not met. context: tokens that a
             language model keeps, whose step with one token is what was measured; 0 for another model.
-            quantisation: how the model was quantised with samples; None if it was not.
+            quantisation: how the model was quantised with samples; None if it was not. stages: when each
+            stage was under way.
     """
 
     name: str
@@ -78,6 +80,7 @@ class DeployResult(Tabular):
     gates: tuple[Gate, ...] = ()
     context: int = 0
     quantisation: Quantisation | None = None
+    stages: tuple[StageSpan, ...] = ()
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

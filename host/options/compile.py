@@ -21,6 +21,8 @@ DTYPES = tuple(_HALVES)
 QUANTISATIONS = ("", "int8", "int4")
 OBJECTIVES = ("latency", "energy", "edp")
 PROCESSORS = ("auto", "cpu", "gpu")
+# Who proposes what is measured: all together, or one of them alone. Installed packages add further names.
+METHODS = ("auto", "gensor", "tlm", "random")
 
 # A dimension of a shape: its size, or the least and greatest size that are to be served.
 Size = int | tuple[int, int]
@@ -138,6 +140,14 @@ class CompileOptions:
         "tuning",
         metavar="NAME",
         form="text",
+    )
+    method: str = declared(
+        "auto",
+        "Who proposes the programs that are measured: auto (all together), or alone gensor, tlm, random or a "
+        "proposer of an installed package, such as metaschedule.",
+        "tuning",
+        commands=ON_A_DEVICE,
+        metavar="NAME",
     )
     wait_s: float = declared(
         0.0,
@@ -267,5 +277,11 @@ class CompileOptions:
             )
         if self.ranged and self.proposer != "":
             raise UserError("--proposer does not go with a range of lengths: leave one of them out")
+        if self.method != "auto" and self.proposer != "":
+            raise UserError("--method names who proposes alone, --proposer who does beside others: give one")
+        if self.method != "auto" and not self.tuned:
+            raise UserError(
+                f"--method {printable(self.method, 80)} measures kernels: give --trials N or --budget 3m"
+            )
         if self.lengths and not self.ranged:
             raise UserError("--lengths goes with a range of lengths, as in --shape seq=1..512")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from device_agent.contract.text import printable
 from host.errors import UserError
-from host.language_file import is_language_model
+from host.language_file import ENCODER, is_language_model
 from host.options.compile import CompileOptions
 
 
@@ -32,6 +32,11 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
         )
         return
     _require_none({"--context": bool(options.context_tokens)}, "goes only")
+    if format_name == ENCODER and options.ranged:
+        raise UserError(
+            "a range in --shape needs an ONNX file with an open dimension: export the model to ONNX, or give"
+            " one length, as in --shape sequence=128"
+        )
     if options.quantize:
         _check_quantisation(options, model, format_name)
 
@@ -45,9 +50,9 @@ def _require_none(refused: dict[str, bool], what: str) -> None:
 def _check_quantisation(options: CompileOptions, model: Path, format_name: str) -> None:
     """Refuse to quantise a model that is no language model where that cannot be."""
     asked = f"--quantize {options.quantize}"
-    if format_name == "pt2":
+    if format_name in ("pt2", ENCODER):
         raise UserError(
-            f"{asked}: a .pt2 model is quantised as ONNX: in Python, torch.onnx.export(model, (inputs,), "
+            f"{asked}: a PyTorch model is quantised as ONNX: in Python, torch.onnx.export(model, (inputs,), "
             f"{model.with_suffix('.onnx').name!r}, dynamo=True), and deploy that file"
         )
     if format_name == "tflite":

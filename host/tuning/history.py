@@ -15,17 +15,19 @@ from host.tuning.scheduler import TaskState
 from host.tuning.tasks import TuningTask
 
 
-def tuning_key(model: str, seed: int, measured_in: str | None = None) -> str:
-    """Names a tuning: all runs for one model with one seed share a budget on a board.
+def tuning_key(model: str, seed: int, measured_in: str | None = None, method: str = "auto") -> str:
+    """Names a tuning: all runs for one model with one seed and method share a budget on a board.
 
     Args:
         model: digest of the model file and its shapes.
         seed: of every random choice.
         measured_in: `host.records.MODEL` for kernels that are measured inside of the model, None for kernels
             alone.
+        method: who proposes alone; "auto" for all together.
     """
     # The 4 has been in every key so far. Which records count is decided by the versions of their rules.
-    return f"{model[:16]}/{seed}/4" + (f"/{measured_in}" if measured_in else "")
+    parts = (f"{model[:16]}/{seed}/4", measured_in or "", "" if method == "auto" else method)
+    return "/".join(part for part in parts if part)
 
 
 def trial_of(record: Record) -> Trial:

@@ -34,7 +34,9 @@ def _remember(context: typer.Context, value: bool) -> bool:
 
 # Exit code of a deployment that a gate stopped.
 GATE_NOT_MET = 3
-MODEL_HELP = "ONNX, .pt2, TFLite or GGUF file, or a folder of a language model; edgetlm.toml may name it."
+MODEL_HELP = (
+    "ONNX, .pt2, TFLite or GGUF file, a folder of transformers, or hf://ORG/MODEL; edgetlm.toml may name it."
+)
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show tracebacks.", callback=_remember, expose_value=True)
 ]
@@ -60,4 +62,10 @@ Trust = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help=text_of("seed"))]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace", help="Write stages, kernels and power to this file, for Perfetto (Chrome's JSON)."
+    ),
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]

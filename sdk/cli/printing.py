@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_error, print_line
+from sdk.report.compared import compared_text
 from sdk.report.quantisation_text import quantisation_lines
 from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.calibration import Calibration
     from host.commands.explain import Explanation
+    from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
     from host.compare.entrants import EntrantResult
     from host.compare.selection import VariantSelection
@@ -93,17 +95,7 @@ def _print_summary(result: DeployResult) -> None:
     print_line("")
     if result.context and not result.emulated:
         print_line(f"Decodes   {1.0 / result.measurement.median_s:.3g} tokens/s, {result.context} at most")
-    if simulation(result.device, result.emulated):
-        print_line("Compared  with nothing: the board is simulated")
-    elif result.choice.backend != "tvm":
-        print_line(f"Compared  {result.choice.why}")
-    elif not result.ratios:
-        print_line("Compared  with nothing: no other engine was measured")
-    else:
-        name, (value, low, high) = min(result.ratios.items(), key=lambda one: one[1][0])
-        print_line(
-            f"Compared  {value:.2f} ({low:.2f} to {high:.2f}) times as fast as {name}, the best of the peers"
-        )
+    print_line(f"Compared  {compared_text(result)}")
     print_line(f"Power     {energy_text(result.measurement.energy)}")
     state = "installed and active" if result.installed else "not installed"
     why = ": a gate is not met" if result.failed_gates else ""
@@ -276,6 +268,17 @@ def print_profile(result: DeployResult) -> None:
             print_line(f"{'':<12} energy {energy_text(one.measurement.energy)}")
     if result.tasks:
         print_line(f"kernels      {kernels_text(result)}")
+
+
+def print_loadgen(results: Sequence[LoadgenResult]) -> None:
+    """A line for each scenario of LoadGen."""
+    for one in results:
+        verdict = "valid" if one.valid else "not valid by LoadGen's rules"
+        rate = "" if one.samples_per_s is None else f", {one.samples_per_s:.1f} samples/s"
+        print_line(
+            f"{one.scenario:<12} 90% {one.latency_ms['90']:.3f} ms, 99% {one.latency_ms['99']:.3f} ms{rate} "
+            f"({one.queries} queries from this host, {verdict})"
+        )
 
 
 def print_bundles(installed: Sequence[Mapping[str, Any]]) -> None:

@@ -1,14 +1,21 @@
-"""A torch module as a file, for the time of one call."""
+"""A torch module, or a model of the Hugging Face hub, as a file or folder for the time of one call."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from device_agent.contract.manifest import as_name
+from host.devices import notes
 from host.errors import UserError
+from host.hub import HubModel, download, hub_model
+from host.options import CompileOptions
+
+Options = TypeVar("Options", bound=CompileOptions)
 
 
 @contextmanager
@@ -34,10 +41,10 @@ def exported(module: Any, example_inputs: tuple[Any, ...], name: str) -> Iterato
 
 
 def as_file(model: Any, example_inputs: Any, name: str) -> AbstractContextManager[Path]:
-    """A context in which a model is a file: its own, or what a torch module is exported to.
+    """A context in which a model is a file: its own, what a torch module is exported to, or a download.
 
     Args:
-        model: a path or a torch module.
+        model: a path, a name such as `hf://ORG/MODEL`, or a torch module.
         example_inputs: tensors for a torch module, or the tensor of its only input.
         name: of the model; the module's class if "".
 
@@ -45,9 +52,30 @@ def as_file(model: Any, example_inputs: Any, name: str) -> AbstractContextManage
         UserError: a file with example inputs, or neither a file nor a module.
     """
     if isinstance(model, str | Path):
+        wanted = hub_model(str(model))
+        if wanted is not None:
+            return _downloaded(wanted)
         if not isinstance(example_inputs, Sequence) or example_inputs:
             raise UserError("example_inputs go with a torch module, not with a file; use shapes")
         return nullcontext(Path(model))
     # A tensor can be iterated over too, but means one input.
     given = tuple(example_inputs) if isinstance(example_inputs, Sequence) else (example_inputs,)
     return exported(model, given, name or type(model).__name__.lower())
+
+
+def named(options: Options, model: Any) -> Options:
+    """The options with a name for a model of the hub, whose folder here is named after its commit.
+
+    Raises:
+        UserError: the text names no model.
+    """
+    wanted = hub_model(str(model)) if isinstance(model, str | Path) else None
+    if wanted is None or options.name:
+        return options
+    return replace(options, name=as_name(Path(wanted.path).stem if wanted.path else wanted.name))
+
+
+@contextmanager
+def _downloaded(wanted: HubModel) -> Iterator[Path]:
+
+    yield download(wanted, notes.note)

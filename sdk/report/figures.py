@@ -5,11 +5,14 @@ Version 2 has the samples that bounds are made of, so that two results can be co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sdk.text import data_without_host_paths
 
 if TYPE_CHECKING:
+    from host.commands.loadgen import LoadgenResult
     from host.commands.tune import TunedModel
     from host.deploy import DeployResult
 
@@ -97,3 +100,12 @@ def tune_json(result: TunedModel) -> dict[str, Any]:
     }
     found: dict[str, Any] = data_without_host_paths(whole)
     return found
+
+
+def loadgen_json(results: Sequence[LoadgenResult]) -> dict[str, Any]:
+    """What `sdk profile --loadgen` adds to its figures; nothing without it."""
+    if not results:
+        return {}
+    from host.commands.loadgen import BOUNDARY
+
+    return {"loadgen": [{**asdict(one), "boundary": BOUNDARY} for one in results]}

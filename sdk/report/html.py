@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from host.compile.memory_cap import described
 from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
+from sdk.report.compared import headline
 from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, power_context, throttled
@@ -44,6 +45,7 @@ def render(result: DeployResult) -> str:
         charts,
         result=result,
         simulation=simulation(result.device, result.emulated),
+        headline=headline(result),
         memory="" if result.memory is None else described(result.memory),
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
         energies=energy_rows(result),

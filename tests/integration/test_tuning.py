@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,43 @@ def test_what_is_tuned_is_deployed(tmp_path: Path, capsys: pytest.CaptureFixture
     more = figures(tmp_path / "d.json")["tuning"]
     assert isinstance(more, dict)
     assert (more["trials"], more["measured_now"], len(records())) == (16, 4, 16)
+
+
+@pytest.mark.parametrize("method", ["gensor", "tlm", "random", "metaschedule"])
+def test_a_method_proposes_alone_and_its_records_say_so(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint(
+        "metaschedule", "research.baselines.proposer:MetaScheduleProposer", "edgetlm.proposers"
+    )
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [entry] if group == entry.group else []
+    )
+    model = perceptron(tmp_path / "net.onnx")
+    asked = ["--threads", "1", "--trials", "12", "--no-train", "--method", method]
+    assert main(["tune", str(model), *asked, "--json", str(tmp_path / "t.json")]) == 0
+    kept = records()
+    assert len(kept) == figures(tmp_path / "t.json")["trials"] == 12
+    assert {one.origin.tuning.rpartition("/")[2] for one in kept} == {method}
+    # A task's first program is the reference, Gensor's, which the others are measured beside.
+    assert {one.candidate.proposer for one in kept} == {"gensor", method}
+    assert sum(one.candidate.proposer == method for one in kept) >= 6
+    written_by = {one.origin.base for one in kept if one.candidate.proposer == "tlm"}
+    assert all(written_by) and bool(written_by) is (method == "tlm")
+    # Another method has a budget of its own, and a deployment takes methods as well.
+    other = ["--threads", "1", "--trials", "4", "--method", "random" if method == "gensor" else "gensor"]
+    assert main(["deploy", str(model), *other, "--backend", "tvm"]) == 0
+    assert len(records()) == 16
+
+
+def test_a_method_that_is_not_there_is_refused_before_anything_is_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = perceptron(tmp_path / "net.onnx")
+    assert main(["tune", str(model), "--trials", "2", "--method", "absent"]) == 2
+    assert (
+        "--method absent: there is no such proposer; use auto, gensor, tlm, random" in capsys.readouterr().err
+    )
 
 
 def test_a_tuning_needs_an_end_and_a_time_that_is_one(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from host.compile.static_model import Plan
 from host.compile.tuning.first_programs import language_model
 from host.compile.tuning.proposers import TLM
+from host.errors import UserError
 from host.model import DeviceProfile, ImportedModel, LoweredModel, Task
 from host.options import CompileOptions
 from host.places import data_root
@@ -107,6 +108,7 @@ class KernelTuning:
 
         Raises:
             BuildError: the model that kernels are measured in does not compile.
+            UserError: the language model was asked for, and there is none.
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
         from host.tuning.loop import tune
@@ -179,26 +181,33 @@ class KernelTuning:
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
         from host.gensor import Gensor
-        from host.tuning.learning.finetuning import FinetuneTrainer
         from host.tuning.proposers.bayesian import BayesianProposer, Source
         from host.tuning.proposers.random_sampling import RandomSampling
 
         if self.instead:
             return list(self.instead), None, {}
         note = self.clock.progress.note
-        sources = [Source(Gensor(), _CONSTRUCTED), Source(RandomSampling(_RANKED), _RANDOM)]
         model, digest = language_model(self.profile, note)
+        trained = (self._trainer(), {TLM: digest}) if model is not None else (None, {})
+        if self.options.method == TLM:
+            if model is None:
+                raise UserError("--method tlm: there is no language model to use; the note before says why")
+            return [model], *trained
+        sources = [Source(Gensor(), _CONSTRUCTED), Source(RandomSampling(_RANKED), _RANDOM)]
         if model is not None:
             sources.append(Source(model, _WRITTEN, _WRITTEN_AFTER))
         own = [BayesianProposer(sources, note), *([] if self.proposer is None else [self.proposer])]
-        if model is None:
-            return own, None, {}
-        trainer = None
-        if self.options.train:
-            concurrent, low_priority = self._beside()
-            threads = 1 if concurrent and low_priority else host_cores()
-            trainer = FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
-        return own, trainer, {TLM: digest}
+        return own, *trained
+
+    def _trainer(self) -> FinetuneTrainer | None:
+        """Trains the language model on what is measured; None if it is to stay as it is."""
+        from host.tuning.learning.finetuning import FinetuneTrainer
+
+        if not self.options.train:
+            return None
+        concurrent, low_priority = self._beside()
+        threads = 1 if concurrent and low_priority else host_cores()
+        return FinetuneTrainer(self.profile, self.folder, self.options.seed, threads, low_priority)
 
     def _options(self, model: str, bases: Mapping[str, str], measured_in: str | None) -> Any:
         from host.tuning.budget import Budget
@@ -216,7 +225,7 @@ class KernelTuning:
             measured_in=measured_in,
         )
         return TuneOptions(
-            tuning=tuning_key(self.content_hash, self.options.seed, measured_in),
+            tuning=tuning_key(self.content_hash, self.options.seed, measured_in, self.options.method),
             budget=Budget(self.options.trials, self.options.budget_s, together=measured_in is not None),
             seed=self.options.seed,
             concurrent=concurrent,

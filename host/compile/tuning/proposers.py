@@ -10,14 +10,15 @@ from device_agent.contract.text import printable
 from host.errors import ScheduleError, UserError
 from host.extensions import extensions
 from host.model import Candidate, DeviceProfile, Measurement
+from host.options.compile import METHODS
 
 if TYPE_CHECKING:
     from host.schedules.design import DesignSpace
     from host.schedules.proposer import Proposer
 
-GENSOR, TLM, BAYESIAN = "gensor", "tlm", "bayesian"
+GENSOR, TLM, BAYESIAN, RANDOM = "gensor", "tlm", "bayesian", "random"
 # Names that records and reports have a meaning for.
-_RESERVED = (GENSOR, TLM, BAYESIAN, "tree", "random", "evolutionary", "default", "user")
+_RESERVED = (GENSOR, TLM, BAYESIAN, RANDOM, "tree", "evolutionary", "default", "user", "auto")
 
 
 class CheckedProposer:
@@ -75,7 +76,30 @@ def user_proposer(asked: object) -> Proposer | None:
     """
     if asked == "":
         return None
-    found = _installed(asked) if isinstance(asked, str) else asked
+    return _checked(_installed(asked, "--proposer") if isinstance(asked, str) else asked)
+
+
+def method_proposers(method: str) -> tuple[Proposer, ...]:
+    """Who proposes alone; nobody for "auto", and for "tlm", which depends on the device and learns.
+
+    Args:
+        method: see `host.options.CompileOptions.method`.
+
+    Raises:
+        UserError: there is no such method, or its package cannot be used.
+    """
+    if method == GENSOR:
+        from host.gensor import Gensor
+
+        return (Gensor(),)
+    if method == RANDOM:
+        from host.tuning.proposers.random_sampling import RandomSampling
+
+        return (RandomSampling(),)
+    return () if method in METHODS else (_checked(_installed(method, "--method")),)
+
+
+def _checked(found: object) -> Proposer:
     name = getattr(found, "name", None)
     if not isinstance(name, str) or not callable(getattr(found, "propose", None)):
         raise UserError(f"a {type(found).__name__} is no proposer: it needs a name and a method propose")
@@ -84,11 +108,11 @@ def user_proposer(asked: object) -> Proposer | None:
     return CheckedProposer(found)  # type: ignore[arg-type]
 
 
-def _installed(name: str) -> object:
+def _installed(name: str, flag: str) -> object:
     known = extensions("proposers", _RESERVED)
     if name not in known:
         names = ", ".join(known) or "none"
-        raise UserError(f"--proposer {printable(name, 80)}: no package adds it; installed are: {names}")
+        raise UserError(f"{flag} {printable(name, 80)}: no package adds it; installed are: {names}")
     try:
         return known[name].load(callable, "class or function that makes a proposer")()
     except TypeError as error:

@@ -16,7 +16,7 @@ from host.engines import unavailable
 from host.errors import EdgeError, EngineError, ModelFileError
 from host.importers.onnx.mapped_weights import split_file
 from host.importers.worker.arrays_file import write_arrays
-from host.language_file import is_language_model
+from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
 from host.model_file import detect_format
 from host.sandbox import Limits, Outcome, Unforeseen, Worker, WorkerLost, forked, scratch_folder
@@ -97,6 +97,8 @@ def open_worker(path: Path, calls: int = 1) -> Worker:
     kind = detect_format(path)
     if is_language_model(kind):
         raise ModelFileError(f"{path} is a language model: give --context, the tokens that it holds")
+    if kind == ENCODER:
+        raise ModelFileError(f"{path} is a folder: host.importers.encoders exports it")
     if kind == "pt2" and (reason := unavailable("torch")):
         raise EngineError(f"{path}: {reason}: pip install 'edgetlm[torch]'")
     files = files_of(path)

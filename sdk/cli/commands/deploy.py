@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from host.errors import UserError
 from host.options import DeployOptions
 from sdk.cli.help import add_command
-from sdk.cli.options import GATE_NOT_MET, MODEL_HELP, JsonFile, Verbose
+from sdk.cli.options import GATE_NOT_MET, MODEL_HELP, JsonFile, TraceFile, Verbose
 from sdk.cli.settings import takes_settings
 
 
@@ -24,6 +25,7 @@ def deploy(
     model: Annotated[Path, typer.Argument(help=MODEL_HELP)],
     *,
     json_file: JsonFile = None,
+    trace: TraceFile = None,
     report: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
     verbose: Verbose = False,
     **settings: Any,
@@ -41,13 +43,18 @@ def deploy(
     from sdk.cli.commands.several_devices import deploy_to_several
     from sdk.cli.terminal import ConsoleProgress
     from sdk.report import figures
+    from sdk.report.trace import trace_json
 
     options = DeployOptions(**settings)
     if api.names_several(options.device):
+        if trace is not None:
+            raise UserError("--trace is of one device: name one, or leave --trace out")
         deploy_to_several(model, options, report, json_file)
         return
     with ConsoleProgress() as progress:
         result = api.deploy(model, options, report=report, progress=progress)
+    if trace is not None:
+        printing.write_json(trace, trace_json(result.result))
     if json_file is not None:
         printing.write_json(json_file, figures.deploy_json(result.result))
     printing.print_deployment(result)

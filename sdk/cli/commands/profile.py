@@ -10,9 +10,10 @@ import typer
 
 from host.options import DeployOptions
 from sdk.cli.help import add_command
-from sdk.cli.options import JsonFile, Trust, Verbose
+from sdk.cli.options import JsonFile, TraceFile, Trust, Verbose
 from sdk.cli.rows import Form, write_table
 from sdk.cli.settings import takes_settings
+from sdk.request import check_loadgen
 
 
 def register(app: typer.Typer) -> None:
@@ -25,8 +26,19 @@ def profile(
     model: Annotated[Path, typer.Argument(help="Model file or bundle; edgetlm.toml may name it.")],
     *,
     trust: Trust = "signed",
+    loadgen: Annotated[
+        str,
+        typer.Option(
+            metavar="SingleStream,Offline",
+            help="Drive a bundle by MLPerf's LoadGen as well: latencies of queries from this host.",
+        ),
+    ] = "",
+    loadgen_s: Annotated[
+        float, typer.Option("--loadgen-seconds", help="Least duration of a scenario.")
+    ] = 10.0,
     json_file: JsonFile = None,
     form: Form = "table",
+    trace: TraceFile = None,
     verbose: Verbose = False,
     **settings: Any,
 ) -> None:
@@ -35,12 +47,28 @@ def profile(
     from sdk.cli import printing
     from sdk.cli.terminal import ConsoleProgress
     from sdk.report import figures
+    from sdk.report.trace import trace_json
 
     # Nothing is kept that could name it.
     settings.pop("command")
+    scenarios = tuple(one.strip() for one in loadgen.split(",")) if loadgen else ()
+    if scenarios:
+        check_loadgen(model, scenarios, loadgen_s)
     # Rows for programs are alone on standard output.
     with ConsoleProgress(sys.stderr if form != "table" else None) as progress:
         result = api.profile(model, trust=trust, progress=progress, **settings)
+    if scenarios:
+        own = {key: settings[key] for key in ("device", "threads", "seed")}
+        driven = api.loadgen(model, scenarios, seconds=loadgen_s, trust=trust, **own)
+    else:
+        driven = ()
+    if trace is not None:
+        printing.write_json(trace, trace_json(result))
     if json_file is not None:
-        printing.write_json(json_file, figures.deploy_json(result))
-    write_table(form, lambda: printing.print_profile(result), result.tables()[0])
+        printing.write_json(json_file, {**figures.deploy_json(result), **figures.loadgen_json(driven)})
+
+    def show() -> None:
+        printing.print_profile(result)
+        printing.print_loadgen(driven)
+
+    write_table(form, show, result.tables()[0])

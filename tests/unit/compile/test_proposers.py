@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from host.compile.tuning.proposers import user_proposer
+from host.compile.tuning.proposers import method_proposers, user_proposer
 from host.errors import ScheduleError, UserError
 from host.gensor import Gensor
 from host.model import DeviceProfile
+from host.options import CompileOptions
 from host.schedules import DesignSpace, space_for
 from tests.unit.schedules import functions
 
@@ -82,3 +85,33 @@ def test_what_is_no_proposer_is_refused(asked: object, words: str) -> None:
     with pytest.raises(UserError) as caught:
         user_proposer(asked)
     assert words in str(caught.value)
+
+
+def test_one_proposer_alone_is_of_the_product_or_of_a_package() -> None:
+    assert [one.name for one in method_proposers("gensor")] == ["gensor"]
+    assert method_proposers("auto") == ()
+    with pytest.raises(UserError, match="--method absent: no package adds it; installed are: "):
+        method_proposers("absent")
+
+
+def test_the_method_random_draws_uniformly_and_the_seed_decides() -> None:
+    [drawn] = method_proposers("random")
+    first = drawn.propose(space(), PROFILE, (), 8, 0)
+    assert first == drawn.propose(space(), PROFILE, (), 8, 0)
+    assert {one.decisions for one in first} != {
+        one.decisions for one in drawn.propose(space(), PROFILE, (), 8, 1)
+    }
+    generator = random.Random(f"{space().task.workload_hash}/0")
+    assert dict(first[0].decisions) == space().sample(generator)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"method": "random"}, "--method random measures kernels: give --trials N or --budget 3m"),
+        ({"method": "random", "trials": 2, "proposer": "mine"}, "--method names who proposes alone"),
+    ],
+)
+def test_a_method_needs_measurements_and_stands_alone(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        CompileOptions(Path("net.onnx"), **asked).check()

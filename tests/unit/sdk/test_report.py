@@ -257,3 +257,19 @@ def test_the_json_holds_what_readers_depend_on(energy: Energy | None) -> None:
         ("sort </script>", 1, "default", 500.0),
     ]
     assert figures["seconds"]["total"] == 4.0
+
+
+def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
+    one = result()
+    page = render(one).split("<script")[0]
+    name, (value, low, high) = min(one.ratios.items(), key=lambda pair: pair[1][0])
+    first = f"{value:.2f} ({low:.2f} to {high:.2f}) times as fast as {name}"
+    assert 0 < page.index(first) < page.index('class="lead"')
+    assert "from device_agent.runtime import load" in page
+    assert (
+        f"&#34;{one.signature.inputs[0].name}&#34;: ..." in page
+        or f'"{one.signature.inputs[0].name}": ...' in page
+    )
+    # Nothing is claimed for a simulated board, or where nothing was compared.
+    for other in (replace(one, device="replay:pi.toml"), replace(one, ratios={})):
+        assert 'class="headline"' not in render(other)
