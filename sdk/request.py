@@ -8,6 +8,7 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.errors import UserError
 from host.options import CompileOptions, DeployOptions
+from host.options.engine import LOCAL
 from host.options.of_model import check_for_model
 
 
@@ -70,7 +71,8 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
             f"--quantize {options.quantize}: a torch module is quantised as ONNX: export it with "
             "torch.onnx.export, and give that file"
         )
-    if devices:
+    # Hosts of another engine know names of their own.
+    if devices and (options is None or options.engine == LOCAL):
         from host.devices import resolve
 
         resolve(devices)

@@ -3,7 +3,7 @@
 Nothing here knows what the work is. Ray is imported by whoever asks for it, and by nobody else.
 """
 
-from host.execution.engine import LOCAL, Actor, Engine, HostLost, Pending, open_engine
+from host.execution.engine import Actor, Engine, HostLost, Pending, open_engine
 from host.execution.local import LocalEngine
 
-__all__ = ["LOCAL", "Actor", "Engine", "HostLost", "LocalEngine", "Pending", "open_engine"]
+__all__ = ["Actor", "Engine", "HostLost", "LocalEngine", "Pending", "open_engine"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 
 # Cores that a host keeps for its boards: the connections to all of them need less than one.
 BOARD_CORES = "EDGETLM_BOARD_CORES"
@@ -44,8 +45,8 @@ def pin(to_boards: bool) -> frozenset[int]:
     except ValueError:
         kept = 1
     cores = divided(frozenset(os.sched_getaffinity(os.getppid())), kept)[to_boards]
-    for thread in os.listdir("/proc/self/task"):
+    for thread in Path("/proc/self/task").iterdir():
         # One that ended meanwhile needs none.
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread), cores)
+            os.sched_setaffinity(int(thread.name), cores)
     return cores

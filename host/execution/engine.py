@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from device_agent.contract.text import printable
-from host.errors import DeviceError, UserError
+from host.errors import DeviceError
+from host.options.engine import LOCAL, check_engine, head_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-LOCAL = "local"
-# An engine of this machine's own; with an address, the one that is there.
-_RAY, _RAY_AT = "ray", "ray://"
 
 
 class HostLost(DeviceError):
@@ -91,22 +87,6 @@ class Engine(Protocol):
         """End every job and every actor of this process; a second call does nothing."""
 
 
-def check_engine(name: str) -> None:
-    """Refuse what is no engine.
-
-    Raises:
-        UserError: says what to type.
-    """
-    if name not in (LOCAL, _RAY) and not (name.startswith(_RAY_AT) and _is_address(name[len(_RAY_AT) :])):
-        raise UserError(f"--engine {printable(name, 80)}: use local, ray, or ray://HOST:PORT of a cluster's head")
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":") if ":" in text else (text, "", "6379")
-    named = bool(host) and all(one.isalnum() or one in ".-_" for one in host)
-    return named and port.isdecimal() and 0 < int(port) < 65536
-
-
 def open_engine(name: str, boards: Sequence[str] = ()) -> Engine:
     """Start or join an engine.
 
@@ -125,4 +105,4 @@ def open_engine(name: str, boards: Sequence[str] = ()) -> Engine:
         return LocalEngine()
     from host.execution.ray_engine import RayEngine
 
-    return RayEngine(name.removeprefix(_RAY).removeprefix("://"), boards)
+    return RayEngine(head_of(name), boards)

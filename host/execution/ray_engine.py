@@ -64,7 +64,7 @@ class RayEngine:
     """An `host.execution.Engine` on Ray.
 
     Args:
-        address: HOST or HOST:PORT of a cluster's head; "" starts hosts of this machine alone, which listen
+        address: HOST:PORT of a cluster's head; "" starts hosts of this machine alone, which listen
             on its loopback interface and end with this process.
         boards: that this machine reaches, where it is alone.
 
@@ -93,15 +93,19 @@ class RayEngine:
         self._ray = ray
         try:
             if address:
-                self._join(address if ":" in address else f"{address}:6379")
+                self._join(address)
             else:
                 self._start(boards)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             self.close()
             where = f"the cluster's head {address}" if address else "Ray on this machine"
-            raise EdgeError(f"{where} does not answer ({_first_line(error)}); see sdk cluster status") from error
+            raise EdgeError(
+                f"{where} does not answer ({_first_line(error)}); see sdk cluster status"
+            ) from error
         self._job = ray.remote(num_cpus=1, max_retries=-1)(_run_job)
-        self._kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=_CALLS)(_Hosted)
+        self._kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=_CALLS)(
+            _Hosted
+        )
         self._head = str(ray.get_runtime_context().gcs_address)
         threading.Thread(target=self._watch, name="cluster", daemon=True).start()
 

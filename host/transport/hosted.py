@@ -1,7 +1,7 @@
 """A device that another host reaches: an actor there has the connection, and answers for it here.
 
-`HostedBoard` is the actor's object, `connect_hosted` makes a `Device` of it. What a device is asked goes as one
-call; a session's own connection is a stream whose pieces are calls.
+`HostedBoard` is the actor's object, `connect_hosted` makes a `Device` of it. What a device is asked goes as
+one call; a session's own connection is a stream whose pieces are calls.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def connect_hosted(actor: Actor, name: str, wait_s: float) -> Device:
     greeting: Greeting = actor.call("connect", wait_s)
     connection = _HostedConnection(actor, greeting)
     # Files lie on this host, and are sent.
-    device = Device(name, connection, False, _HostedAgent(actor, greeting.number), greeting.board)
+    device = Device(name, connection, False, HostedAgent(actor, greeting.number), greeting.board)
     device.wait_s, device.place, device.emulated = wait_s, greeting.place, greeting.emulated
     return device
 
@@ -222,30 +222,38 @@ class _HostedConnection:
             raise DisconnectedError(str(error)) from error
 
 
-class _HostedAgent:
-    """An `host.transport.device.Agent` on another host."""
+class HostedAgent:
+    """A `host.transport.device.Agent` on another host.
+
+    Attributes:
+        number: of the connection that its host has.
+    """
 
     def __init__(self, actor: Actor, number: int) -> None:
+        self.number = number
         self._actor = actor
-        self._number = number
 
     def end_reason(self) -> str:
+        """See `Agent.end_reason`."""
         try:
             return str(self._actor.call("end_reason"))
         except HostLost as error:
             return str(error)
 
     def stop(self) -> None:
+        """See `Agent.stop`."""
         # Its host may be gone, and nobody waits for it.
-        self._actor.begin("stop", self._number)
+        self._actor.begin("stop", self.number)
 
     def dial(self, port: int) -> Stream:
+        """See `Agent.dial`."""
         try:
-            return _HostedStream(self._actor, self._actor.call("dial", self._number, port))
+            return _HostedStream(self._actor, self._actor.call("dial", self.number, port))
         except (HostLost, DisconnectedError) as error:
             raise ConnectionResetError(str(error)) from error
 
     def forward(self, port: int) -> int:
+        """See `Agent.forward`."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=1)
         listener.settimeout(_CONNECT_S)
         threading.Thread(target=self._serve, args=(listener, port), name="forward", daemon=True).start()
@@ -269,7 +277,8 @@ class _HostedAgent:
                 back.join()
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
-        self._actor.call("provide", self._number, engine)
+        """See `Agent.provide`."""
+        self._actor.call("provide", self.number, engine)
 
 
 class _HostedStream:

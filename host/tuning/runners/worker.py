@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from host.errors import BuildError, DeviceBusy, DeviceError, MeasureError, ScheduleError, SessionLost
+from host.execution import HostLost
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
 from host.tuning.runners.job import Job
@@ -34,6 +35,8 @@ POLL_S = 0.2
 _ABORT_S = 30.0
 # What a program can do that is its own fault alone.
 _PROGRAM_FAULTS = (ScheduleError, BuildError, MeasureError, SessionLost)
+# Losses of a board that say nothing of a program: another host has it, or the host that reaches it ended.
+_NOBODYS_FAULT = (DeviceBusy, HostLost)
 
 T = TypeVar("T")
 
@@ -260,8 +263,7 @@ class Worker:
         self._group.speeds.forget(self.name)
         job, self._job = self._job, None
         if job is not None:
-            # A device that another host has is no fault of the program.
-            self._group.jobs.give_back(job, at_fault=not isinstance(loss, DeviceBusy))
+            self._group.jobs.give_back(job, at_fault=not isinstance(loss, _NOBODYS_FAULT))
         self._group.compare_speeds()
         self._changed.notify_all()
 
