@@ -231,6 +231,7 @@ class KernelTuning:
             concurrent=concurrent,
             low_priority=low_priority,
             workers=self._builders(low_priority),
+            overlap=self._reach().engine.remote,
             confirm=measured_in is not None,
             origin=origin,
             bases=bases,

@@ -62,7 +62,13 @@ class DeviceRunner:
         self._in_model = in_model
         built = self._built(references) if len(connections) > 1 else []
         self._pool = WorkerPool(
-            connections, note, policy or ReconnectPolicy(), built, BoardSpeeds(), in_model
+            connections,
+            note,
+            policy or ReconnectPolicy(),
+            built,
+            BoardSpeeds(),
+            in_model,
+            ahead=engine is not None and engine.remote,
         )
 
     def build(self, task: TuningTask, candidate: Candidate) -> Path | KernelObject:
@@ -78,9 +84,14 @@ class DeviceRunner:
         library.write_bytes(content)
         return library
 
-    def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
+    def run(
+        self,
+        programs: Sequence[Program],
+        may_begin: Callable[[], bool],
+        more: Callable[[], Sequence[Program]] | None = None,
+    ) -> Iterator[Outcome]:
         """See `Runner.run`; the libraries are removed afterwards."""
-        return self._pool.run(programs, may_begin)
+        return self._pool.run(programs, may_begin, more)
 
     def _built(self, references: Sequence[tuple[TuningTask, Candidate]]) -> list[tuple[TuningTask, Path]]:
         built: list[tuple[TuningTask, Path]] = []

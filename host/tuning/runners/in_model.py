@@ -87,13 +87,25 @@ class KernelsInModel:
         parts = [variants[begin : begin + share] for begin in range(0, len(variants), share)]
         return [*unbuilt, *(tuple(program for variant in part for program in variant) for part in parts)]
 
+    def prepared(self, programs: Sequence[Program]) -> Sequence[Path]:
+        """See `MeasuringMethod.prepared`: a library for each variant."""
+        return [self._linked(variant) for variant in self._changed(programs)]
+
+    def _changed(self, programs: Sequence[Program]) -> list[list[Program]]:
+        """The variants of a job."""
+        return _variants([one for one in programs if not self._is_reference(one)])
+
     def measure(
-        self, connection: BoardConnection, programs: Sequence[Program], factor: float
+        self,
+        connection: BoardConnection,
+        programs: Sequence[Program],
+        factor: float,
+        prepared: Sequence[Path] | None = None,
     ) -> list[Outcome]:
         """See `MeasuringMethod.measure`; the reference programs show how fast the board is, not `factor`."""
         unchanged = [one for one in programs if self._is_reference(one)]
-        variants = _variants([one for one in programs if not self._is_reference(one)])
-        libraries = [self._linked(variant) for variant in variants]
+        variants = self._changed(programs)
+        libraries = self.prepared(programs) if prepared is None else prepared
         try:
             found = connection.measure_variants(self._model, [self._library, *libraries])
         except (MeasureError, SessionLost):
