@@ -22,12 +22,11 @@ from device_agent.contract.text import printable
 from host.errors import EdgeError, UserError
 from host.execution.cores import BOARD_CORES, divided, pin
 from host.execution.engine import HostLost
+from host.options.engine import BOARD
 from host.places import config_root
 
 T = TypeVar("T")
 
-# How a host says that it reaches a board.
-_BOARD = "board:"
 # Seconds between two looks at the head, and those after which it is gone if it answered none.
 _LOOK_S, _GONE_S = 2.0, 10.0
 # Seconds that a host may take to join.
@@ -114,7 +113,7 @@ class RayEngine:
         builds, _ = divided(cores, int(os.environ.get(BOARD_CORES, "1")))
         self._ray.init(
             num_cpus=len(builds),
-            resources={_BOARD + name: 1.0 for name in boards},
+            resources={BOARD + name: 1.0 for name in boards},
             include_dashboard=False,
             **_QUIET,
         )
@@ -160,8 +159,8 @@ class RayEngine:
 
     def boards(self) -> tuple[str, ...]:
         """Names of the boards that hosts of the cluster reach."""
-        names = (name for name in self._ray.cluster_resources() if name.startswith(_BOARD))
-        return tuple(sorted(name.removeprefix(_BOARD) for name in names))
+        names = (name for name in self._ray.cluster_resources() if name.startswith(BOARD))
+        return tuple(sorted(name.removeprefix(BOARD) for name in names))
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> RayPending:
         """See `Engine.submit`."""
@@ -186,7 +185,7 @@ class RayEngine:
                     f"{printable(', '.join(known) or 'none', 400)} (docs/scale.md)"
                 )
             # A board is one thing, however many commands use it one after the other.
-            resources = {_BOARD + at: 0.001}
+            resources = {BOARD + at: 0.001}
         actor = RayActor(self, self._kind.options(resources=resources).remote(make, bool(at), *arguments))
         self._actors.append(actor)
         return actor

@@ -1,4 +1,4 @@
-"""Records that hosts share: `python -m benchmarks.scale [--records 1000000] [--json F]`.
+"""Records that hosts share.
 
 A PostgreSQL server of this machine, with its usual durability, is filled with records of 20 devices, 500
 tasks each. Then, by the functions that commands use:
@@ -13,7 +13,6 @@ Rows that fill the database are made from the line of one record, with a task, a
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -28,14 +27,12 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from benchmarks.result_file import add_json_option, heading, write_result
 from host.records import Record, RecordStore
 from host.records.database import BATCH, RECORDS, Database, row_of
 from host.records.record import key_of, line_of
 from tests.postgres import Server
 from tests.unit.records.samples import profile, record
 
-SCHEMA = "edgetlm.scale/1"
 _DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50
 _QUESTIONS, _WRITING_S = 40, 10.0
 _RULE = ("matmul", 4)
@@ -147,19 +144,14 @@ def sizes(url: str) -> dict[str, float]:
     return {"line": float(length), **{name: size / count for name, size in parts.items()}}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="Figures of records in PostgreSQL.")
-    parser.add_argument("--records", type=int, default=1_000_000, help="how many the database holds")
-    add_json_option(parser)
-    options = parser.parse_args()
-    about = heading("benchmarks.scale", SCHEMA)
+def figures_of(records: int) -> dict[str, Any]:
+    """Fill a database and ask it; see the docstring of the module."""
     server = Server(durable=True)
     try:
         url = server.url(server.database())
-        filled_s = fill(url, options.records)
-        figures = {
-            "records": options.records,
+        filled_s = fill(url, records)
+        return {
+            "records": records,
             "devices": _DEVICES,
             "tasks": _TASKS,
             "model_tasks": _MODEL_TASKS,
@@ -171,9 +163,3 @@ def main() -> None:
         }
     finally:
         server.remove()
-    print(json.dumps(figures, indent=1))
-    write_result(options.json, {**about, **figures})
-
-
-if __name__ == "__main__":
-    main()

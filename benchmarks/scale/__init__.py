@@ -1,0 +1,1 @@
+"""Many records, and many boards: `python -m benchmarks.scale`."""

@@ -1,0 +1,45 @@
+"""Records that hosts share, and boards of several hosts.
+
+python -m benchmarks.scale [--records 1000000] [--json F]                     see `benchmarks.scale.records`
+python -m benchmarks.scale --nodes 3 --boards 8 [--kill PART] [--json F]      see `benchmarks.scale.boards`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from benchmarks.result_file import add_json_option, heading, write_result
+from benchmarks.scale.boards import PARTS, Trial
+
+SCHEMA = "edgetlm.scale/1"
+BOARDS_SCHEMA = "edgetlm.scale-boards/1"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Figures of many records, or of many boards.")
+    parser.add_argument("--records", type=int, default=1_000_000, help="how many the database holds")
+    parser.add_argument("--nodes", type=int, default=0, help="hosts of a Ray cluster on this machine")
+    parser.add_argument("--boards", type=int, default=8, help="simulated boards, spread over the hosts")
+    parser.add_argument("--trials", type=int, default=30, help="measurements of each board")
+    parser.add_argument("--seconds", type=float, default=3.0, help="that a measurement takes")
+    parser.add_argument("--kill", choices=PARTS, help="what is killed in the middle of the tuning")
+    add_json_option(parser)
+    options = parser.parse_args()
+    if options.nodes:
+        about = heading("benchmarks.scale", BOARDS_SCHEMA)
+        figures = Trial(
+            options.nodes, options.boards, options.trials, options.seconds, options.kill
+        ).figures()
+    else:
+        from benchmarks.scale.records import figures_of
+
+        about = heading("benchmarks.scale", SCHEMA)
+        figures = figures_of(options.records)
+    print(json.dumps(figures, indent=1))
+    write_result(options.json, {**about, **figures})
+
+
+if __name__ == "__main__":
+    main()
