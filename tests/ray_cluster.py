@@ -52,16 +52,13 @@ class RayCluster:
         own = {"PYTHONPATH": str(ROOT)}
         self.environment = {**os.environ, **start_environment(secrets.token_hex(32)), **own}
         try:
-            self.start(0)
-            for number in range(1, len(boards)):
-                self.start(number, wait=False)
-            for number in range(1, len(boards)):
-                self._await(number)
+            for number in range(len(boards)):
+                self.start(number)
         except BaseException:
             self.close()
             raise
 
-    def start(self, number: int, wait: bool = True) -> None:
+    def start(self, number: int) -> None:
         """Start a host, the head first."""
         head = f"{ADDRESS}:{self._port}" if number else ""
         command = start_command(
@@ -77,8 +74,7 @@ class RayCluster:
             self._hosts[number] = subprocess.Popen(
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
             )
-        if wait:
-            self._await(number)
+        self._await(number)
 
     def kill(self, number: int) -> None:
         """Kill a host with everything that it has started, as a power cut does."""

@@ -5,7 +5,7 @@ The same tuning runs on one board and on all of them; what is killed is killed i
     speedup         measurements a second of all boards over those of one
     idle_share      of the boards' time between the first and the last begin of a measurement
     overhead_ms     of a measurement by a board's actor: median from call to answer, without itself
-    lost            records of before the kill that are not there at the end, and measurements that are missing
+    lost            records of before the kill that are not there at the end, and missing measurements
     duplicated      programs with more than one record
     measured_again  programs that a board had measured to the end before, of which nobody heard
     recovery_s      from the kill until every board has ended a measurement that began after it

@@ -50,5 +50,7 @@ def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",
+        # A machine that does other work takes longer than half a minute.
+        "RAY_raylet_start_wait_time_s": "120",
         BOARD_CORES: str(board_cores),
     }
