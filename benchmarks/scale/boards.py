@@ -17,6 +17,7 @@ the same command is given again.
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -79,7 +80,7 @@ class Trial:
                 "trials": self.trials * self.boards,
                 "speedup": every.rate() / alone.rate(),
                 "idle_share": every.idle_share(),
-                "overhead_ms": every.said.get("overhead_ms"),
+                "overhead_ms": every.overhead_ms(),
                 "lost": every.lost,
                 "duplicated": every.duplicated,
                 "measured_again": every.measured_again,
@@ -210,6 +211,15 @@ class Run:
         first, last = float(entries[0]["begin"]), float(entries[-1]["begin"])
         busy = sum(min(float(one["end"]), last) - min(float(one["begin"]), last) for one in entries)
         return 1.0 - busy / (len(self._names) * (last - first))
+
+    def overhead_ms(self) -> float | None:
+        """Of a measurement, from call to answer without itself: the median; None where none was heard of."""
+        took = self.said["took_s"]
+        journal = self.journal()
+        spent = [
+            took[one["library"]] - (one["end"] - one["begin"]) for one in journal if one["library"] in took
+        ]
+        return 1e3 * statistics.median(spent) if spent else None
 
     def _recovered(self, killed: float) -> float:
         ends = {

@@ -105,16 +105,17 @@ class Timed(HostedConnection):
     """Takes down how long each measurement took from here.
 
     Attributes:
-        took_s: seconds of each.
+        took_s: seconds of each, by the digest of its library.
     """
 
-    took_s: list[float]
+    took_s: dict[str, float]
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
+        content = library.read_bytes()
         begin = time.perf_counter()
         found = super().measure(task, library)
-        self.took_s.append(time.perf_counter() - begin)
+        self.took_s[hashlib.sha256(content).hexdigest()] = time.perf_counter() - begin
         return found
 
 
@@ -128,7 +129,7 @@ def connection(engine: Engine, name: str, seconds: float, journal: Path, device:
         return SimpleNamespace(agent=agent, close=lambda: None, replace=lambda lost: None)
 
     made = Timed(name, device, actor, connect)
-    made.took_s = []
+    made.took_s = {}
     return made
 
 
@@ -159,8 +160,10 @@ def run(options: argparse.Namespace, note: Callable[[str], None]) -> dict[str, A
                     how,
                     listener=listener,
                 )
-        took = sorted(one - options.seconds for board in boards for one in board.took_s)
-        return {"trials": found.trials, "overhead_ms": 1e3 * took[len(took) // 2] if took else None}
+        return {
+            "trials": found.trials,
+            "took_s": {digest: took for board in boards for digest, took in board.took_s.items()},
+        }
     finally:
         engine.close()
 

@@ -8,6 +8,9 @@ from typing import Any, Protocol, TypeVar
 from host.errors import DeviceError
 from host.options.engine import LOCAL, check_engine, head_of
 
+# Below the user's configuration: the secret of a cluster.
+TOKEN_FILE = "cluster-token"
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

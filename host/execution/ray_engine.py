@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from device_agent.contract.text import printable
 from host.errors import EdgeError, UserError
 from host.execution.cores import BOARD_CORES, divided, pin
-from host.execution.engine import HostLost
+from host.execution.engine import TOKEN_FILE, HostLost
 from host.options.engine import BOARD
 from host.places import config_root
 
@@ -35,7 +35,6 @@ _JOIN_S = 60.0
 _CALLS = 64
 # How long an actor may take to be made, importing the compiler's packages included.
 _MADE_S = 60.0
-TOKEN_FILE = "cluster-token"
 
 
 def _prepare(token: str) -> None:

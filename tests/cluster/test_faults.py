@@ -1,4 +1,4 @@
-"""A tuning on boards of other hosts, of which one part after the other is killed: nothing is lost or done twice."""
+"""Boards of other hosts are tuned while one part after the other is killed: nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
     trials = 120
     command = Command(cluster, tmp_path, boards, shared, trials)
     try:
-        # Between two measurements or in one of them: the board's process, a process that builds, the database.
+        # In a measurement or between two of them.
         command.at(4, lambda: kill_when_there(cluster, "_Hosted"))
         command.at(20, lambda: kill_when_there(cluster, "_run_job", "ray::IDLE"))
 
