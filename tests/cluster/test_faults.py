@@ -82,25 +82,25 @@ def once(some: list[Record]) -> None:
 def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
     tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], server: Server, shared: str
 ) -> None:
-    trials = 120
+    trials = 64
     command = Command(cluster, tmp_path, boards, shared, trials)
     try:
         # In a measurement or between two of them.
         command.at(4, lambda: kill_when_there(cluster, "_Hosted"))
-        command.at(20, lambda: kill_when_there(cluster, "_run_job", "ray::IDLE"))
+        command.at(12, lambda: kill_when_there(cluster, "_run_job", "ray::IDLE"))
 
         def restart() -> None:
             server.kill()
             threading.Timer(0.5, server.start).start()
 
-        command.at(35, restart)
+        command.at(20, restart)
         time.sleep(1.5)
 
         def power_cut() -> None:
             cluster.kill(2)
             cluster.start(2)
 
-        command.at(50, power_cut)
+        command.at(28, power_cut)
         assert command.ended() == 0, command.said()
     finally:
         command.end()
@@ -114,7 +114,7 @@ def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
 def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
     tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
 ) -> None:
-    trials = 60
+    trials = 24
     command = Command(cluster, tmp_path, boards[:1], shared, trials)
     try:
         before = command.at(6, lambda: cluster.kill(0))

@@ -64,7 +64,7 @@ def test_a_cluster_has_its_head_first(tmp_path: Path, monkeypatch: pytest.Monkey
         ("[cluster]\nhead = 'b'\n[cluster.hosts.a]\naddress = 'x'", "head: b is no host: name one of a"),
         ("[cluster]\nport = 0\n[cluster.hosts.a]\naddress = 'x'", "port: give a whole number of 1 to 65535"),
         (
-            "[cluster.hosts.a]\naddress = 'x'\nboards = ['p']\n[cluster.hosts.b]\naddress = 'y'\nboards = ['p']",
+            "[cluster.hosts]\na = {address = 'x', boards = ['p']}\nb = {address = 'y', boards = ['p']}",
             "boards: p belongs to two hosts",
         ),
     ],
