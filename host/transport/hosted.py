@@ -104,9 +104,12 @@ class HostedBoard:
         device = self._of(number)
         device.agent.provide(engine, device.describe)
 
-    def end_reason(self) -> str:
+    def end_reason(self, number: int) -> str:
         """See `Agent.end_reason`."""
-        return self.device.agent.end_reason() if self.device is not None else ""
+        try:
+            return self._of(number).agent.end_reason()
+        except DisconnectedError as error:
+            return str(error)
 
     def stop(self, number: int) -> None:
         """Make whatever is under way fail; a connection of before is left as it is."""
@@ -236,7 +239,7 @@ class HostedAgent:
     def end_reason(self) -> str:
         """See `Agent.end_reason`."""
         try:
-            return str(self._actor.call("end_reason"))
+            return str(self._actor.call("end_reason", self.number))
         except HostLost as error:
             return str(error)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +36,9 @@ class MeasuringBoard(HostedBoard):
         super().__init__(name)
         self._connection: DeviceConnection | None = None
         self._measuring = threading.Lock()
-        self._open = tempfile.TemporaryDirectory(prefix="edgetlm-")
-        self._folder = Path(self._open.name)
+        self._folder = Path(tempfile.mkdtemp(prefix="edgetlm-"))
+        # Whoever ends an actor does not ask it.
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._models: dict[str, ReferenceModel] = {}
 
     def use(self, number: int, profile: DeviceProfile) -> None:

@@ -1,7 +1,8 @@
 """Workers that measure one queue of jobs.
 
 The thread that waits for outcomes also serves a single board, so that nothing runs beside its measurements.
-Several boards have a thread each. The states of jobs and boards are the same.
+Several boards have a thread each, and so has every board of an engine, whose measurements are elsewhere. The
+states of jobs and boards are the same.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class WorkerPool:
         """See `host.tuning.runners.runner.Runner.run`; a library is removed when its outcome is known."""
         group = self._group
         left = self._put(programs, may_begin)
-        if len(group.workers) > 1 and not self._threads:
+        if (len(group.workers) > 1 or group.preparing is not None) and not self._threads:
             self._start_threads()
 
         def refill() -> None:
