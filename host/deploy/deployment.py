@@ -314,7 +314,8 @@ class _Deployment:
             )
 
         settings = comparison_settings(self.device, model, self.options, self.timing, self.clock)
-        return replace(settings, diagnose=find if made is not None and variant.name != GPU else None)
+        runs_kernels = made is not None and variant.name != GPU and self.device.forwards
+        return replace(settings, diagnose=find if runs_kernels else None)
 
     def _entrants(self, model: ImportedModel, variant: Variant) -> list[Entrant]:
         """The compiled model, the original runtime, and the peers that can read the model or a file given."""

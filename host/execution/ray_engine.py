@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from device_agent.contract.text import printable
@@ -108,6 +109,7 @@ class RayEngine:
             _Hosted
         )
         self._head = str(ray.get_runtime_context().gcs_address)
+        self._node = str(ray._private.worker.global_worker.node.raylet_socket_name)
         threading.Thread(target=self._watch, name="cluster", daemon=True).start()
 
     def _start(self, boards: Sequence[str]) -> None:
@@ -141,11 +143,16 @@ class RayEngine:
                 time.sleep(1.0)
 
     def _watch(self) -> None:
-        """Notice that the head is gone: Ray itself waits a minute for it, and then ends the process."""
+        """Notice that the head is gone: Ray itself waits a minute for it, and then ends the process.
+
+        Another head may listen in its place, of a cluster that knows nothing of this one. This machine's host
+        ends then, as it does with its head.
+        """
         heard = time.monotonic()
         while not self._ending.wait(_LOOK_S):
             try:
                 _reach(self._head)
+                _require_listening(self._node)
                 heard = time.monotonic()
             except OSError as error:
                 if time.monotonic() - heard >= _GONE_S:
@@ -321,6 +328,12 @@ def _reach(address: str) -> None:
     """Raises OSError where nothing listens."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host, int(port)), timeout=_LOOK_S).close()
+
+
+def _require_listening(path: str) -> None:
+    """Raises OSError where no process listens at a Unix socket."""
+    if path not in Path("/proc/net/unix").read_text(errors="replace").split():
+        raise ConnectionRefusedError("this machine's host of the cluster has ended")
 
 
 def _first_line(error: BaseException) -> str:

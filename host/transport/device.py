@@ -94,6 +94,7 @@ class Device(Closing):
         wait_s: how long `open_session` waits where another host has the device.
         place: what every host knows it by, whatever its users call it; "" until it is known.
         broken: whether the agent went away.
+        forwards: whether `forward` gives a port; else kernels are timed where the device is reached from.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Device(Closing):
         self.agent = agent
         self.wait_s = 0.0
         self.place = ""
+        self.forwards = True
         self._held = False
         self.board = board
         # An emulator runs it: how long anything takes says nothing of a board.

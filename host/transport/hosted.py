@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -24,7 +23,6 @@ from targets import MachineDescription
 
 # Bytes of one piece of a stream.
 _PIECE_BYTES = 4 << 20
-_CONNECT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -188,6 +186,7 @@ def connect_hosted(actor: Actor, name: str, wait_s: float) -> Device:
     # Files lie on this host, and are sent.
     device = Device(name, connection, False, HostedAgent(actor, greeting.number), greeting.board)
     device.wait_s, device.place, device.emulated = wait_s, greeting.place, greeting.emulated
+    device.forwards = False
     return device
 
 
@@ -256,28 +255,15 @@ class HostedAgent:
             raise ConnectionResetError(str(error)) from error
 
     def forward(self, port: int) -> int:
-        """See `Agent.forward`."""
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1)
-        listener.settimeout(_CONNECT_S)
-        threading.Thread(target=self._serve, args=(listener, port), name="forward", daemon=True).start()
-        return int(listener.getsockname()[1])
+        """No port of this machine leads there.
 
-    def _serve(self, listener: socket.socket, port: int) -> None:
-        """Carry one connection in both directions, until one end closes."""
-        with contextlib.suppress(OSError), listener:
-            client, _ = listener.accept()
-            client.settimeout(None)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with client:
-                stream = self.dial(port)
-                back = threading.Thread(target=_carry, args=(stream, client), name="forward", daemon=True)
-                back.start()
-                buffer = memoryview(bytearray(_PIECE_BYTES))
-                with contextlib.suppress(OSError):
-                    while got := client.recv_into(buffer):
-                        stream.sendall(buffer[:got])
-                stream.close()
-                back.join()
+        TVM waits for answers with the lock of the interpreter: whoever carried them would have to be a
+        process of its own that has joined the cluster.
+
+        Raises:
+            DeviceError: always.
+        """
+        raise DeviceError("kernels of a board that another host reaches are timed by that host")
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
         """See `Agent.provide`."""
@@ -314,13 +300,3 @@ class _HostedStream:
             return self._actor.call(method, self._number, *arguments)
         except HostLost as error:
             raise ConnectionResetError(str(error)) from error
-
-
-def _carry(stream: Stream, client: socket.socket) -> None:
-    """Everything from a stream to a client, until the stream ends."""
-    buffer = memoryview(bytearray(_PIECE_BYTES))
-    with contextlib.suppress(OSError):
-        while got := stream.recv_into(buffer):
-            client.sendall(buffer[:got])
-    with contextlib.suppress(OSError):
-        client.shutdown(socket.SHUT_RDWR)
