@@ -43,17 +43,6 @@ TABLES: dict[str, Table] = {
     "memory": Table(("memory",), device.memory),
     "light_commands": Table(("light_commands",), models.light_commands),
     "scale": Table(("scale",), device.scale),
-    "scale_boards": Table(
-        (
-            "scale_boards",
-            "scale_boards_worker",
-            "scale_boards_board",
-            "scale_boards_board_host",
-            "scale_boards_head",
-            "scale_boards_database",
-        ),
-        device.scale_boards,
-    ),
     "bundle_check": Table(("bundle_check",), device.bundle_check),
     "fuzzing": Table(("fuzz_models", "fuzz_models_2", "fuzz_manifests", "fuzz_frames"), device.fuzzing),
     "random_models": Table(("fuzz_numbers",), device.fuzzing),

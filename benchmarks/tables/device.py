@@ -108,28 +108,3 @@ def scale(result: Result) -> list[str]:
         ("a record in the database, indexes included", f"{size['database']:,.0f} bytes"),
     ]
     return markdown((f"with {figures['records']:,} records", "figure"), rows)
-
-
-def scale_boards(*results: Result) -> list[str]:
-    """Simulated boards on several hosts, and what is left when a part of it is killed."""
-    rows = []
-    for result in results:
-        figures = result.figures
-        recovery_s = figures["recovery_s"]
-        rows.append(
-            (
-                figures["kill"] or "nothing",
-                f"{figures['speedup']:.2f}",
-                f"{figures['idle_share']:.1%}",
-                f"{figures['overhead_ms']:.1f} ms",
-                figures["lost"],
-                figures["duplicated"],
-                figures["measured_again"],
-                "" if recovery_s is None else f"{recovery_s:.0f} s",
-                figures["commands"],
-            )
-        )
-    first = results[0].figures
-    several = f"killed, with {first['boards']} boards on {first['nodes']} hosts"
-    head = (several, "over one board", "idle", "of Ray a measurement", "lost", "recorded twice")
-    return markdown((*head, "measured again", "recovery", "commands"), rows)
