@@ -116,6 +116,8 @@ class RayEngine:
         cores = frozenset(os.sched_getaffinity(0))
         builds, _ = divided(cores, int(os.environ.get(BOARD_CORES, "1")))
         self._ray.init(
+            # Not a cluster that happens to run here.
+            address="local",
             num_cpus=len(builds),
             resources={BOARD + name: 1.0 for name in boards},
             include_dashboard=False,
