@@ -98,7 +98,7 @@ class RayEngine:
                 self._join(address)
             else:
                 self._start(boards)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
             self.close()
             where = f"the cluster's head {address}" if address else "Ray on this machine"
             raise EdgeError(
