@@ -102,7 +102,8 @@ class RayEngine:
             self.close()
             where = f"the cluster's head {address}" if address else "Ray on this machine"
             raise EdgeError(
-                f"{where} does not answer, or takes another token ({_first_line(error)}); see sdk cluster status"
+                f"{where} does not answer, or takes another token ({_first_line(error)}); "
+                "see sdk cluster status"
             ) from error
         self._job = ray.remote(num_cpus=1, max_retries=-1)(_run_job)
         self._kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=_CALLS)(
