@@ -175,9 +175,10 @@ class Run:
             time.sleep(1.0)
             self._server.start()
         elif part in ("worker", "board"):
-            title = "_run_job" if part == "worker" else "_Hosted"
+            # One that builds at the moment, else one that did and is kept for the next job.
+            titles = ("_run_job", "ray::IDLE") if part == "worker" else ("_Hosted",)
             until = time.monotonic() + 60.0
-            while not cluster.kill_one(title):
+            while not any(cluster.kill_one(title) for title in titles):
                 if time.monotonic() > until:
                     raise RuntimeError(f"no {part} was found to kill")
         elif part == "board-host":
