@@ -12,6 +12,7 @@ from host.errors import UserError
 from host.hub import hub_model
 from host.options import CompileOptions, DeployOptions
 from host.options.compile import METHODS
+from host.options.engine import LOCAL
 from host.options.of_model import check_for_model
 
 _LONGEST_S = 86400.0
@@ -98,7 +99,8 @@ def _check(model: Any, devices: str, options: CompileOptions | None = None) -> N
         )
     if options is not None and options.method not in METHODS:
         _check_method(options.method)
-    if devices:
+    # Hosts of another engine know names of their own.
+    if devices and (options is None or options.engine == LOCAL):
         from host.devices import resolve
 
         resolve(devices)

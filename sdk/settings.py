@@ -30,6 +30,7 @@ class CompileSettings(TypedDict, total=False):
     train: bool
     wait_s: float
     reconnect_s: float
+    engine: str
     proposer: str | Proposer
     method: str
     records: str

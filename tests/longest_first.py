@@ -17,6 +17,8 @@ LONGEST = (
     "tests/integration/boards/test_machine.py",
     "tests/integration/native/test_native.py",
     "tests/integration/test_importers.py",
+    "tests/cluster/test_faults.py",
+    "tests/cluster/test_commands.py",
     "tests/integration/deploy/test_deploy.py",
     "tests/fuzz/test_fuzz.py",
     "tests/integration/boards/test_user_mode.py",

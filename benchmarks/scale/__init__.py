@@ -1,1 +1,1 @@
-"""Records that hosts share, in large numbers."""
+"""Many records, and many boards: `python -m benchmarks.scale`."""

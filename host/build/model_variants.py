@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from host.build.cache import KernelCache
-from host.build.kernel import KernelObject, compile_kernel
+from host.build.kernel import KernelObject
 from host.build.linker import link_kernels
 from host.build.model import compile_all, lower_to_executable, packed_executable
 from host.build.target import architecture_of
@@ -29,6 +29,7 @@ class VariantLinker:
 
     Attributes:
         kernels: names of all kernels that one run of the model calls: those of `main`.
+        target: what they are compiled for.
 
     Raises:
         BuildError: the model does not compile.
@@ -41,24 +42,11 @@ class VariantLinker:
         folder: Path,
         cache: KernelCache | None = None,
     ) -> None:
-        self._target = lowered.target
-        self._cache = cache
-        executable, functions, _ = lower_to_executable(lowered.module, self._target)
-        self._objects, _ = compile_all(functions, kernels, self._target, None, cache, None)
+        self.target = lowered.target
+        executable, functions, _ = lower_to_executable(lowered.module, self.target)
+        self._objects, _ = compile_all(functions, kernels, self.target, None, cache, None)
         self.kernels = frozenset(functions) & _called(lowered.module["main"])
-        self._packed = packed_executable(executable, folder, self._target)
-
-    def compile(self, name: str, function: tvm.tirx.PrimFunc) -> KernelObject:
-        """The object of another program of a kernel; called from several threads.
-
-        Args:
-            name: of the kernel.
-            function: scheduled.
-
-        Raises:
-            BuildError: it does not compile.
-        """
-        return compile_kernel(function, name, self._target, self._cache)
+        self._packed = packed_executable(executable, folder, self.target)
 
     def link(self, others: Mapping[str, KernelObject], output: Path) -> Path:
         """The model with other programs of some kernels.
@@ -71,7 +59,7 @@ class VariantLinker:
             BuildError: linking fails, or the disk is full.
         """
         return link_kernels(
-            {**self._objects, **others}, output, architecture_of(self._target), [self._packed]
+            {**self._objects, **others}, output, architecture_of(self.target), [self._packed]
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
 from host.records.database import store_name
 from host.table import Table, Tabular
+from host.tuning.runners.reach import open_reach
 from host.versions import versions
 
 if TYPE_CHECKING:
@@ -122,13 +124,13 @@ def tune_model(options: DeployOptions, progress: Progress | None = None) -> Tune
     options.check_for_tuning()
     check_file(options.model)
     clock = StageClock(progress or Silence())
-    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder:
-        note = clock.progress.note
-        with LeasedBoards(options, "tune", note) as leased:
-            with clock.stage("connect"):
-                boards = Boards(device_names(options.device), note, leased.connect)
-            with boards:
-                return _tuned(options, boards, leased, clock, Path(folder))
+    note, names = clock.progress.note, device_names(options.device, options.engine)
+    with tempfile.TemporaryDirectory(prefix="edgetlm-") as folder, ExitStack() as opened:
+        with clock.stage("connect"):
+            reach = opened.enter_context(open_reach(options.engine, names))
+            leased = opened.enter_context(LeasedBoards(options, "tune", note, reach))
+            boards = opened.enter_context(Boards(names, note, leased.connect, reach))
+        return _tuned(options, boards, leased, clock, Path(folder))
 
 
 def _tuned(
@@ -147,6 +149,7 @@ def _tuned(
         boards.replace,
         boards.others(profile),
         leased.connect,
+        leased.reach,
     )
     model = read_model(options, clock, architecture=profile.board.architecture)
     planned = compiler.plan(model)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from host.transport import Device
     from host.tuning.result import TuneResult
     from host.tuning.runners.connection import BoardConnection
+    from host.tuning.runners.reach import Reach
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,7 @@ class ModelCompiler:
         replaced: told of the connection that takes the place of a lost one.
         others: further boards of the kind that measure kernels beside the device.
         connect: connects to the device again, by its name; None where it is never lost.
+        reach: how the device is reached, and where programs are built; None for this process.
     """
 
     options: CompileOptions
@@ -65,6 +67,7 @@ class ModelCompiler:
     replaced: Callable[[Device], None] = lambda device: None
     others: tuple[BoardConnection, ...] = ()
     connect: Callable[[str], Device] | None = None
+    reach: Reach | None = None
 
     def compile(self, model: ImportedModel) -> Compiled:
         """Lower a model, choose its programs, and link them.
@@ -155,4 +158,5 @@ class ModelCompiler:
             others=self.others,
             proposer=proposer,
             instead=alone,
+            reach=self.reach,
         )

@@ -10,11 +10,13 @@ from host.calibration import board_of, calibrated
 from host.closing import Closing
 from host.errors import DeviceError, UserError
 from host.model import DeviceProfile
+from host.options.engine import LOCAL
 from targets import Board, HardwareModel, MachineDescription
 
 if TYPE_CHECKING:
     from host.transport import Device
     from host.tuning.runners.connection import BoardConnection
+    from host.tuning.runners.reach import Reach
 
 # Calibrated figures of two boards of a kind; between two calibrations of one board they differ by less.
 _CLOSE = 0.25
@@ -27,6 +29,7 @@ class Boards(Closing):
         names: of the devices, as `connect` takes them.
         note: receives a line about each device that does not answer.
         connect: connects to a device by its name.
+        reach: how devices are reached.
 
     Attributes:
         lead: the first device that answered, by its current connection.
@@ -37,8 +40,13 @@ class Boards(Closing):
     """
 
     def __init__(
-        self, names: Sequence[str], note: Callable[[str], None], connect: Callable[[str], Device]
+        self,
+        names: Sequence[str],
+        note: Callable[[str], None],
+        connect: Callable[[str], Device],
+        reach: Reach,
     ) -> None:
+        self._reach = reach
         self._note = note
         self._connect = connect
         with ThreadPoolExecutor(len(names)) as pool:
@@ -103,7 +111,9 @@ class Boards(Closing):
     def others(self, profile: DeviceProfile) -> tuple[BoardConnection, ...]:
         """Connections to the other devices, also to those that have not answered; the caller closes them."""
         names = [name for name in self._names if name != self._lead]
-        return connections_of_kind(self._lead, self._machine, names, profile, self._connect, self._devices)
+        return connections_of_kind(
+            self._lead, self._machine, names, profile, self._connect, self._reach, self._devices
+        )
 
     def close(self) -> None:
         """Close every connection."""
@@ -114,12 +124,18 @@ class Boards(Closing):
                 self._note(f"{device.name}: closing the connection failed: {error}")
 
 
-def device_names(text: str) -> tuple[str, ...]:
+def device_names(text: str, engine: str = LOCAL) -> tuple[str, ...]:
     """The devices that `--device` means: a name, several with commas, or `tag:NAME`.
+
+    Args:
+        text: as given.
+        engine: of the command; the hosts of one that is not this process know names of their own.
 
     Raises:
         UnknownDeviceError: there is no such device.
     """
+    if engine != LOCAL:
+        return tuple(dict.fromkeys(name for one in text.split(",") if (name := one.strip())))
     from host.devices import resolve
 
     return tuple(entry.name for entry in resolve(text))
@@ -131,6 +147,7 @@ def connections_of_kind(
     names: Sequence[str],
     profile: DeviceProfile,
     connect: Callable[[str], Device],
+    reach: Reach,
     connected: Mapping[str, Device] | None = None,
 ) -> tuple[BoardConnection, ...]:
     """Connections to devices that measure at the same time as a lead of their kind.
@@ -141,9 +158,9 @@ def connections_of_kind(
         names: of the devices.
         profile: of all of them.
         connect: connects to a device by its name.
+        reach: how devices are reached.
         connected: devices that are connected already, by name; the returned connections take them over.
     """
-    from host.tuning.runners.connection import DeviceConnection
 
     def connector(name: str) -> Callable[[], Device]:
         def connect_alike() -> Device:
@@ -161,7 +178,7 @@ def connections_of_kind(
         return connect_alike
 
     there = connected or {}
-    return tuple(DeviceConnection(name, profile, connector(name), there.get(name)) for name in names)
+    return tuple(reach.connection(name, profile, connector(name), there.get(name)) for name in names)
 
 
 def require_alike(lead: str, machine: MachineDescription, name: str, device: Device) -> None:

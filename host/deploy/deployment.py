@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ from host.model_file import detect_format
 from host.options import BACKENDS, SINGLE_PRECISION, CompileOptions, DeployOptions
 from host.options.of_model import check_for_model
 from host.progress import Progress, Silence, StageClock
+from host.tuning.runners.reach import Reach, open_reach
 from host.versions import versions
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def deploy(
     progress: Progress | None = None,
     before_install: Callable[[DeployResult], None] | None = None,
     reader: Worker | None = None,
+    reach: Reach | None = None,
 ) -> DeployResult:
     """Compile a model file, verify and measure the bundle on a device, install and activate it.
 
@@ -81,6 +84,7 @@ def deploy(
         progress: receives the stages.
         before_install: called with the result when all is measured; an exception stops the installation.
         reader: a worker of `host.importers.start_ahead` for the model file; one is started if None.
+        reach: how devices are reached, which the caller closes; as the options say if None.
 
     Raises:
         UserError: the request is invalid: file, shape, device, backend, destination.
@@ -92,13 +96,14 @@ def deploy(
     options.check()
     check_for_model(options, options.model, detect_format(options.model))
     clock = StageClock(progress or Silence())
-    with (
-        Staging(options.bundle or default_bundle(options)) as staging,
-        LeasedBoards(options, "deploy", clock.progress.note) as boards,
-    ):
+    with Staging(options.bundle or default_bundle(options)) as staging, ExitStack() as opened:
         with clock.stage("connect"):
+            if reach is None:
+                names = (options.device, *options.beside)
+                reach = opened.enter_context(open_reach(options.engine, names))
+            boards = opened.enter_context(LeasedBoards(options, "deploy", clock.progress.note, reach))
             device = boards.connect(options.device)
-        deployment = _Deployment(options, clock, staging, boards.connect, device, reader)
+        deployment = _Deployment(options, clock, staging, boards, device, reader)
         try:
             # Sessions come and go; another host that waits is not let in between.
             device.reserve()
@@ -188,7 +193,7 @@ class _Deployment:
     options: DeployOptions
     clock: StageClock
     staging: Staging
-    connect: Callable[[str], Device]
+    boards: LeasedBoards
     device: Device
     reader: Worker | None
 
@@ -265,10 +270,20 @@ class _Deployment:
         profile = profile_of(self.device, options.threads, self.clock.progress.note)
         profile = profile_for_processor(profile, options)
         machine = self.device.describe()
-        others = connections_of_kind(options.device, machine, options.beside, profile, self.connect)
-        folder, clock, device = self.staging.folder, self.clock, self.device
+        connect, reach = self.boards.connect, self.boards.reach
+        others = connections_of_kind(options.device, machine, options.beside, profile, connect, reach)
         return BundleBuilder(
-            ModelCompiler(options, profile, folder, clock, device, self._replace_device, others, self.connect)
+            ModelCompiler(
+                options,
+                profile,
+                self.staging.folder,
+                self.clock,
+                self.device,
+                self._replace_device,
+                others,
+                connect,
+                reach,
+            )
         )
 
     def _variants(
@@ -310,7 +325,8 @@ class _Deployment:
             )
 
         settings = comparison_settings(self.device, model, self.options, self.timing, self.clock)
-        return replace(settings, diagnose=find if made is not None and variant.name != GPU else None)
+        runs_kernels = made is not None and variant.name != GPU and self.device.forwards
+        return replace(settings, diagnose=find if runs_kernels else None)
 
     def _entrants(self, model: ImportedModel, variant: Variant, single: Entrant | None) -> list[Entrant]:
         """The compiled model, the original runtime, and the peers that can read the model or a file given."""

@@ -20,6 +20,7 @@ from host.errors import DeviceError, EdgeError, VerifyError
 from host.model_file import check_file
 from host.options import DeployOptions
 from host.progress import Progress, Silence, StageClock
+from host.tuning.runners.reach import Reach, open_reach
 from targets import MachineDescription, board_for
 
 if TYPE_CHECKING:
@@ -87,11 +88,23 @@ def deploy_fleet(
     """
     options.check()
     check_file(options.model)
-    names = device_names(options.device)
+    names = device_names(options.device, options.engine)
     clock = StageClock(progress or Silence())
+    with open_reach(options.engine, names) as reach:
+        return _deployed(options, names, reach, clock, progress, before_install)
+
+
+def _deployed(
+    options: DeployOptions,
+    names: Sequence[str],
+    reach: Reach,
+    clock: StageClock,
+    progress: Progress | None,
+    before_install: Callable[[DeployResult], None] | None,
+) -> FleetResult:
     with clock.stage("connect"), ThreadPoolExecutor(len(names)) as pool:
         answers = dict(
-            zip(names, pool.map(lambda name: _described(name, options.wait_s), names), strict=True)
+            zip(names, pool.map(lambda name: _described(name, options.wait_s, reach), names), strict=True)
         )
     outcomes = {
         name: Installed(name, "", reason=str(answer))
@@ -102,18 +115,16 @@ def deploy_fleet(
     results = []
     for kind in _kinds(machines):
         own = replace(options, bundle=_bundle_of(options, machines[kind[0]]))
-        made, found = _one_kind(own, kind, machines, progress, before_install, clock)
+        made, found = _one_kind(own, kind, machines, progress, before_install, clock, reach)
         outcomes.update(found)
         if made is not None:
             results.append(made)
     return FleetResult(tuple(results), tuple(outcomes[name] for name in names))
 
 
-def _described(name: str, wait_s: float) -> MachineDescription | EdgeError:
-    from host.transport import connect
-
+def _described(name: str, wait_s: float, reach: Reach) -> MachineDescription | EdgeError:
     try:
-        with connect(name, wait_s) as device:
+        with reach.connect(name, wait_s) as device:
             return device.describe()
     except EdgeError as error:
         return error
@@ -148,6 +159,7 @@ def _one_kind(
     progress: Progress | None,
     before_install: Callable[[DeployResult], None] | None,
     clock: StageClock,
+    reach: Reach,
 ) -> tuple[DeployResult | None, dict[str, Installed]]:
     """Deploy to the first device that succeeds, and install the bundle on the others."""
     outcomes: dict[str, Installed] = {}
@@ -155,7 +167,7 @@ def _one_kind(
         left = tuple(one for one in names if one not in outcomes and one != name)
         board = _board_name(machines[name])
         try:
-            result = deploy(replace(options, device=name, beside=left), progress, before_install)
+            result = deploy(replace(options, device=name, beside=left), progress, before_install, reach=reach)
         except DeviceError as error:
             # The device's own fault: the next one may do better.
             outcomes[name] = Installed(name, board, reason=str(error))
@@ -171,11 +183,11 @@ def _one_kind(
         contender = result.contenders.get(result.choice.backend)
         measured = contender.measurement if contender is not None else None
         outcomes[name] = Installed(
-            name, board, _active(name, result.name), measured.median_s if measured else None
+            name, board, _active(name, result.name, reach), measured.median_s if measured else None
         )
         with (
             clock.stage("install"),
-            LeasedBoards(options, "deploy", clock.progress.note) as leased,
+            LeasedBoards(options, "deploy", clock.progress.note, reach) as leased,
             ThreadPoolExecutor(max(1, len(left))) as pool,
         ):
             install = partial(_installed, board=board, path=result.bundle, connect=leased.connect)
@@ -205,12 +217,10 @@ def _installed(name: str, board: str, path: Path, connect: Callable[[str], Devic
     return Installed(name, board, version, median_s)
 
 
-def _active(name: str, model: str) -> str:
+def _active(name: str, model: str, reach: Reach) -> str:
     """The active version of a model on a device; "unknown" if the device no longer answers."""
-    from host.transport import connect
-
     try:
-        with connect(name) as device:
+        with reach.connect(name) as device:
             versions = [one for one in device.bundles() if one["name"] == model and one["active"]]
     except DeviceError:
         return "unknown"

@@ -17,6 +17,7 @@ from host.records.database import is_shared
 if TYPE_CHECKING:
     from host.leases import Lease, LeaseTable
     from host.transport import Device
+    from host.tuning.runners.reach import Reach
 
 # A heartbeat asks again sooner than any of another's statements would.
 _PATIENCE_S = 5.0
@@ -32,12 +33,17 @@ class LeasedBoards(Closing):
         options: where the records are, and how long to wait.
         job: what is done, for those who wait: "tune", "deploy".
         note: told of who has a board, and of a lease that is lost.
+        reach: how boards are reached.
+
+    Attributes:
+        reach: how boards are reached.
 
     Raises:
         EdgeError: the shared records cannot be opened.
     """
 
-    def __init__(self, options: CompileOptions, job: str, note: Callable[[str], None]) -> None:
+    def __init__(self, options: CompileOptions, job: str, note: Callable[[str], None], reach: Reach) -> None:
+        self.reach = reach
         self._job = f"{job} {options.title}".strip()
         self._wait_s = options.wait_s
         self._note = note
@@ -63,9 +69,7 @@ class LeasedBoards(Closing):
             DeviceError: it does not answer.
             EdgeError: the leases cannot be asked for.
         """
-        from host.transport import connect
-
-        device = connect(name, self._wait_s)
+        device = self.reach.connect(name, self._wait_s)
         if self._table is None:
             return device
         try:

@@ -11,6 +11,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import is_name
 from device_agent.contract.text import printable
 from host.errors import UserError
+from host.options.engine import check_engine
 from host.options.setting import EVERYWHERE, Setting, declared, setting_of
 
 Backend = Literal["tvm", "onnxruntime", "litert"]
@@ -167,6 +168,14 @@ class CompileOptions:
         metavar="5m",
         form="duration",
     )
+    engine: str = declared(
+        "local",
+        "Where programs are built and from where boards are reached: local, ray (hosts of this machine), or "
+        "ray://HOST:PORT of a cluster's head, whose hosts know the boards by their names.",
+        "tuning",
+        commands=ON_A_DEVICE,
+        metavar="local|ray|ray://HEAD",
+    )
     records: str = declared(
         "",
         "Store of records: a SQLite file or any SQLAlchemy URL; the user's own if not given.",
@@ -243,6 +252,7 @@ class CompileOptions:
                 f"--name {printable(self.name)}: use letters, digits, dot, dash and underscore, at most"
                 f" {LIMITS.bundle.name_characters} characters"
             )
+        check_engine(self.engine)
         if self.dtype != "fp32" and self.ranged:
             raise UserError(
                 f"--dtype {self.dtype} does not go with a range of lengths: leave one of them out"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from host.errors import BundleError, DeviceBusy, DeviceError
 from host.keys import HostKey, host_key
 from host.transport.replies import fields_of, installed_of, machine_of, sensor_of, state_of
 from host.transport.session import Session
-from host.transport.wire import Connection, DisconnectedError, Stream, dial_loopback
+from host.transport.wire import DisconnectedError, Stream, dial_loopback
 from targets import MachineDescription
 
 __all__ = ["Device", "Session"]
@@ -44,6 +44,25 @@ class Agent(Protocol):
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
         """Has the device hold what runs an engine; EngineError where there is nothing that does."""
+
+
+class AgentConnection(Protocol):
+    """What a device needs of the connection to its agent; see `host.transport.wire.Connection`."""
+
+    @property
+    def identity(self) -> str:
+        """A random word that names it."""
+
+    def request(
+        self, header: dict[str, Any], blobs: Sequence[bytes | memoryview] = (), silence_s: float | None = None
+    ) -> tuple[dict[str, Any], bytearray]:
+        """Send one request and wait for its reply; DisconnectedError where the other end is gone."""
+
+    def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Send a request whose blob is a file; DisconnectedError where the other end is gone."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class OnThisMachine:
@@ -74,12 +93,14 @@ class Device(Closing):
     Attributes:
         wait_s: how long `open_session` waits where another host has the device.
         place: what every host knows it by, whatever its users call it; "" until it is known.
+        broken: whether the agent went away.
+        forwards: whether `forward` gives a port; else kernels are timed where the device is reached from.
     """
 
     def __init__(
         self,
         name: str,
-        connection: Connection,
+        connection: AgentConnection,
         shares_files: bool,
         agent: Agent,
         board: str = "",
@@ -90,8 +111,9 @@ class Device(Closing):
         self.agent = agent
         self.wait_s = 0.0
         self.place = ""
+        self.forwards = True
         self._held = False
-        self._board = board
+        self.board = board
         # An emulator runs it: how long anything takes says nothing of a board.
         self.emulated = False
         self._lock = threading.Lock()
@@ -99,7 +121,7 @@ class Device(Closing):
         self._installed: dict[str, str] = {}
         self._closed = False
         # The agent went away: its sessions are gone with it and need not be closed.
-        self._broken = False
+        self.broken = False
 
     def describe(self) -> MachineDescription:
         """What the machine is.
@@ -107,7 +129,7 @@ class Device(Closing):
         Raises:
             DeviceError: it went away.
         """
-        return machine_of(self._ask("describe"), self._board)
+        return machine_of(self._ask("describe"), self.board)
 
     def state(self) -> dict[str, Any]:
         """Clocks, load, temperatures and throttling at this moment."""
@@ -341,7 +363,7 @@ class Device(Closing):
         """End a session on the device; called by the session."""
         if session in self._sessions:
             self._sessions.remove(session)
-        if self._closed or self._broken:
+        if self._closed or self.broken:
             return
         self.request("session.close", session=name)
 
@@ -350,7 +372,7 @@ class Device(Closing):
             raise DeviceError(f"{self.name}: the connection is closed; connect again")
 
     def _gone(self, error: BaseException) -> DeviceError:
-        self._broken = True
+        self.broken = True
         return DeviceError(
             f"{self.name}: the device agent went away ({self.agent.end_reason() or error}); connect again"
         )

@@ -30,7 +30,7 @@ from host.tuning.history import TuningHistory, model_seconds
 from host.tuning.learning.trainer import Trainer, Training, TrainingResult
 from host.tuning.options import Listener, TuneOptions, TuningProgress
 from host.tuning.result import TuneResult, summary
-from host.tuning.runners.runner import Outcome, Runner
+from host.tuning.runners.runner import Outcome, Program, Runner
 from host.tuning.tasks import TuningTask
 
 # Least growth of the records from one training to the next: beside measurements, and in turn with them.
@@ -197,7 +197,7 @@ class _TuningRun:
             batch = self._await_batch(ahead.popleft())
             if not batch.programs:
                 self.stopped = batch.ended
-            elif self._measure(batch):
+            elif self._measure(batch, ahead):
                 ahead.append(self._prepare(self._another_batch(len(ahead)) and self._training_due()))
             else:
                 self.stopped = "time"
@@ -236,17 +236,40 @@ class _TuningRun:
         growth = _GROWTH_CONCURRENT if self._options.concurrent else _GROWTH_IN_TURN
         return len(self.history.records) >= growth * self._trained_on
 
-    def _measure(self, batch: Batch) -> bool:
-        """Measure a batch, record by record; whether there was time for all of it."""
+    def _measure(self, batch: Batch, ahead: deque[Future[Batch]]) -> bool:
+        """Measure a batch, record by record; whether there was time for all of it.
+
+        Args:
+            batch: to be measured.
+            ahead: the batches after it. Those that are ready begin before this one has ended, where the
+                options say so, and others are prepared in their place.
+        """
         count = 0
-        for outcome in self._runner.run(batch.programs, lambda: not self._out_of_time()):
-            record = self._record(batch.number, outcome)
+        numbers = {id(program): batch.number for program in batch.programs}
+        programs = list(batch.programs)
+
+        def more() -> tuple[Program, ...]:
+            if not ahead or not ahead[0].done() or not (following := ahead[0].result()).programs:
+                return ()
+            ahead.popleft()
+            ahead.append(self._prepare(self._another_batch(len(ahead)) and self._training_due()))
+            programs.extend(following.programs)
+            numbers.update((id(program), following.number) for program in following.programs)
+            return following.programs
+
+        def may_begin() -> bool:
+            return not self._out_of_time()
+
+        run = self._runner.run
+        overlap = self._options.overlap
+        for outcome in run(batch.programs, may_begin, more) if overlap else run(batch.programs, may_begin):
+            record = self._record(numbers[id(outcome.program)], outcome)
             self._store.append([record])
             self.history = self.history.extended([record])
             self.measured += 1
             count += 1
             self._report_progress()
-        return count == len(batch.programs)
+        return count == len(programs)
 
     def _record(self, number: int, outcome: Outcome) -> Record:
         """The record of one program, measured or failed."""

@@ -22,6 +22,7 @@ class TuneOptions:
         low_priority: whether that work has a low priority, because the host is the device.
         workers: programs built at once.
         origin: of every record: command, model, seed, versions.
+        overlap: whether the next batch begins while boards still measure the one before.
         confirm: whether the last trials measure again what would replace the reference programs of the tasks.
         bases: digest of the language model behind a proposer, by the proposer's name.
     """
@@ -32,6 +33,7 @@ class TuneOptions:
     concurrent: bool = True
     low_priority: bool = False
     workers: int = 1
+    overlap: bool = False
     confirm: bool = False
     origin: RecordOrigin = field(default_factory=RecordOrigin)
     bases: Mapping[str, str] = field(default_factory=dict)

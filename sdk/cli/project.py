@@ -26,7 +26,7 @@ from host.options.setting import key_of, setting_of
 from host.settings_file import read_table
 from sdk.cli.forms import FORMS, value_of
 
-NAME = "edgetlm.toml"
+NAME, CLUSTER = "edgetlm.toml", "cluster"
 _GATES = "gates"
 # What belongs to the model of the file, and not to another one that a command line names.
 _OF_THE_MODEL = ("peers", "model", _GATES)
@@ -170,6 +170,8 @@ def _read(path: Path, strange: bool) -> Project:
         raise UserError(
             f"{path} belongs to another user (uid {owner}): go to its folder to use it, or remove it"
         )
+    # Of `sdk cluster`, which reads it.
+    table.pop(CLUSTER, None)
     gates = table.pop(_GATES, {})
     if not isinstance(gates, dict):
         raise UserError(f"{path}: {_GATES}: write it as a table: [{_GATES}] and its keys below")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from host.tuning.runners.connection import BoardConnection
     from host.tuning.runners.device_runner import DeviceRunner
     from host.tuning.runners.in_model import KernelsInModel
+    from host.tuning.runners.reach import Reach
     from host.tuning.tasks import TuningTask
 
 
@@ -80,6 +81,7 @@ class KernelTuning:
         others: further boards of the kind that measure beside the device.
         proposer: the user's own, which proposes beside the others.
         instead: who proposes instead of all of these, and nothing is learned; () for nobody.
+        reach: how the device is reached, and where programs are built; None for this process.
     """
 
     options: CompileOptions
@@ -94,6 +96,7 @@ class KernelTuning:
     others: tuple[BoardConnection, ...] = ()
     proposer: Proposer | None = None
     instead: tuple[Proposer, ...] = ()
+    reach: Reach | None = None
 
     def improve(
         self, model: ImportedModel, lowered: LoweredModel, constructed: Plan, plan: Plan
@@ -112,9 +115,9 @@ class KernelTuning:
             DeviceError: the device went away and does not come back; what was measured is kept.
         """
         from host.tuning.loop import tune
-        from host.tuning.runners.connection import DeviceConnection
 
-        lead = DeviceConnection(self.profile.device, self.profile, self.connect, self.device, keep=True)
+        reach = self._reach()
+        lead = reach.connection(self.profile.device, self.profile, self.connect, self.device, keep=True)
         with RecordStore(records_of(self.options)) as store, ExitStack() as ending:
             in_model = self._in_model(model, lowered, plan, store)
             tasks = _tuning_tasks(lowered.tasks, constructed, plan, in_model)
@@ -176,7 +179,13 @@ class KernelTuning:
             references,
             ReconnectPolicy(limit_s=self.options.reconnect_s),
             in_model,
+            self._reach().engine,
         )
+
+    def _reach(self) -> Reach:
+        from host.tuning.runners.reach import Reach
+
+        return self.reach or Reach()
 
     def _proposers(self) -> tuple[list[Proposer], FinetuneTrainer | None, dict[str, str]]:
         """Everybody who proposes, who trains, and the digests of language models by proposer."""
@@ -230,14 +239,25 @@ class KernelTuning:
             seed=self.options.seed,
             concurrent=concurrent,
             low_priority=low_priority,
-            workers=1 if low_priority else host_cores(),
+            workers=self._builders(low_priority),
+            overlap=self._reach().engine.remote,
             confirm=measured_in is not None,
             origin=origin,
             bases=bases,
         )
 
+    def _builders(self, low_priority: bool) -> int:
+        """Programs built at once."""
+        engine = self._reach().engine
+        if engine.remote:
+            return engine.cores()
+        return 1 if low_priority else host_cores()
+
     def _beside(self) -> tuple[bool, bool]:
         """Whether work may run beside measurements, and whether it has to give way to them."""
+        if self._reach().engine.remote:
+            # Hosts keep builds away from the cores that measure, and nothing is measured from this process.
+            return True, False
         local = self.device.shares_files
         return not local or host_cores() > self.profile.threads, local
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from host.errors import DeviceError, SessionLost
 from host.model import DeviceProfile, Measurement
@@ -27,6 +27,18 @@ _REPEATS, _LONGEST_S = 9, 2.0
 _VARIANTS_LIMIT_S = 150.0
 # Runs of each variant of a model. The fastest fifth of them counts, so this many make a median of twelve.
 _RUNS, _LONGEST_RUNS_S = 60, 10.0
+
+
+# Shape and type of each argument of a kernel.
+Arguments: TypeAlias = "Sequence[tuple[tuple[int, ...], str]]"
+
+
+def arguments_of(task: TuningTask) -> Arguments:
+    """The arguments of a task's kernel."""
+    return [
+        (tuple(int(size) for size in parameter.shape), str(parameter.dtype))
+        for parameter in task.space.task.function.params
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,20 +146,20 @@ class DeviceConnection:
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
-        arguments = [
-            (tuple(int(size) for size in parameter.shape), str(parameter.dtype))
-            for parameter in task.space.task.function.params
-        ]
+        return self.measure_kernel(task.name, arguments_of(task), library)
+
+    def measure_kernel(self, kernel: str, arguments: Arguments, library: Path) -> Measurement:
+        """The same of a kernel by its name, with shape and type of each argument."""
         # In the model a kernel's weights are not in the cache that a loop over it would find them in.
         flush = 2 * self._profile.hardware.level("L2").size_bytes
         runner = self._runner or self._start()
         if self._profile.hardware.gpu is not None:
             # One launch is too short for the GPU's clock; its caches stay as the calls before left them.
             return runner.measure(
-                library, task.name, arguments, repeat=_REPEATS, max_s=_LONGEST_S, device="cuda"
+                library, kernel, arguments, repeat=_REPEATS, max_s=_LONGEST_S, device="cuda"
             )
         return runner.measure(
-            library, task.name, arguments, repeat=_REPEATS, flush_bytes=flush, max_s=_LONGEST_S
+            library, kernel, arguments, repeat=_REPEATS, flush_bytes=flush, max_s=_LONGEST_S
         )
 
     def _start(self) -> KernelRunner:

@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from host.errors import BuildError, ScheduleError
+from host.execution import Engine, LocalEngine
 from host.model import Candidate, DeviceProfile
+from host.tuning.runners.building import ProgramBuilder
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.pool import WorkerPool
 from host.tuning.runners.reconnect import ReconnectPolicy
@@ -38,6 +40,7 @@ class DeviceRunner:
             board.
         policy: of reconnecting to lost boards.
         in_model: measures kernels inside of the model; None measures each by itself.
+        engine: where programs are built; None for this process.
     """
 
     def __init__(
@@ -49,7 +52,9 @@ class DeviceRunner:
         references: Sequence[tuple[TuningTask, Candidate]] = (),
         policy: ReconnectPolicy | None = None,
         in_model: KernelsInModel | None = None,
+        engine: Engine | None = None,
     ) -> None:
+        self._builder = ProgramBuilder(engine or LocalEngine())
         self._profile = profile
         self._folder = folder
         self._note = note
@@ -57,35 +62,36 @@ class DeviceRunner:
         self._in_model = in_model
         built = self._built(references) if len(connections) > 1 else []
         self._pool = WorkerPool(
-            connections, note, policy or ReconnectPolicy(), built, BoardSpeeds(), in_model
+            connections,
+            note,
+            policy or ReconnectPolicy(),
+            built,
+            BoardSpeeds(),
+            in_model,
+            ahead=engine is not None and engine.remote,
         )
 
     def build(self, task: TuningTask, candidate: Candidate) -> Path | KernelObject:
         """See `Runner.build`."""
         if self._in_model is not None:
-            return self._in_model.build(task, candidate)
+            return self._builder.kernel(task, candidate, self._in_model.target)
         return self._library(task, candidate)
 
     def _library(self, task: TuningTask, candidate: Candidate) -> Path:
         """A library with the kernel alone."""
-        from host.build import KernelCache, build_cuda_library, build_kernel_library, cuda_major, target_for
-        from host.schedules import scheduled_function
-
-        try:
-            function = scheduled_function(task.space.apply(candidate))
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise ScheduleError(f"{task.name}: {error}") from error
+        content = self._builder.library(task, candidate, self._profile)
         library = self._folder / f"candidate-{next(self._numbers)}.so"
-        functions, target = {task.name: function}, target_for(self._profile.board)
-        if self._profile.hardware.gpu is not None:
-            build_cuda_library(functions, library, target, KernelCache(), cuda_major(self._profile.software))
-        else:
-            build_kernel_library(functions, library, target, KernelCache())
+        library.write_bytes(content)
         return library
 
-    def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
+    def run(
+        self,
+        programs: Sequence[Program],
+        may_begin: Callable[[], bool],
+        more: Callable[[], Sequence[Program]] | None = None,
+    ) -> Iterator[Outcome]:
         """See `Runner.run`; the libraries are removed afterwards."""
-        return self._pool.run(programs, may_begin)
+        return self._pool.run(programs, may_begin, more)
 
     def _built(self, references: Sequence[tuple[TuningTask, Candidate]]) -> list[tuple[TuningTask, Path]]:
         built: list[tuple[TuningTask, Path]] = []

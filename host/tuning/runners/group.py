@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ class BoardGroup:
         references: programs that every board times, by task and library; none for a single board.
         speeds: compares the boards by them.
         method: how the programs of a job are measured.
+        preparing: prepares the next job of a board while it measures; None where a board has one job at a
+            time.
 
     Attributes:
         jobs: with the lock of everything that changes here.
@@ -42,7 +45,9 @@ class BoardGroup:
         references: Sequence[tuple[TuningTask, Path]],
         speeds: BoardSpeeds,
         method: MeasuringMethod,
+        preparing: Executor | None = None,
     ) -> None:
+        self.preparing = preparing
         self.note = note
         self.policy = policy
         self.references = tuple(references)

@@ -18,14 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host.errors import EngineError, MeasureError, ScheduleError, SessionLost
+from host.errors import EngineError, MeasureError, SessionLost
 from host.model import Candidate
 from host.tuning.runners.connection import BoardConnection, ReferenceModel
 from host.tuning.runners.method import divided_by
 from host.tuning.runners.runner import Outcome, Program
-from host.tuning.tasks import TuningTask
 
 if TYPE_CHECKING:
+    import tvm
+
     from host.build import KernelObject, VariantLinker
     from host.measure.variants import VariantMeasurement, VariantTimes
 
@@ -73,20 +74,10 @@ class KernelsInModel:
         """Whether the model runs a kernel: views, for example, become no call."""
         return kernel in self._linker.kernels
 
-    def build(self, task: TuningTask, candidate: Candidate) -> KernelObject:
-        """The object of one program; called from several threads.
-
-        Raises:
-            ScheduleError: it does not apply to the task.
-            BuildError: it does not compile.
-        """
-        from host.schedules import scheduled_function
-
-        try:
-            function = scheduled_function(task.space.apply(candidate))
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise ScheduleError(f"{task.name}: {error}") from error
-        return self._linker.compile(task.name, function)
+    @property
+    def target(self) -> tvm.target.Target:
+        """What programs are compiled for."""
+        return self._linker.target
 
     def jobs(self, programs: Sequence[Program], boards: int) -> list[tuple[Program, ...]]:
         """See `MeasuringMethod.jobs`."""
@@ -96,13 +87,25 @@ class KernelsInModel:
         parts = [variants[begin : begin + share] for begin in range(0, len(variants), share)]
         return [*unbuilt, *(tuple(program for variant in part for program in variant) for part in parts)]
 
+    def prepared(self, programs: Sequence[Program]) -> Sequence[Path]:
+        """See `MeasuringMethod.prepared`: a library for each variant."""
+        return [self._linked(variant) for variant in self._changed(programs)]
+
+    def _changed(self, programs: Sequence[Program]) -> list[list[Program]]:
+        """The variants of a job."""
+        return _variants([one for one in programs if not self._is_reference(one)])
+
     def measure(
-        self, connection: BoardConnection, programs: Sequence[Program], factor: float
+        self,
+        connection: BoardConnection,
+        programs: Sequence[Program],
+        factor: float,
+        prepared: Sequence[Path] | None = None,
     ) -> list[Outcome]:
         """See `MeasuringMethod.measure`; the reference programs show how fast the board is, not `factor`."""
         unchanged = [one for one in programs if self._is_reference(one)]
-        variants = _variants([one for one in programs if not self._is_reference(one)])
-        libraries = [self._linked(variant) for variant in variants]
+        variants = self._changed(programs)
+        libraries = self.prepared(programs) if prepared is None else prepared
         try:
             found = connection.measure_variants(self._model, [self._library, *libraries])
         except (MeasureError, SessionLost):

@@ -88,6 +88,11 @@ class JobQueue:
         return self._done.popleft()
 
     @property
+    def waiting(self) -> int:
+        """How many jobs have not begun."""
+        return len(self._waiting)
+
+    @property
     def empty(self) -> bool:
         """Whether no job waits, none runs, and no outcome is left."""
         return not (self._waiting or self._running or self._done)

@@ -23,8 +23,19 @@ class MeasuringMethod(Protocol):
             boards: number of boards that measure at the same time.
         """
 
+    def prepared(self, programs: Sequence[Program]) -> Sequence[Path]:
+        """What can be made for a job before the board is free: libraries, which `measure` removes.
+
+        Raises:
+            BuildError: a program of the job is at fault.
+        """
+
     def measure(
-        self, connection: BoardConnection, programs: Sequence[Program], factor: float
+        self,
+        connection: BoardConnection,
+        programs: Sequence[Program],
+        factor: float,
+        prepared: Sequence[Path] | None = None,
     ) -> list[Outcome]:
         """Measure the programs of a job.
 
@@ -32,6 +43,7 @@ class MeasuringMethod(Protocol):
             connection: to the board.
             programs: of the job.
             factor: seconds of the board over seconds of its group.
+            prepared: for these programs; None where nothing is.
 
         Returns:
             Outcomes of at least one program; the remaining programs have to be measured again.
@@ -50,8 +62,16 @@ class KernelsAlone:
         """See `MeasuringMethod.jobs`."""
         return [(program,) for program in programs]
 
+    def prepared(self, programs: Sequence[Program]) -> Sequence[Path]:
+        """See `MeasuringMethod.prepared`: their libraries are built."""
+        return ()
+
     def measure(
-        self, connection: BoardConnection, programs: Sequence[Program], factor: float
+        self,
+        connection: BoardConnection,
+        programs: Sequence[Program],
+        factor: float,
+        prepared: Sequence[Path] | None = None,
     ) -> list[Outcome]:
         """See `MeasuringMethod.measure`."""
         [program] = programs

@@ -1,13 +1,15 @@
 """Workers that measure one queue of jobs.
 
 The thread that waits for outcomes also serves a single board, so that nothing runs beside its measurements.
-Several boards have a thread each. The states of jobs and boards are the same.
+Several boards have a thread each, and so has every board of an engine, whose measurements are elsewhere. The
+states of jobs and boards are the same.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -36,6 +38,7 @@ class WorkerPool:
         references: programs that every board times, by task and library; they are not removed.
         speeds: compares the boards by them.
         method: how the programs of a job are measured; None measures each kernel by itself.
+        ahead: whether a board has a second job in hand, which is prepared while it measures the first one.
     """
 
     def __init__(
@@ -46,34 +49,62 @@ class WorkerPool:
         references: Sequence[tuple[TuningTask, Path]] = (),
         speeds: BoardSpeeds | None = None,
         method: MeasuringMethod | None = None,
+        ahead: bool = False,
     ) -> None:
-        self._group = BoardGroup(note, policy, references, speeds or BoardSpeeds(), method or KernelsAlone())
+        # As many as there are boards: each has at most one job to prepare.
+        self._preparing = ThreadPoolExecutor(len(connections), "preparing") if ahead else None
+        self._group = BoardGroup(
+            note, policy, references, speeds or BoardSpeeds(), method or KernelsAlone(), self._preparing
+        )
         self._group.workers = tuple(Worker(connection, self._group) for connection in connections)
         self._threads: dict[Worker, threading.Thread] = {}
         self._error: Exception | None = None
 
-    def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
+    def run(
+        self,
+        programs: Sequence[Program],
+        may_begin: Callable[[], bool],
+        more: Callable[[], Sequence[Program]] | None = None,
+    ) -> Iterator[Outcome]:
         """See `host.tuning.runners.runner.Runner.run`; a library is removed when its outcome is known."""
         group = self._group
-        group.jobs.put(group.method.jobs(programs, len(group.workers)), may_begin)
-        if len(group.workers) > 1 and not self._threads:
+        left = self._put(programs, may_begin)
+        if (len(group.workers) > 1 or group.preparing is not None) and not self._threads:
             self._start_threads()
-        for _ in programs:
-            outcome = self._next_outcome()
+
+        def refill() -> None:
+            nonlocal left
+            if more is not None and group.jobs.waiting < len(group.workers):
+                left += self._put(more(), may_begin)
+
+        while left:
+            outcome = self._next_outcome(refill)
             if outcome is None:
                 return
+            left -= 1
             if isinstance(outcome.program.built, Path):
                 outcome.program.built.unlink(missing_ok=True)
             yield outcome
 
-    def _next_outcome(self) -> Outcome | None:
+    def _put(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> int:
+        """Append programs to the queue; returns how many."""
+        group = self._group
+        if programs:
+            group.jobs.put(group.method.jobs(programs, len(group.workers)), may_begin)
+        return len(programs)
+
+    def _next_outcome(self, refill: Callable[[], None]) -> Outcome | None:
         """The next outcome; None if no time is left and no job is running.
+
+        Args:
+            refill: appends what there is to the queue where it is nearly empty.
 
         Raises:
             DeviceError: all boards are lost, and none comes back.
         """
         group, jobs = self._group, self._group.jobs
         while True:
+            refill()
             with jobs.changed:
                 if self._error is not None:
                     raise self._error
@@ -120,6 +151,8 @@ class WorkerPool:
             # Where something went wrong nobody waits for what the boards are doing.
             if self._ended(worker, 0.0 if kind is not None else _END_S):
                 self._close(worker)
+        if self._preparing is not None:
+            self._preparing.shutdown(cancel_futures=True)
 
     def _ended(self, worker: Worker, wait_s: float) -> bool:
         """Whether the thread of a board ends; if necessary, the call to the board is aborted."""

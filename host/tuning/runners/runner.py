@@ -67,13 +67,20 @@ class Runner(Protocol):
             BuildError: it does not compile.
         """
 
-    def run(self, programs: Sequence[Program], may_begin: Callable[[], bool]) -> Iterator[Outcome]:
+    def run(
+        self,
+        programs: Sequence[Program],
+        may_begin: Callable[[], bool],
+        more: Callable[[], Sequence[Program]] | None = None,
+    ) -> Iterator[Outcome]:
         """Measure built programs, each once; yields each outcome as soon as it is known.
 
         Args:
             programs: in the order in which they begin; one that was not built comes back as it is.
             may_begin: called before each program begins; once it returns False, the remaining programs are
                 left out.
+            more: called whenever fewer jobs wait than there are boards, so that none of them is idle while
+                others end a batch: further programs to measure, () while there are none.
 
         Raises:
             DeviceError: all boards are lost, and none comes back.

@@ -15,13 +15,15 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from host.errors import BuildError, DeviceBusy, DeviceError, MeasureError, ScheduleError, SessionLost
+from host.execution import HostLost
 from host.tuning.runners.connection import BoardConnection
 from host.tuning.runners.group import BoardGroup
 from host.tuning.runners.job import Job
@@ -34,6 +36,8 @@ POLL_S = 0.2
 _ABORT_S = 30.0
 # What a program can do that is its own fault alone.
 _PROGRAM_FAULTS = (ScheduleError, BuildError, MeasureError, SessionLost)
+# Losses of a board that say nothing of a program: another host has it, or the host that reaches it ended.
+_NOBODYS_FAULT = (DeviceBusy, HostLost)
 
 T = TypeVar("T")
 
@@ -72,6 +76,8 @@ class Worker:
         self._changed = group.jobs.changed
         self._pauses = group.policy.pauses()
         self._job: Job | None = None
+        # The job after it, which is being prepared.
+        self._next: tuple[Job, Future[Sequence[Path]]] | None = None
         # Whoever loses a device can find it taken by the connection that it lost, for a while.
         self._has_measured = False
         self._silent_since: float | None = None
@@ -135,14 +141,17 @@ class Worker:
                 self.state = BoardState.TIMING
                 return
             usable = group.speeds.settled and group.speeds.usable(self.name)
-            self._job = group.jobs.take(self.name, group.is_alone(self)) if usable else None
+            if not usable:
+                self._give_next_back()
+            prepared = self._take() if usable else None
             if self._job is None:
                 if not group.jobs.empty:
                     self._changed.wait(POLL_S)
                 return
             job, self.state = self._job, BoardState.MEASURING
             self._trials_since_timing += len(job.programs)
-        outcomes = self._with_deadline(partial(self._measure, job))
+            self._take_next()
+        outcomes = self._with_deadline(partial(self._measure, job, prepared))
         with self._changed:
             if group.jobs.finish(job, self.name, outcomes):
                 self._job, self.state = None, BoardState.READY
@@ -150,12 +159,37 @@ class Worker:
                 self._has_measured = True
                 self._answered()
 
-    def _measure(self, job: Job) -> list[Outcome]:
+    def _take(self) -> Future[Sequence[Path]] | None:
+        """Take the job in hand, or the next one of the queue; returns what is prepared for it."""
+        if self._next is not None:
+            (self._job, prepared), self._next = self._next, None
+            return prepared
+        self._job = self._group.jobs.take(self.name, self._group.is_alone(self))
+        return None
+
+    def _take_next(self) -> None:
+        """Take a second job and prepare it, unless that leaves too few for the other boards."""
+        group = self._group
+        if group.preparing is None or group.jobs.waiting < len(group.workers):
+            return
+        job = group.jobs.take(self.name, group.is_alone(self))
+        if job is not None:
+            self._next = (job, group.preparing.submit(group.method.prepared, job.programs))
+
+    def _give_next_back(self) -> None:
+        """Let another board have the second job; the caller has the lock."""
+        if self._next is not None:
+            (job, prepared), self._next = self._next, None
+            prepared.add_done_callback(_removed)
+            self._group.jobs.give_back(job, at_fault=False)
+
+    def _measure(self, job: Job, prepared: Future[Sequence[Path]] | None) -> list[Outcome]:
         """The outcomes of the job's programs; none where several fail together."""
         with self._changed:
             factor = self._group.speeds.factor(self.name)
         try:
-            return self._group.method.measure(self.connection, job.programs, factor)
+            made = prepared.result() if prepared is not None else None
+            return self._group.method.measure(self.connection, job.programs, factor, made)
         except _PROGRAM_FAULTS as error:
             if len(job.programs) > 1:
                 return []
@@ -259,9 +293,9 @@ class Worker:
         self._silent_since = self._silent_since or time.monotonic()
         self._group.speeds.forget(self.name)
         job, self._job = self._job, None
+        self._give_next_back()
         if job is not None:
-            # A device that another host has is no fault of the program.
-            self._group.jobs.give_back(job, at_fault=not isinstance(loss, DeviceBusy))
+            self._group.jobs.give_back(job, at_fault=not isinstance(loss, _NOBODYS_FAULT))
         self._group.compare_speeds()
         self._changed.notify_all()
 
@@ -284,6 +318,13 @@ class Worker:
         """Seconds until the next attempt; the last attempt is exactly at the limit."""
         left_s = self._group.policy.limit_s - self.silent_s(time.monotonic())
         return min(next(self._pauses), left_s if left_s > 0 else math.inf)
+
+
+def _removed(prepared: Future[Sequence[Path]]) -> None:
+    """Remove what was prepared for a job that another board has now, and prepares again."""
+    if not prepared.cancelled() and prepared.exception() is None:
+        for path in prepared.result():
+            path.unlink(missing_ok=True)
 
 
 def one_line(error: Exception) -> str:

@@ -14,6 +14,7 @@ from host.errors import UserError
 from host.model import Energy
 from host.options import DeployOptions
 from host.progress import Silence, StageClock
+from host.tuning.runners.reach import Reach
 from sdk.cli import printing
 from sdk.report.figures import deploy_json
 from sdk.report.html import render
@@ -104,12 +105,12 @@ def test_verdicts_are_in_the_figures_the_page_and_an_error_each(capsys: pytest.C
 def test_a_gate_keeps_a_model_from_every_device_of_the_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     one = result()
     failed = replace(one, gates=judged(DeployOptions(max_latency_ms=1e-6), one), installed=False)
-    monkeypatch.setattr(fleet, "deploy", lambda *arguments: failed)
+    monkeypatch.setattr(fleet, "deploy", lambda *arguments, **named: failed)
     monkeypatch.setattr(fleet, "_installed", lambda *arguments, **named: pytest.fail("installed"))
     names = ["left", "right"]
     machines = dict.fromkeys(names, one.machine)
     options = DeployOptions(Path("net.onnx"))
-    made, outcomes = fleet._one_kind(options, names, machines, None, None, StageClock(Silence()))
+    made, outcomes = fleet._one_kind(options, names, machines, None, None, StageClock(Silence()), Reach())
     assert made is failed
     assert {name: outcome.version for name, outcome in outcomes.items()} == {"left": "", "right": ""}
     assert all("a gate is not met: max-latency-ms" in outcome.reason for outcome in outcomes.values())

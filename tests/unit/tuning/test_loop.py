@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -190,3 +192,29 @@ def test_spaces_that_are_measured_whole_end_the_tuning(tmp_path: Path) -> None:
 def test_a_budget_needs_an_end(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--trials N or --budget"):
         run(tmp_path, options(trials=0))
+
+
+def test_the_next_batch_begins_before_the_one_before_it_ends(tmp_path: Path) -> None:
+    """With boards that would be idle: each record is of the batch that its program was proposed in."""
+
+    class Overlapping(SimulatedRunner):
+        joined = 0
+
+        def run(self, programs, may_begin, more=lambda: ()):
+            waiting = list(programs)
+            while waiting:
+                if len(waiting) == 1 and self.joined < 3:
+                    # As boards do that have nothing else: they ask until the next batch is there.
+                    until = time.monotonic() + 20.0
+                    while not (found := more()) and time.monotonic() < until:
+                        time.sleep(0.01)
+                    self.joined += bool(found)
+                    waiting += found
+                yield from super().run([waiting.pop(0)], may_begin)
+
+    runner = Overlapping(tmp_path)
+    result = run(tmp_path, options(24, 6, overlap=True), runner=runner)
+    kept = records(tmp_path)
+    assert runner.joined == 3, "the last batch is measured in the run of the first"
+    assert result.trials == len(kept) == len(programs(kept)) == 24
+    assert Counter(one.origin.batch for one in kept) == {0: 6, 1: 6, 2: 6, 3: 6}

@@ -248,7 +248,11 @@ def test_a_job_that_fails_is_halved_until_the_program_at_fault_is_found() -> Non
 
     class Together(KernelsAlone):
         def measure(
-            self, connection: BoardConnection, programs: Sequence[Program], factor: float
+            self,
+            connection: BoardConnection,
+            programs: Sequence[Program],
+            factor: float,
+            prepared: Sequence[Path] | None = None,
         ) -> list[Outcome]:
             tried.append(names := [Path(str(one.built)).stem for one in programs])
             if "5" in names:
@@ -269,7 +273,11 @@ def test_programs_without_an_outcome_are_measured_again_together() -> None:
 
     class Slow(KernelsAlone):
         def measure(
-            self, connection: BoardConnection, programs: Sequence[Program], factor: float
+            self,
+            connection: BoardConnection,
+            programs: Sequence[Program],
+            factor: float,
+            prepared: Sequence[Path] | None = None,
         ) -> list[Outcome]:
             tried.append([Path(str(one.built)).stem for one in programs])
             wanted = programs[:1] if len(tried) == 1 else programs
@@ -287,7 +295,11 @@ def test_a_board_that_leaves_twice_takes_no_program_along_that_is_not_at_fault()
 
     class Leaving(KernelsAlone):
         def measure(
-            self, connection: BoardConnection, programs: Sequence[Program], factor: float
+            self,
+            connection: BoardConnection,
+            programs: Sequence[Program],
+            factor: float,
+            prepared: Sequence[Path] | None = None,
         ) -> list[Outcome]:
             if any(one.built == Path("1.so") for one in programs):
                 raise DeviceError("it went away")

@@ -1,0 +1,245 @@
+"""Simulated boards on several hosts of this machine, and what is left when a part of it is killed.
+
+The same tuning runs on one board and on all of them; what is killed is killed in the middle of the second.
+
+    speedup         measurements a second of all boards over those of one
+    idle_share      of the boards' time between the first and the last begin of a measurement
+    overhead_ms     of a measurement by a board's actor: median from call to answer, without itself
+    lost            records of before the kill that are not there at the end, and missing measurements
+    duplicated      programs with more than one record
+    measured_again  programs that a board had measured to the end before, of which nobody heard
+    recovery_s      from the kill until every board has ended a measurement that began after it
+
+Whatever is killed is started again at once, as systemd does on a real host. Where the command itself ended,
+the same command is given again.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.scale.simulated import profile
+from host.records import RecordStore
+from host.records.store import profile_data
+from tests.postgres import Server
+from tests.ray_cluster import RayCluster
+
+PARTS = ("worker", "board", "board-host", "head", "database")
+# Share of the measurements after which something is killed.
+_MIDDLE = 0.3
+_LIMIT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A tuning of simulated boards.
+
+    Attributes:
+        nodes: hosts of the cluster, its head among them.
+        boards: spread over the hosts.
+        trials: measurements of each board.
+        seconds: that a measurement takes.
+        kill: one of `PARTS`; None for nothing.
+    """
+
+    nodes: int
+    boards: int
+    trials: int
+    seconds: float
+    kill: str | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """Run the tuning on one board, then on all of them."""
+        names = [f"sim-{number}" for number in range(self.boards)]
+        with TemporaryDirectory(prefix="edgetlm-") as text, ExitStack() as ending:
+            folder = Path(text)
+            server = Server()
+            ending.callback(server.remove)
+            cluster = RayCluster(folder, [names[number :: self.nodes] for number in range(self.nodes)])
+            ending.callback(cluster.close)
+            alone = Run(self, cluster, server, folder / "alone", names[:1])
+            alone.whole()
+            every = Run(self, cluster, server, folder / "every", names)
+            every.whole(self.kill)
+            return {
+                "nodes": self.nodes,
+                "boards": self.boards,
+                "kill": self.kill,
+                "measurement_s": self.seconds,
+                "trials": self.trials * self.boards,
+                "speedup": every.rate() / alone.rate(),
+                "idle_share": every.idle_share(),
+                "overhead_ms": every.overhead_ms(),
+                "lost": every.lost,
+                "duplicated": every.duplicated,
+                "measured_again": every.measured_again,
+                "recovery_s": every.recovery_s,
+                "commands": every.commands,
+                "notes": every.notes,
+            }
+
+
+class Run:
+    """One tuning, until all its measurements are recorded.
+
+    Args:
+        trial: how.
+        cluster: whose hosts reach the boards.
+        server: of the records.
+        folder: for what the boards write down; it is made.
+        names: of the boards.
+
+    Attributes:
+        said: by the command.
+        notes: of the command.
+        commands: how often it was given.
+        lost, duplicated, measured_again, recovery_s: see the docstring of the module.
+    """
+
+    def __init__(
+        self, trial: Trial, cluster: RayCluster, server: Server, folder: Path, names: Sequence[str]
+    ) -> None:
+        folder.mkdir()
+        self._trial = trial
+        self._cluster = cluster
+        self._server = server
+        self._folder = folder
+        self._names = names
+        self._trials = trial.trials * len(names)
+        self._records = server.url(server.database())
+        self.said: Mapping[str, Any] = {}
+        self.notes: list[str] = []
+        self.commands = self.lost = self.duplicated = self.measured_again = 0
+        self.recovery_s: float | None = None
+
+    def whole(self, kill: str | None = None) -> None:
+        """Tune to the end, whatever is killed meanwhile."""
+        before: set[str] = set()
+        killed = None
+        until = time.monotonic() + _LIMIT_S
+        command = self._begun()
+        while True:
+            if kill is not None and killed is None and len(self.journal()) >= _MIDDLE * self._trials:
+                before = set(self._keys())
+                killed = time.time()
+                self._kill(kill)
+            if command.poll() is not None:
+                if self._heard(command):
+                    break
+                if time.monotonic() > until:
+                    raise RuntimeError(f"the tuning does not end: {self.notes[-5:]}")
+                command = self._begun()
+            time.sleep(0.05)
+        keys = self._keys()
+        self.lost = len(before - set(keys)) + max(0, self._trials - len(keys))
+        self.duplicated = sum(count - 1 for count in Counter(self._programs()).values())
+        again = Counter(one["library"] for one in self.journal())
+        self.measured_again = sum(count - 1 for count in again.values())
+        if killed is not None:
+            self.recovery_s = self._recovered(killed)
+
+    def _begun(self) -> subprocess.Popen[bytes]:
+        self.commands += 1
+        command = [sys.executable, "-m", "benchmarks.scale.simulated", "--engine", self._cluster.engine]
+        command += ["--boards", ",".join(self._names), "--records", self._records]
+        command += ["--trials", str(self._trials), "--seconds", str(self._trial.seconds)]
+        command += ["--journal", str(self._folder)]
+        with (self._folder / f"said-{self.commands}").open("wb") as said:
+            return subprocess.Popen(command, stdout=said, stderr=said, env=self._cluster.environment)
+
+    def _heard(self, command: subprocess.Popen[bytes]) -> bool:
+        """What a command that has ended has said; whether it came to its end."""
+        lines = (self._folder / f"said-{self.commands}").read_text(errors="replace").splitlines()
+        self.notes += [line.removeprefix("note: ") for line in lines if line.startswith("note: ")]
+        if command.returncode == 0:
+            self.said = json.loads(lines[-1])
+            return True
+        self.notes.append(f"the command ended with {command.returncode}: {lines[-1] if lines else ''}")
+        return False
+
+    def _kill(self, part: str) -> None:
+        cluster = self._cluster
+        if part == "database":
+            self._server.kill()
+            time.sleep(1.0)
+            self._server.start()
+        elif part in ("worker", "board"):
+            # One that builds at the moment, else one that did and is kept for the next job.
+            titles = ("_run_job", "ray::IDLE") if part == "worker" else ("_Hosted",)
+            until = time.monotonic() + 60.0
+            while not any(cluster.kill_one(title) for title in titles):
+                if time.monotonic() > until:
+                    raise RuntimeError(f"no {part} was found to kill")
+        elif part == "board-host":
+            cluster.kill(1)
+            cluster.start(1)
+        else:
+            cluster.kill(0)
+            # Its hosts are those of a cluster that is no more.
+            for number in range(1, self._trial.nodes):
+                cluster.kill(number)
+            for number in range(self._trial.nodes):
+                cluster.start(number)
+
+    def journal(self) -> list[dict[str, Any]]:
+        """What the boards have measured to the end, in order."""
+        found = []
+        for path in sorted(self._folder.glob("*.jsonl")):
+            # The last line may be of a board that is writing, or was killed then.
+            lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            found += [{**json.loads(line), "board": path.stem} for line in lines]
+        return sorted(found, key=lambda one: float(one["begin"]))
+
+    def rate(self) -> float:
+        """Measurements a second, between the first and the last one's begin."""
+        begins = [float(one["begin"]) for one in self.journal()]
+        return (len(begins) - 1) / (begins[-1] - begins[0])
+
+    def idle_share(self) -> float:
+        """Of the boards' time between the first and the last begin of a measurement."""
+        entries = self.journal()
+        first, last = float(entries[0]["begin"]), float(entries[-1]["begin"])
+        busy = sum(min(float(one["end"]), last) - min(float(one["begin"]), last) for one in entries)
+        return 1.0 - busy / (len(self._names) * (last - first))
+
+    def overhead_ms(self) -> float | None:
+        """Of a measurement, from call to answer without itself: the median; None where none was heard of."""
+        took = self.said["took_s"]
+        journal = self.journal()
+        spent = [
+            took[one["library"]] - (one["end"] - one["begin"]) for one in journal if one["library"] in took
+        ]
+        return 1e3 * statistics.median(spent) if spent else None
+
+    def _recovered(self, killed: float) -> float:
+        ends = {
+            name: min(
+                (
+                    float(one["end"])
+                    for one in self.journal()
+                    if one["board"] == name and one["begin"] > killed
+                ),
+                default=float("inf"),
+            )
+            for name in self._names
+        }
+        return max(ends.values()) - killed
+
+    def _keys(self) -> list[str]:
+        with RecordStore(self._records) as store:
+            return [one.record_key for one in store.select(profile_data(profile()), failed=True)]
+
+    def _programs(self) -> list[str]:
+        with RecordStore(self._records) as store:
+            return [one.candidate_key for one in store.select(profile_data(profile()), failed=True)]

@@ -1,0 +1,165 @@
+"""Records that hosts share.
+
+A PostgreSQL server of this machine, with its usual durability, is filled with records of 20 devices, 500
+tasks each. Then, by the functions that commands use:
+
+    best_ms         the best programs of all 50 tasks of a model, of other tasks each time
+    batch_per_s     records a second of one writer that adds 500 at a time
+    single_per_s    records a second of one writer that adds each by itself, as a tuning does
+    bytes           of the database by record, indexes included, and of its parts
+
+Rows that fill the database are made from the line of one record, with a task, a program and times of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sql
+
+from host.records import Record, RecordStore
+from host.records.database import BATCH, RECORDS, Database, row_of
+from host.records.record import key_of, line_of
+from tests.postgres import Server
+from tests.unit.records.samples import profile, record
+
+_DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50
+_QUESTIONS, _WRITING_S = 40, 10.0
+_RULE = ("matmul", 4)
+# Rows of a device are spread over the database, as those of devices that measure at the same time.
+_TASK, _TILE, _TIME = "f" * 64, 4095, 123456.0
+
+
+def task_name(number: int) -> str:
+    """A workload hash."""
+    return hashlib.sha256(b"task %d" % number).hexdigest()
+
+
+def some_record(threads: int) -> Record:
+    """A record as long as those of a tuning: nine times, and the task in words."""
+    one = record(_TIME, tile=_TILE, threads=threads, task=_TASK)
+    words = tuple(f"word{number}" for number in range(60))
+    measured = replace(one.measurement, times_s=one.measurement.times_s * 3)
+    return replace(one, measurement=measured, origin=replace(one.origin, sentence=words, model="mobilenetv2"))
+
+
+def made_rows(count: int) -> Iterator[dict[str, Any]]:
+    """So many rows, whose lines are records."""
+    templates = []
+    for threads in range(1, _DEVICES + 1):
+        one = some_record(threads)
+        line = line_of(one)
+        templates.append((one, row_of(one, line), line))
+    names = [task_name(number) for number in range(_TASKS)]
+    draw = random.Random(7)
+    time_text = json.dumps(_TIME * 1e-3)
+    for number in range(count):
+        one, row, line = templates[number % _DEVICES]
+        task = names[number // _DEVICES % _TASKS]
+        tile = number // (_DEVICES * _TASKS) + 1
+        seconds = math.exp(draw.gauss(-7.0, 0.5))
+        content = line.replace(_TASK, task).replace(str(_TILE), str(tile)).replace(time_text, repr(seconds))
+        # As `Record` makes them: a row whose keys are not those of its line is not believed.
+        values = one.candidate.decisions
+        decisions = [[name, [tile, 8] if value == (_TILE, 8) else value] for name, value in values]
+        program = key_of([task, one.candidate.rule, decisions, one.candidate.space_version])
+        times = [seconds] * len(one.measurement.times_s)
+        said = [program, one.candidate.proposer, row["profile_key"], one.made_at, times, ""]
+        keys = {"record_key": key_of(said), "workload_hash": task, "candidate_key": program}
+        yield {**row, **keys, "median_s": seconds, "content": content}
+
+
+def fill(url: str, count: int) -> float:
+    """Fill an empty database; returns the seconds that it took."""
+    begin = time.monotonic()
+    done = 0
+    database = Database(url)
+    rows = made_rows(count)
+    while batch := [row for _, row in zip(range(20 * BATCH), rows, strict=False)]:
+        with database.writing() as connection:
+            connection.execute(RECORDS.insert(), batch)
+        done += len(batch)
+        print(f"{done} of {count} records, {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        # What autovacuum does within minutes: an answer out of the index alone needs it.
+        connection.execute(sql.text("VACUUM ANALYZE records"))
+    database.engine.dispose()
+    return time.monotonic() - begin
+
+
+def best_ms(url: str) -> dict[str, float]:
+    """Milliseconds of asking for the best programs of a model, of random tasks and devices."""
+    draw = random.Random(3)
+    spent = []
+    with RecordStore(url) as store:
+        for _ in range(_QUESTIONS):
+            tasks = {task_name(number): _RULE for number in draw.sample(range(_TASKS), _MODEL_TASKS)}
+            device = profile(threads=draw.randrange(1, _DEVICES + 1))
+            begin = time.perf_counter()
+            found = store.best_of(tasks, device)
+            spent.append((time.perf_counter() - begin) * 1e3)
+            assert len(found) == _MODEL_TASKS
+    return {"median": statistics.median(spent), "greatest": max(spent), "first": spent[0]}
+
+
+def written_per_s(url: str, together: int) -> float:
+    """Records a second of one writer."""
+    count = added = 0
+    one = some_record(1)
+    start = datetime.now(UTC) - timedelta(days=together)
+    with RecordStore(url) as store:
+        begin = time.monotonic()
+        while time.monotonic() - begin < _WRITING_S:
+            dates = [start + timedelta(microseconds=count + number) for number in range(together)]
+            added += store.append([replace(one, made_at=date.isoformat()) for date in dates])
+            count += together
+        spent_s = time.monotonic() - begin
+    assert added == count
+    return count / spent_s
+
+
+def sizes(url: str) -> dict[str, float]:
+    """Bytes by record: of all, of the table with its long lines, and of each index."""
+    database = Database(url)
+    with database.reading() as connection:
+        count = connection.execute(sql.select(sql.func.count()).select_from(RECORDS)).scalar_one()
+        whole = connection.execute(sql.text("SELECT pg_database_size(current_database())")).scalar_one()
+        table = connection.execute(sql.text("SELECT pg_table_size('records')")).scalar_one()
+        named = "SELECT indexrelname, pg_relation_size(indexrelid) FROM pg_stat_user_indexes"
+        named += " WHERE relname = 'records'"
+        indexes = {str(name): int(size) for name, size in connection.execute(sql.text(named)).all()}
+        length = connection.execute(sql.select(sql.func.avg(sql.func.length(RECORDS.c.content)))).scalar_one()
+    database.engine.dispose()
+    parts = {"database": whole, "table": table, **indexes}
+    return {"line": float(length), **{name: size / count for name, size in parts.items()}}
+
+
+def figures_of(records: int) -> dict[str, Any]:
+    """Fill a database and ask it; see the docstring of the module."""
+    server = Server(durable=True)
+    try:
+        url = server.url(server.database())
+        filled_s = fill(url, records)
+        return {
+            "records": records,
+            "devices": _DEVICES,
+            "tasks": _TASKS,
+            "model_tasks": _MODEL_TASKS,
+            "filled_s": filled_s,
+            "bytes_per_record": sizes(url),
+            "best_ms": best_ms(url),
+            "batch_per_s": written_per_s(url, BATCH),
+            "single_per_s": written_per_s(url, 1),
+        }
+    finally:
+        server.remove()

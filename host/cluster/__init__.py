@@ -1,0 +1,1 @@
+"""Hosts of a Ray cluster: what starts one, and the clusters that `edgetlm.toml` describes."""

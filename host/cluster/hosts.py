@@ -1,0 +1,162 @@
+"""Starting, looking at and ending the hosts of a cluster, on this machine and over SSH.
+
+A host is one process, `ray start --block`, that ends all that it started. Its number is kept in a file beside
+what it says, so that exactly this one is ended: Ray's own `stop` would end every cluster's.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from device_agent.contract.text import printable
+from host.cluster.description import ClusterDescription, ClusterHost
+from host.cluster.node import start_command, start_environment
+from host.errors import EdgeError
+from host.execution import TOKEN_FILE
+from host.places import config_root
+
+_START_S, _END_S, _LOOK_S = 180.0, 60.0, 30.0
+_AT_ONCE = 16
+_FOLDER = (
+    'f="${XDG_STATE_HOME:-$HOME/.local/state}/edgetlm/cluster"; mkdir -p "$f" && chmod 700 "$f" && cd "$f"'
+)
+# The process of a host, and whether it is still that one: numbers are given again.
+_RUNS = 'p=$(cat {name}.pid 2>/dev/null) && tr "\\0" " " < /proc/$p/cmdline 2>/dev/null | grep -q ray.scripts'
+_UP = (
+    "{folder} || exit 1; umask 077; cat > token; if {runs}; then echo runs; exit 0; fi; "
+    "RAY_AUTH_TOKEN_PATH=$PWD/token {environment} setsid nohup {command} "
+    "> {name}.log 2>&1 < /dev/null & echo $! > {name}.pid; "
+    "i=0; while [ $i -lt {tenths} ]; do "
+    'grep -q "Ray runtime started" {name}.log 2>/dev/null && echo started && exit 0; '
+    "kill -0 $! 2>/dev/null || break; sleep 0.1; i=$((i+1)); done; tail -n 3 {name}.log >&2; exit 1"
+)
+_DOWN = (
+    "{folder} || exit 1; if {runs}; then kill $p; i=0; "
+    "while kill -0 $p 2>/dev/null && [ $i -lt {tenths} ]; do sleep 0.1; i=$((i+1)); done; "
+    "kill -0 $p 2>/dev/null && exit 1; rm -f {name}.pid; echo ended; else echo away; fi"
+)
+_STATUS = "{folder} || exit 1; if {runs}; then echo up; else echo down; fi"
+
+
+@dataclass(frozen=True)
+class HostState:
+    """What a host says.
+
+    Attributes:
+        host: it.
+        state: "up", "down", "started", "runs" (it did already), "ended", "away" (it did not run) or "failed".
+        reason: of a failure; "" without one.
+    """
+
+    host: ClusterHost
+    state: str
+    reason: str = ""
+
+
+def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
+    """Start every host that does not run, the head first, with the secret of this user's cluster.
+
+    Raises:
+        EdgeError: the secret cannot be kept.
+    """
+    token = kept_token()
+
+    def start(host: ClusterHost) -> HostState:
+        head = "" if host is cluster.hosts[0] else cluster.head
+        python = host.python or ("python3" if host.ssh else sys.executable)
+        command = start_command(python, host.boards, host.cores, head, cluster.port, host.address)
+        environment = {
+            k: v for k, v in start_environment("", host.board_cores).items() if k != "RAY_AUTH_TOKEN"
+        }
+        words = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+        script = _script(_UP, host, _START_S).replace("{environment}", words)
+        return _told(host, script.replace("{command}", shlex.join(command)), token, _START_S)
+
+    first = start(cluster.hosts[0])
+    if first.state == "failed":
+        return (first,)
+    return (first, *_each(start, cluster.hosts[1:]))
+
+
+def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
+    """End every host, the head last."""
+
+    def end(host: ClusterHost) -> HostState:
+        return _told(host, _script(_DOWN, host, _END_S), "", _END_S)
+
+    return (*_each(end, cluster.hosts[1:]), end(cluster.hosts[0]))
+
+
+def status(cluster: ClusterDescription) -> tuple[HostState, ...]:
+    """Whether each host runs."""
+    return _each(lambda host: _told(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S), cluster.hosts)
+
+
+def kept_token() -> str:
+    """The secret of this user's cluster, which is made when it is first needed.
+
+    Raises:
+        EdgeError: its file cannot be read or written.
+    """
+    path = config_root() / TOKEN_FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return path.read_text().strip()
+        token = secrets.token_hex(32)
+        with os.fdopen(file, "w") as opened:
+            opened.write(token + "\n")
+        return token
+    except OSError as error:
+        raise EdgeError(
+            f"the cluster's token cannot be kept in {path} ({error}); make room for it"
+        ) from error
+
+
+def _script(text: str, host: ClusterHost, limit_s: float) -> str:
+    text = text.replace("{folder}", _FOLDER).replace("{runs}", _RUNS)
+    return text.replace("{name}", host.name).replace("{tenths}", str(int(10 * limit_s)))
+
+
+def _each(do: Callable[[ClusterHost], HostState], hosts: tuple[ClusterHost, ...]) -> tuple[HostState, ...]:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return tuple(pool.map(do, hosts))
+
+
+def _told(host: ClusterHost, script: str, stdin: str, limit_s: float) -> HostState:
+    """What a script says on a host; secrets go by its input."""
+    try:
+        if host.ssh:
+            from host.address import parse_address
+            from host.ssh import SshConnection
+
+            user, address, port = parse_address(host.ssh)
+            with SshConnection.to(host.name, address, user, port, "", "") as ssh:
+                done = ssh.run(f"sh -c {shlex.quote(script)}", stdin.encode(), limit_s + _LOOK_S)
+            code, said, failed = done.code, done.stdout.decode("utf-8", "replace"), done.error_line()
+        else:
+            ran = subprocess.run(
+                ["sh", "-c", script],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=limit_s + _LOOK_S,
+                check=False,
+            )
+            code, said, failed = ran.returncode, ran.stdout, ran.stderr.strip()
+    except (EdgeError, OSError, subprocess.TimeoutExpired) as error:
+        return HostState(host, "failed", printable(error, 300))
+    words = said.split()
+    if code or not words:
+        lines = failed.splitlines()
+        return HostState(host, "failed", printable(lines[-1] if lines else f"exit code {code}", 300))
+    return HostState(host, printable(words[-1], 20))

@@ -1,0 +1,56 @@
+"""The command that makes a machine a host of a cluster, and what it finds in its environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from host.execution.cores import BOARD_CORES
+from host.options.engine import BOARD
+
+
+def start_command(
+    python: str,
+    boards: Sequence[str],
+    cores: int | None = None,
+    head: str = "",
+    port: int = 0,
+    address: str = "",
+    store_bytes: int | None = None,
+) -> list[str]:
+    """What starts a host; it runs until it is ended, and ends what it started.
+
+    Args:
+        python: the interpreter, with Ray and this package.
+        boards: that the host reaches.
+        cores: for builds; all but those of the boards if None.
+        head: HOST:PORT of the cluster's head; "" starts one.
+        port: of a head.
+        address: by which the other hosts reach this one; "" lets Ray find one.
+        store_bytes: memory for what is sent between hosts; a third of the machine's if None.
+    """
+    command = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    command += [f"--address={head}"] if head else ["--head", f"--port={port}", "--include-dashboard=false"]
+    command += [f"--node-ip-address={address}"] if address else []
+    command += [f"--num-cpus={cores}"] if cores is not None else []
+    command += [f"--object-store-memory={store_bytes}"] if store_bytes is not None else []
+    command += ["--resources", json.dumps({BOARD + name: 1 for name in boards})]
+    # Ports that the system has free, so that several hosts may be on one machine.
+    return [*command, "--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
+
+
+def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
+    """What a host's process has in its environment beside the rest.
+
+    Args:
+        token: the secret of the cluster.
+        board_cores: cores that builds leave to the boards of the host.
+    """
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": token,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # A machine that does other work takes longer than half a minute.
+        "RAY_raylet_start_wait_time_s": "120",
+        BOARD_CORES: str(board_cores),
+    }

@@ -1,0 +1,9 @@
+"""Where work runs: in this process, or on the hosts of a Ray cluster, by one interface.
+
+Nothing here knows what the work is. Ray is imported by whoever asks for it, and by nobody else.
+"""
+
+from host.execution.engine import TOKEN_FILE, Actor, Engine, HostLost, Pending, open_engine
+from host.execution.local import LocalEngine
+
+__all__ = ["TOKEN_FILE", "Actor", "Engine", "HostLost", "LocalEngine", "Pending", "open_engine"]

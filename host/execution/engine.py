@@ -1,0 +1,111 @@
+"""The interface of execution: jobs of one core, and objects that stay on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from host.errors import DeviceError
+from host.options.engine import LOCAL, check_engine, head_of
+
+# Below the user's configuration: the secret of a cluster.
+TOKEN_FILE = "cluster-token"
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class HostLost(DeviceError):
+    """The host that does some work, or the way to it, is gone: no program and no board is at fault."""
+
+
+class Pending(Protocol[T_co]):
+    """A job that was begun."""
+
+    def result(self, timeout: float | None = None, /) -> T_co:
+        """What it returned, or the exception that it raised.
+
+        Raises:
+            TimeoutError: it has not ended after so many seconds.
+            HostLost: the host that did it is gone.
+        """
+
+    def cancel(self) -> bool:
+        """Drop it if it has not begun; whether that was so."""
+
+
+class Actor(Protocol):
+    """An object on one host, whose methods are called from here, from several threads.
+
+    It is made anew where it ended, without what it knew: a call that was under way raises HostLost and is
+    never repeated, so that nothing is done twice.
+    """
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method and wait.
+
+        Raises:
+            HostLost: the object or its host ended meanwhile, or has not been made yet.
+        """
+
+    def begin(self, method: str, *arguments: Any) -> Pending[Any]:
+        """Call a method without waiting."""
+
+    def end(self) -> None:
+        """End it for good."""
+
+
+class Engine(Protocol):
+    """Runs jobs, and keeps actors.
+
+    Attributes:
+        remote: whether work runs in other processes, perhaps of other hosts, which share no memory with this
+            one: functions are those of modules, and arguments are copied.
+    """
+
+    remote: bool
+
+    def cores(self) -> int:
+        """How many jobs run at once."""
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Pending[T]:
+        """Begin a job of one core; one whose host is lost is done again by another host."""
+
+    def share(self, value: T) -> T:
+        """Something to give to many jobs in place of a value, which is then copied once for each host."""
+
+    def actor(self, make: Callable[..., object], *arguments: Any, at: str = "") -> Actor:
+        """Have an object made on a host.
+
+        Args:
+            make: makes it: a class or a function of a module. It does nothing that can fail.
+            arguments: of `make`.
+            at: name of a board that the host has to reach; "" for any host.
+
+        Raises:
+            UserError: no host reaches this board.
+        """
+
+    def close(self) -> None:
+        """End every job and every actor of this process; a second call does nothing."""
+
+
+def open_engine(name: str, boards: Sequence[str] = ()) -> Engine:
+    """Start or join an engine.
+
+    Args:
+        name: "local", "ray" for hosts of this machine alone, or "ray://HOST:PORT" of a cluster's head.
+        boards: that an engine of this machine alone reaches.
+
+    Raises:
+        UserError: there is no such engine, or its package is not installed.
+        EdgeError: it does not answer.
+    """
+    check_engine(name)
+    if name == LOCAL:
+        from host.execution.local import LocalEngine
+
+        return LocalEngine()
+    from host.execution.ray_engine import RayEngine
+
+    return RayEngine(head_of(name), boards)

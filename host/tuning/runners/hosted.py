@@ -1,0 +1,187 @@
+"""Measuring on a board that another host reaches: the session with the board is in an actor there."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from host.errors import DeviceError
+from host.execution import Actor, HostLost
+from host.model import DeviceProfile, Measurement
+from host.transport.hosted import HostedBoard
+from host.tuning.runners.connection import Arguments, DeviceConnection, ReferenceModel, arguments_of
+from host.tuning.tasks import TuningTask
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from host.measure.variants import VariantMeasurement
+    from host.transport import Device
+
+
+class MeasuringBoard(HostedBoard):
+    """A board with sessions that measure programs; one measures at a time.
+
+    Args:
+        name: as its host knows it.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._connection: DeviceConnection | None = None
+        self._measuring = threading.Lock()
+        self._folder = Path(tempfile.mkdtemp(prefix="edgetlm-"))
+        # Whoever ends an actor does not ask it.
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._models: dict[str, ReferenceModel] = {}
+
+    def use(self, number: int, profile: DeviceProfile) -> None:
+        """Measure for this profile from now on."""
+        self._connection = DeviceConnection(self.name, profile, _not_here, self._of(number), keep=True)
+
+    def hold(self, key: str, files: Mapping[str, bytes], inputs: Sequence[np.ndarray]) -> None:
+        """Keep the model that kernels are measured in, under a name."""
+        folder = self._folder / key
+        folder.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        self._models[key] = ReferenceModel(folder, inputs)
+
+    def measure_kernel(self, number: int, kernel: str, arguments: Arguments, library: bytes) -> Measurement:
+        """See `BoardConnection.measure`."""
+        with self._measuring:
+            path = self._folder / "kernel.so"
+            path.write_bytes(library)
+            return self._ready(number).measure_kernel(kernel, arguments, path)
+
+    def measure_variants(self, number: int, key: str, libraries: Sequence[bytes]) -> VariantMeasurement:
+        """See `BoardConnection.measure_variants`."""
+        with self._measuring:
+            connection = self._ready(number)
+            paths = []
+            for index, content in enumerate(libraries):
+                paths.append(path := self._folder / f"variant-{index}.so")
+                path.write_bytes(content)
+            return connection.measure_variants(self._models[key], paths)
+
+    def _ready(self, number: int) -> DeviceConnection:
+        if self._connection is None or self._of(number) is not self._connection.device:
+            raise DeviceError(f"{self.name}: its host has connected anew")
+        return self._connection
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # Of a connection that is lost, the error is known; else nothing comes.
+            with contextlib.suppress(DeviceError, OSError):
+                connection.close()
+        super()._let_go()
+
+
+def _not_here() -> Device:
+    raise DeviceError("it is the command that connects again")
+
+
+class HostedConnection:
+    """A `host.tuning.runners.connection.BoardConnection` to a board of another host.
+
+    Args:
+        name: the user's name for it.
+        profile: that programs are made for.
+        actor: of its `MeasuringBoard`.
+        connect: connects to it.
+        device: connected already; None connects when needed.
+        keep: leave the connection open at the end, for the caller, who closes it.
+
+    Attributes:
+        device: the present connection; None where there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        profile: DeviceProfile,
+        actor: Actor,
+        connect: Callable[[], Device],
+        device: Device | None = None,
+        keep: bool = False,
+    ) -> None:
+        self.name = name
+        self.device = device
+        self._profile = profile
+        self._actor = actor
+        self._connect = connect
+        self._keep = keep
+        self._lost = False
+        self._used: Device | None = None
+        self._held: set[Path] = set()
+
+    def connect(self) -> None:
+        """See `BoardConnection.connect`."""
+        if self.device is None or self._lost:
+            cut, self.device = self.device, self._connect()
+            self._lost = False
+            if cut is not None:
+                self.device.replace(cut)
+        if self._used is not self.device:
+            self._call("use", self.device.agent.number, self._profile)  # type: ignore[attr-defined]
+            self._used = self.device
+            self._held.clear()
+
+    def measure(self, task: TuningTask, library: Path) -> Measurement:
+        """See `BoardConnection.measure`."""
+        number = self._number()
+        found: Measurement = self._call(
+            "measure_kernel", number, task.name, arguments_of(task), library.read_bytes()
+        )
+        return found
+
+    def measure_variants(self, model: ReferenceModel, libraries: Sequence[Path]) -> VariantMeasurement:
+        """See `BoardConnection.measure_variants`."""
+        number = self._number()
+        key = model.bundle.name
+        if model.bundle not in self._held:
+            files = {file.name: file.read_bytes() for file in model.bundle.iterdir() if file.is_file()}
+            self._call("hold", key, files, model.inputs)
+            self._held.add(model.bundle)
+        contents = [library.read_bytes() for library in libraries]
+        found: VariantMeasurement = self._call("measure_variants", number, key, contents)
+        return found
+
+    def drop(self) -> str:
+        """See `BoardConnection.drop`."""
+        self._lost, self._used = True, None
+        try:
+            if self.device is not None:
+                self.device.close()
+        except (DeviceError, OSError, RuntimeError) as error:
+            return f"{self.name}: closing what was lost: {error}"
+        return ""
+
+    def abort(self) -> None:
+        """See `BoardConnection.abort`."""
+        if self.device is not None:
+            self.device.agent.stop()
+
+    def close(self) -> None:
+        """See `BoardConnection.close`."""
+        if self.device is not None and not self._keep:
+            self.device.close()
+
+    def _number(self) -> int:
+        self.connect()
+        assert self.device is not None
+        number: int = self.device.agent.number  # type: ignore[attr-defined]
+        return number
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        try:
+            return self._actor.call(method, *arguments)
+        except HostLost as error:
+            raise HostLost(f"{self.name}: {error}") from error

@@ -1,0 +1,112 @@
+"""How a command reaches boards and builds programs: from this process, or by the hosts of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from host.closing import Closing
+from host.execution import Actor, Engine, LocalEngine, open_engine
+from host.model import DeviceProfile
+from host.options.engine import LOCAL
+from host.transport import Device
+from host.tuning.runners.connection import BoardConnection, DeviceConnection
+
+
+class LeadConnection(BoardConnection, Protocol):
+    """A connection to a board of which the caller knows the device.
+
+    Attributes:
+        device: the present connection; None where there is none.
+    """
+
+    device: Device | None
+
+
+class Reach(Closing):
+    """Boards that this process reaches itself, and programs that it builds.
+
+    Attributes:
+        engine: runs the jobs.
+    """
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine: Engine = engine or LocalEngine()
+
+    def connect(self, name: str, wait_s: float = 0.0) -> Device:
+        """Connect to a device; see `host.transport.connect`."""
+        from host.transport import connect
+
+        return connect(name, wait_s)
+
+    def connection(
+        self,
+        name: str,
+        profile: DeviceProfile,
+        connect: Callable[[], Device],
+        device: Device | None = None,
+        keep: bool = False,
+    ) -> LeadConnection:
+        """What measures programs on a device; see `DeviceConnection`."""
+        return DeviceConnection(name, profile, connect, device, keep)
+
+    def close(self) -> None:
+        """End the engine."""
+        self.engine.close()
+
+
+class HostedReach(Reach):
+    """Boards that hosts of an engine reach: each has an actor, which keeps its sessions.
+
+    Args:
+        engine: of these hosts.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._actors: dict[str, Actor] = {}
+
+    def connect(self, name: str, wait_s: float = 0.0) -> Device:
+        """Connect to a device by its host.
+
+        Raises:
+            UserError: no host reaches it.
+            DeviceError: it does not answer, or its host does not.
+        """
+        from host.transport.hosted import connect_hosted
+
+        return connect_hosted(self._actor(name), name, wait_s)
+
+    def connection(
+        self,
+        name: str,
+        profile: DeviceProfile,
+        connect: Callable[[], Device],
+        device: Device | None = None,
+        keep: bool = False,
+    ) -> LeadConnection:
+        """See `Reach.connection`; the measurements begin and end on the device's host."""
+        from host.tuning.runners.hosted import HostedConnection
+
+        return HostedConnection(name, profile, self._actor(name), connect, device, keep)
+
+    def _actor(self, name: str) -> Actor:
+        from host.tuning.runners.hosted import MeasuringBoard
+
+        if name not in self._actors:
+            self._actors[name] = self.engine.actor(MeasuringBoard, name, at=name)
+        return self._actors[name]
+
+
+def open_reach(engine: str, names: Sequence[str]) -> Reach:
+    """How devices are reached.
+
+    Args:
+        engine: see `host.execution.open_engine`.
+        names: of the devices.
+
+    Raises:
+        UserError: there is no such engine, or its package is not installed.
+        EdgeError: it does not answer.
+    """
+    return Reach() if engine == LOCAL else HostedReach(open_engine(engine, names))

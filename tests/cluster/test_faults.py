@@ -1,0 +1,162 @@
+"""Boards of other hosts are tuned while one part after the other is killed: nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from host.records import Record, RecordStore
+from tests.integration.test_tuning import perceptron
+from tests.postgres import Server
+from tests.ray_cluster import ROOT, RayCluster
+
+_LIMIT_S = 200.0
+
+
+class Command:
+    """`sdk tune` in a process of its own, on the hosts of a cluster.
+
+    Args:
+        cluster: the cluster.
+        folder: for the model, and for what the command says.
+        boards: to measure on.
+        shared: URL of the records.
+        trials: in all.
+    """
+
+    def __init__(
+        self, cluster: RayCluster, folder: Path, boards: tuple[str, ...], shared: str, trials: int
+    ) -> None:
+        self._shared = shared
+        self._log = folder / f"said-{time.monotonic_ns()}"
+        model = folder / "net.onnx"
+        if not model.exists():
+            perceptron(model)
+        command = [sys.executable, "-m", "sdk.cli", "tune", str(model), "--device", ",".join(boards)]
+        command += ["--trials", str(trials), "--threads", "1", "--no-train", "--records", shared]
+        command += ["--engine", cluster.engine]
+        environment = {**cluster.environment, **{k: v for k, v in os.environ.items() if k.startswith("XDG_")}}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
+
+    def records(self) -> list[Record]:
+        with RecordStore(self._shared) as store:
+            return list(store)
+
+    def at(self, count: int, act: Callable[[], object]) -> int:
+        """Do something when so many programs are measured; returns how many there were."""
+        until = time.monotonic() + _LIMIT_S
+        while len(found := self.records()) < count:
+            assert self._process.poll() is None, self.said()
+            assert time.monotonic() < until, self.said()
+            time.sleep(0.2)
+        act()
+        return len(found)
+
+    def ended(self) -> int:
+        return self._process.wait(_LIMIT_S)
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def once(some: list[Record]) -> None:
+    """Every program is recorded once, but for those of which a later batch makes sure."""
+    counted = Counter((one.candidate_key, one.origin.batch) for one in some)
+    assert not [key for key, count in counted.items() if count > 1]
+    assert not [one for one in some if "went away" in one.failure], "a program is blamed for a host"
+
+
+def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
+    tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], server: Server, shared: str
+) -> None:
+    trials = 64
+    command = Command(cluster, tmp_path, boards, shared, trials)
+    try:
+        # In a measurement or between two of them.
+        command.at(4, lambda: kill_when_there(cluster, "_Hosted"))
+        command.at(12, lambda: kill_when_there(cluster, "_run_job", "ray::IDLE"))
+
+        def restart() -> None:
+            server.kill()
+            threading.Timer(0.5, server.start).start()
+
+        command.at(20, restart)
+        time.sleep(1.5)
+
+        def power_cut() -> None:
+            cluster.kill(2)
+            cluster.start(2)
+
+        command.at(28, power_cut)
+        assert command.ended() == 0, command.said()
+    finally:
+        command.end()
+    kept = command.records()
+    once(kept)
+    assert len(kept) == trials
+    # Both boards have measured, and the one whose host was away did again.
+    assert {one.origin.device for one in kept} == set(boards)
+
+
+def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
+    tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
+) -> None:
+    trials = 24
+    command = Command(cluster, tmp_path, boards[:1], shared, trials)
+    try:
+        before = command.at(6, lambda: cluster.kill(0))
+        assert command.ended() != 0
+    finally:
+        command.end()
+    known = {one.record_key for one in command.records()}
+    assert before <= len(known) < trials
+    for number in (1, 2):
+        cluster.kill(number)
+    for number in range(3):
+        cluster.start(number)
+    again = Command(cluster, tmp_path, boards[:1], shared, trials)
+    try:
+        assert again.ended() == 0, again.said()
+    finally:
+        again.end()
+    kept = again.records()
+    once(kept)
+    assert len(kept) == trials
+    assert known <= {one.record_key for one in kept}
+
+
+def test_a_board_that_no_host_reaches_is_refused_at_once(
+    tmp_path: Path, cluster: RayCluster, shared: str
+) -> None:
+    command = Command(cluster, tmp_path, ("pi5",), shared, 4)
+    try:
+        assert command.ended() == 2
+    finally:
+        command.end()
+    assert "no host of the cluster reaches pi5; boards of the cluster are: replay:" in command.said()
+
+
+def kill_when_there(cluster: RayCluster, *named: str) -> None:
+    until = time.monotonic() + 30.0
+    while not any(cluster.kill_one(one) for one in named):
+        assert time.monotonic() < until, f"nobody is called {named}"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONFIG", "DATA", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
