@@ -88,7 +88,7 @@ def _deployment() -> str:
 def _fleet() -> str:
     """Three boards: one that is used and waited for, one that is used, one whose holder is gone."""
     from host.leases.table import LeaseTable, Request
-    from tests.postgres import Server
+    from tests.servers.postgres import Server
 
     server = Server()
     try:

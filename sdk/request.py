@@ -9,7 +9,7 @@ from typing import Any
 from device_agent.contract.manifest import MANIFEST
 from device_agent.contract.text import printable
 from host.errors import UserError
-from host.hub import hub_model
+from host.model_file.hub import hub_model
 from host.options import CompileOptions, DeployOptions
 from host.options.compile import METHODS
 from host.options.engine import LOCAL

@@ -8,7 +8,8 @@ agent is reached and how it is stopped. `connect_local` gives the device of an a
 from __future__ import annotations
 
 from host.devices import DeviceEntry
-from host.transport.device import Agent, Device, OnThisMachine
+from host.transport.agent import Agent, OnThisMachine
+from host.transport.device import Device
 from host.transport.local import connect_local
 from host.transport.ticket import Ticket
 from host.transport.wire import Connection, Stream

@@ -12,7 +12,7 @@ from tests.longest_first import longest_first
 from tests.shared_cache import ZIG
 
 if TYPE_CHECKING:
-    from tests.postgres import Server
+    from tests.servers.postgres import Server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,7 +39,7 @@ def libraries_of_zig() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A PostgreSQL server, for the tests that ask for one."""
-    from tests.postgres import Server
+    from tests.servers.postgres import Server
 
     made = Server()
     yield made

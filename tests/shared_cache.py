@@ -34,7 +34,7 @@ def root_of(architecture: str) -> Path:
     """The root file system of an emulated architecture."""
     from host.emulation.user import root
     from host.errors import DeviceError
-    from tests.mirror import skip_while_in_flux
+    from tests.servers.mirror import skip_while_in_flux
 
     with _user_cache(SHARED):
         try:

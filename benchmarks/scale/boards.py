@@ -32,8 +32,8 @@ from typing import Any
 from benchmarks.scale.simulated import profile
 from host.records import RecordStore
 from host.records.store import profile_data
-from tests.postgres import Server
 from tests.ray_cluster import RayCluster
+from tests.servers.postgres import Server
 
 PARTS = ("worker", "board", "board-host", "head", "database")
 # Share of the measurements after which something is killed.

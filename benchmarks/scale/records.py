@@ -30,7 +30,7 @@ import sqlalchemy as sql
 from host.records import Record, RecordStore
 from host.records.database import BATCH, RECORDS, Database, row_of
 from host.records.record import key_of, line_of
-from tests.postgres import Server
+from tests.servers.postgres import Server
 from tests.unit.records.samples import profile, record
 
 _DEVICES, _TASKS, _MODEL_TASKS = 20, 500, 50

@@ -10,7 +10,7 @@ from typing import Any
 from device_agent.contract.text import printable
 from host.address import LARGEST_PORT, is_host
 from host.errors import UserError
-from host.table_file import read_table
+from host.settings_file import read_table
 
 TABLE = "cluster"
 _KEYS = ("ssh", "address", "python", "boards", "cores", "board-cores")

@@ -11,6 +11,7 @@ from host.language_file import ENCODER, is_language_model
 from host.model import ImportedModel
 from host.model_file import detect_format
 from host.options import CompileOptions
+from host.options.compile import half_of
 from host.progress import StageClock
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _read_folder(options: CompileOptions, clock: StageClock) -> ImportedModel:
     with clock.stage("export"):
         archive = exported_folder(options.model, options.fixed_shapes(), clock.progress.note, options.name)
     with clock.stage("import"):
-        half = options.dtype == "fp16"
+        half = half_of(options.dtype)
         model = load(archive, {}, options.seed, half=half, notice=clock.progress.note)
     return replace(model, name=options.name or as_name(model.name))
 

@@ -38,6 +38,7 @@ from host.compile.variants import (
 from host.deploy import figures
 from host.deploy.board_group import connections_of_kind
 from host.deploy.comparison_settings import comparison_settings
+from host.deploy.fallback import compile_or_fall_back
 from host.deploy.gates import judged
 from host.deploy.instructions import with_instructions
 from host.deploy.leased_boards import LeasedBoards
@@ -46,7 +47,7 @@ from host.deploy.staging import Staging
 from host.deploy.wrong_kernel import first_wrong_kernel
 from host.engines import engine_for_format, engines
 from host.engines.ncnn_files import ncnn_files
-from host.errors import BuildError, EngineError, ImportFailed, LoweringError, UserError
+from host.errors import EngineError, UserError
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel
 from host.model_file import detect_format
@@ -160,30 +161,6 @@ def compile_bundle(
         manifest = bundle.update(directory, bundle.load(directory), kernels=kernels)
         staging.commit(staging.prepare(directory))
     return manifest
-
-
-def compile_or_fall_back(builder: BundleBuilder, model: ImportedModel) -> tuple[Compiled | None, str]:
-    """Compile the model and write the bundle; returns the compiled model, or None and the reason.
-
-    Raises:
-        ImportFailed, LoweringError, BuildError: the model cannot be compiled, with `--backend tvm`.
-    """
-    compiler = builder.compiler
-    if compiler.options.backend not in ("auto", "tvm"):
-        return None, f"--backend {compiler.options.backend} was asked for"
-    try:
-        return builder.compile(model), ""
-    except (ImportFailed, LoweringError, BuildError) as error:
-        # What another runtime takes is not known, so none is installed under a cap.
-        if compiler.options.backend == "tvm" or compiler.options.memory_cap_bytes:
-            raise
-        if not engine_for_format(model.format).peer:
-            raise
-        reason = one_line(error)
-        compiler.clock.progress.note(
-            f"the model cannot be compiled, so its original runtime is used: {reason}"
-        )
-        return None, reason
 
 
 @dataclass

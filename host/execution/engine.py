@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from host.errors import DeviceError
-from host.options.engine import LOCAL, check_engine, head_of
 
 # Below the user's configuration: the secret of a cluster.
 TOKEN_FILE = "cluster-token"
@@ -88,24 +87,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End every job and every actor of this process; a second call does nothing."""
-
-
-def open_engine(name: str, boards: Sequence[str] = ()) -> Engine:
-    """Start or join an engine.
-
-    Args:
-        name: "local", "ray" for hosts of this machine alone, or "ray://HOST:PORT" of a cluster's head.
-        boards: that an engine of this machine alone reaches.
-
-    Raises:
-        UserError: there is no such engine, or its package is not installed.
-        EdgeError: it does not answer.
-    """
-    check_engine(name)
-    if name == LOCAL:
-        from host.execution.local import LocalEngine
-
-        return LocalEngine()
-    from host.execution.ray_engine import RayEngine
-
-    return RayEngine(head_of(name), boards)

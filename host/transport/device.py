@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from device_agent.contract.fields import Fields
 from device_agent.contract.manifest import MANIFEST, ContractError
@@ -15,9 +14,10 @@ from device_agent.contract.trust import TrustedKeys, trusted_keys
 from host.closing import Closing
 from host.errors import BundleError, DeviceBusy, DeviceError
 from host.keys import HostKey, host_key
+from host.transport.agent import Agent, AgentConnection
 from host.transport.replies import fields_of, installed_of, machine_of, sensor_of, state_of
 from host.transport.session import Session
-from host.transport.wire import DisconnectedError, Stream, dial_loopback
+from host.transport.wire import DisconnectedError, Stream
 from targets import MachineDescription
 
 __all__ = ["Device", "Session"]
@@ -25,59 +25,6 @@ __all__ = ["Device", "Session"]
 _HASH_CHUNK_BYTES = 1 << 20
 # Nothing that the agent itself does takes as long, starting an executor and checking a bundle included.
 _SILENCE_S = 900.0
-
-
-class Agent(Protocol):
-    """What a transport knows of the agent at its other end."""
-
-    def end_reason(self) -> str:
-        """Why it went away, "" if that is not known."""
-
-    def stop(self) -> None:
-        """Ends whatever the transport started."""
-
-    def dial(self, port: int) -> Stream:
-        """Connect to a port of the device's loopback interface; OSError where nothing answers."""
-
-    def forward(self, port: int) -> int:
-        """A port of this machine's loopback interface that leads to one of the device's, for one client."""
-
-    def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
-        """Has the device hold what runs an engine; EngineError where there is nothing that does."""
-
-
-class AgentConnection(Protocol):
-    """What a device needs of the connection to its agent; see `host.transport.wire.Connection`."""
-
-    @property
-    def identity(self) -> str:
-        """A random word that names it."""
-
-    def request(
-        self, header: dict[str, Any], blobs: Sequence[bytes | memoryview] = (), silence_s: float | None = None
-    ) -> tuple[dict[str, Any], bytearray]:
-        """Send one request and wait for its reply; DisconnectedError where the other end is gone."""
-
-    def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
-        """Send a request whose blob is a file; DisconnectedError where the other end is gone."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-class OnThisMachine:
-    """The half of an agent that is about reaching it, where its loopback interface is the host's."""
-
-    def dial(self, port: int) -> Stream:
-        """Connect to a port; OSError where nothing answers."""
-        return dial_loopback(port)
-
-    def forward(self, port: int) -> int:
-        """The port itself."""
-        return port
-
-    def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
-        """Nothing: the agent's interpreter is this machine's, with the engines that are installed here."""
 
 
 class Device(Closing):

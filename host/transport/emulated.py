@@ -18,7 +18,8 @@ from host.devices import DeviceEntry
 from host.emulation.user import UserDevice
 from host.errors import DeviceError, EdgeError, EngineError
 from host.payload import PayloadError, payload_for
-from host.transport.device import Device, OnThisMachine, enrolled
+from host.transport.agent import OnThisMachine
+from host.transport.device import Device, enrolled
 from host.transport.ticket import Ticket, ticket_of
 from host.transport.wire import Connection
 from targets import MachineDescription, board_for

@@ -19,7 +19,8 @@ from pathlib import Path
 from host.closing import end_process
 from host.errors import DeviceError, DeviceFull, EdgeError
 from host.places import data_root
-from host.transport.device import Device, OnThisMachine, enrolled
+from host.transport.agent import OnThisMachine
+from host.transport.device import Device, enrolled
 from host.transport.wire import Connection
 
 _START_S = 30.0

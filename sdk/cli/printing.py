@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdk.cli.console import print_error, print_line
 from sdk.report.compared import compared_text
-from sdk.report.quantisation_text import quantisation_lines
+from sdk.report.quantisation.text import quantisation_lines
 from sdk.text import simulation
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from device_agent.contract.manifest import as_name
 from host.devices import notes
 from host.errors import UserError
-from host.hub import HubModel, download, hub_model
+from host.model_file.hub import HubModel, download, hub_model
 from host.options import CompileOptions
 
 Options = TypeVar("Options", bound=CompileOptions)

@@ -11,7 +11,7 @@ from sdk.report.compared import headline
 from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, power_context, throttled
-from sdk.report.quantisation_charts import quantisation_charts
+from sdk.report.quantisation.charts import quantisation_charts
 from sdk.report.tuning import STOPPED, tuning_charts
 from sdk.text import simulation
 

@@ -15,8 +15,8 @@ import pytest
 
 from host.records import Record, RecordStore
 from tests.integration.test_tuning import perceptron
-from tests.postgres import Server
 from tests.ray_cluster import ROOT, RayCluster
+from tests.servers.postgres import Server
 
 _LIMIT_S = 200.0
 

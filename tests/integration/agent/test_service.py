@@ -17,7 +17,8 @@ import pytest
 from device_agent.errors import AgentError
 from device_agent.store.private_files import private_folder
 from host.errors import DeviceError, EdgeError
-from host.transport.device import Device, OnThisMachine
+from host.transport.agent import OnThisMachine
+from host.transport.device import Device
 from host.transport.wire import Connection, DisconnectedError
 from host.tuning.runners.connection import DeviceConnection
 from tests.integration.agent.service import (

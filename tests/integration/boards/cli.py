@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sdk.cli.main import main
-from tests.mirror import skip_while_in_flux
+from tests.servers.mirror import skip_while_in_flux
 
 
 def sdk(capsys: pytest.CaptureFixture[str], line: str) -> str:

@@ -17,7 +17,7 @@ from host.transport import connect
 from sdk.cli.main import main
 from tests.integration.fleet.conftest import LocalFleet
 from tests.integration.test_tuning import perceptron, trials_of
-from tests.postgres import Server
+from tests.servers.postgres import Server
 
 EXAMPLE = f"replay:{Path(__file__).parents[3] / 'examples' / 'replay' / 'small_board.toml'}"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import device_agent
-from host.transport.device import Device, OnThisMachine
+from host.transport.agent import OnThisMachine
+from host.transport.device import Device
 from host.transport.wire import Connection
 from tests.integration.agent.conftest import bundle, faults, golden, other_bundle, variants
 from tests.shared_cache import executor_for

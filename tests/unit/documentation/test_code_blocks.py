@@ -59,9 +59,9 @@ def test_a_program_compiles_and_what_it_imports_exists(block: Block) -> None:
             for one in node.names:
                 if one.name not in ABSENT:
                     importlib.import_module(one.name)
-                    modules[one.asname or one.name.partition(".")[0]] = sys.modules[
-                        one.name.partition(".")[0]
-                    ]
+                    # A name of its own is that of the module, otherwise the package is bound.
+                    package = one.name.partition(".")[0]
+                    modules[one.asname or package] = sys.modules[one.name if one.asname else package]
         elif isinstance(node, ast.ImportFrom) and node.module and node.module not in ABSENT:
             module = importlib.import_module(node.module)
             absent = [one.name for one in node.names if not hasattr(module, one.name)]

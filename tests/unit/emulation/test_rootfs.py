@@ -9,7 +9,7 @@ import pytest
 
 from host.emulation.rootfs import Recipe, made
 from host.errors import DeviceError
-from tests.mirror import skip_while_in_flux
+from tests.servers.mirror import skip_while_in_flux
 
 RECIPE = Recipe("riscv64", "trixie", ("libc6",))
 

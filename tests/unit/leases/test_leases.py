@@ -16,7 +16,7 @@ from device_agent.contract.text import is_printable
 from host.errors import DeviceBusy, EdgeError, UserError
 from host.leases import LEASE_S, RENEW_S, Lease, LeaseTable, Request, leased
 from sdk.cli.main import main
-from tests.postgres import Server
+from tests.servers.postgres import Server
 
 RACER = """
 import sys, time

@@ -16,7 +16,7 @@ from host.errors import EdgeError
 from host.records import Record, RecordOrigin, RecordStore
 from host.records.database import BATCH, METADATA, REVISION
 from sdk.cli.main import main
-from tests.postgres import Server
+from tests.servers.postgres import Server
 from tests.unit.records.samples import profile, record, same, version_1, version_2
 
 

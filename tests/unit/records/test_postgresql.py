@@ -23,7 +23,7 @@ from host.records import Record, RecordStore
 from host.records.database import RECORDS, ServerAway, row_of
 from host.records.record import line_of
 from sdk.cli.main import main
-from tests.postgres import PASSWORD, Server
+from tests.servers.postgres import PASSWORD, Server
 from tests.unit.records.samples import profile, record, same
 
 ROOT = Path(host.__file__).parents[1]

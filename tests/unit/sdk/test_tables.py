@@ -18,7 +18,7 @@ from sdk.fleet import FleetDeployment
 from sdk.model import Deployment
 from sdk.report.html import write_report
 from tests.unit.compare.samples import result
-from tests.unit.sdk.test_report import quantisation
+from tests.unit.sdk.report.test_report import quantisation
 
 
 def shown(page: str) -> list[str]:

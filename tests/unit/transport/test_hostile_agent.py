@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from host.compare.power_modes import list_modes
 from host.errors import DeviceError, EdgeError
 from host.keys import HostKey
-from host.transport.device import Device, OnThisMachine
+from host.transport.agent import OnThisMachine
+from host.transport.device import Device
 from host.transport.session import Session
 from host.transport.wire import Connection, DisconnectedError
 

@@ -6,115 +6,28 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from host.errors import DeviceBusy, DeviceError, MeasureError
-from host.execution import HostLost
 from host.model import Measurement
 from host.records import Record, RecordStore
-from host.tuning.runners.connection import BoardConnection
-from host.tuning.runners.method import KernelsAlone
-from host.tuning.runners.pool import WorkerPool
 from host.tuning.runners.reconnect import ReconnectPolicy
-from host.tuning.runners.runner import Outcome, Program
+from host.tuning.runners.runner import Program
 from host.tuning.runners.speeds import BoardSpeeds
 from host.tuning.tasks import TuningTask
-from tests.unit.tuning.simulated import candidate, dense_space, measured, profile, truth, tuning_tasks
+from tests.unit.tuning.runners.fake_boards import (
+    FakeBoard,
+    made_programs,
+    numbers,
+    pool,
+    run,
+)
+from tests.unit.tuning.simulated import measured, profile, truth, tuning_tasks
 from tests.unit.tuning.test_loop import options, programs, records
 from tests.unit.tuning.test_loop import run as tuned
-
-TASK = TuningTask(dense_space(), 1e-5)
-QUICK = ReconnectPolicy(limit_s=5.0, first_pause_s=0.001, longest_pause_s=0.01, answer_limit_s=20.0)
-SECOND = 1.0
-
-
-class Away(DeviceError):
-    """A board is gone."""
-
-
-@dataclass
-class FakeBoard:
-    """A board that does to each program what `behave` says.
-
-    Attributes:
-        slowness: of every time that it measures.
-        away: attempts to connect that fail before one succeeds.
-        times: libraries that it has measured to the end, references among them.
-    """
-
-    name: str
-    behave: Callable[[FakeBoard, Path], None] = lambda board, library: None
-    slowness: float = 1.0
-    away: int = 0
-    times: list[Path] = field(default_factory=list)
-    connected: bool = False
-    connections: int = 0
-    closed: bool = False
-    aborted: threading.Event = field(default_factory=threading.Event)
-
-    def connect(self) -> None:
-        if self.away:
-            self.away -= 1
-            raise Away(f"{self.name}: no route to host")
-        self.connections += not self.connected
-        self.connected = True
-
-    def measure(self, task: TuningTask, library: Path) -> Measurement:
-        assert self.connected, "nobody measures on a board that is not there"
-        if not library.name.startswith("reference"):
-            self.behave(self, library)
-        self.times.append(library)
-        return measured(SECOND * self.slowness)
-
-    def lose(self) -> None:
-        self.connected = False
-        raise Away(f"{self.name}: the device agent went away")
-
-    def drop(self) -> str:
-        self.connected = False
-        return ""
-
-    def abort(self) -> None:
-        self.aborted.set()
-
-    def close(self) -> None:
-        self.closed = True
-
-    @property
-    def programs(self) -> list[Path]:
-        return [one for one in self.times if not one.name.startswith("reference")]
-
-
-def made_programs(folder: Path, count: int) -> list[Program]:
-    made = []
-    folder.mkdir(exist_ok=True)
-    for number in range(count):
-        path = folder / f"program{number}.so"
-        path.write_bytes(b"elf")
-        made.append(Program(TASK, candidate(TASK.key, number, "gensor"), path))
-    return made
-
-
-def pool(
-    boards: list[FakeBoard], folder: Path, notes: list[str] | None = None, **others: object
-) -> WorkerPool:
-    heard = notes if notes is not None else []
-    references = [(TASK, folder / "reference0.so"), (TASK, folder / "reference1.so")]
-    policy = others.pop("policy", QUICK)
-    return WorkerPool(boards, heard.append, policy, references, **others)  # type: ignore[arg-type]
-
-
-def run(workers: WorkerPool, wanted: list[Program], more: Callable[[], bool] = lambda: True) -> list[Outcome]:
-    with workers:
-        return list(workers.run(wanted, more))
-
-
-def numbers(outcomes: list[Outcome]) -> list[int]:
-    return sorted(int(one.program.candidate.value("rows")) for one in outcomes)  # type: ignore[call-overload]
 
 
 def test_all_boards_measure_and_every_program_once(tmp_path: Path) -> None:
@@ -384,104 +297,3 @@ def test_the_loop_keeps_who_measured_and_no_program_twice(tmp_path: Path) -> Non
     with RecordStore(tmp_path / "r.sqlite") as store:
         assert len(list(store)) == 24
     assert profile().device == "desk"
-
-
-class Preparing(KernelsAlone):
-    """Takes note of what is prepared, and of what is measured with what was prepared."""
-
-    def __init__(self) -> None:
-        self.prepared_for: list[Path] = []
-        self.measured_with: dict[Path, Path | None] = {}
-
-    def prepared(self, programs: Sequence[Program]) -> Sequence[Path]:
-        [library] = [one.built for one in programs]
-        self.prepared_for.append(library)
-        made = library.with_suffix(".made")
-        made.write_bytes(b"made")
-        return [made]
-
-    def measure(
-        self,
-        connection: BoardConnection,
-        programs: Sequence[Program],
-        factor: float,
-        prepared: Sequence[Path] | None = None,
-    ) -> list[Outcome]:
-        self.measured_with[programs[0].built] = prepared[0] if prepared else None
-        return super().measure(connection, programs, factor)
-
-
-def test_the_next_job_of_a_board_is_prepared_while_it_measures(tmp_path: Path) -> None:
-    method, during = Preparing(), threading.Event()
-
-    def behave(board: FakeBoard, library: Path) -> None:
-        if library.name == "program0.so":
-            # The board is busy, and its next job is prepared meanwhile.
-            until = time.monotonic() + 20.0
-            while not method.prepared_for and time.monotonic() < until:
-                time.sleep(0.001)
-            during.set()
-
-    wanted = made_programs(tmp_path, 4)
-    outcomes = run(pool([FakeBoard("desk", behave)], tmp_path, method=method, ahead=True), wanted)
-    assert during.is_set()
-    assert [one.program for one in outcomes] == wanted
-    with_them = {path.name: made and made.name for path, made in method.measured_with.items()}
-    # The last one stays in the queue, for a board that has nothing.
-    assert with_them == {
-        "program0.so": None,
-        "program1.so": "program1.made",
-        "program2.so": "program2.made",
-        "program3.so": "program3.made",
-    }
-
-
-def test_a_board_that_is_lost_gives_both_of_its_jobs_back(tmp_path: Path) -> None:
-    lost = []
-
-    def behave(board: FakeBoard, library: Path) -> None:
-        if board.name == "left" and not lost:
-            lost.append(library)
-            board.lose()
-
-    boards = [FakeBoard("left", behave), FakeBoard("right")]
-    method = Preparing()
-    wanted = made_programs(tmp_path, 12)
-    outcomes = run(pool(boards, tmp_path, method=method, ahead=True), wanted)
-    assert lost
-    assert Counter(id(one.program) for one in outcomes) == {id(one): 1 for one in wanted}
-    assert all(one.measurement is not None for one in outcomes)
-    measured_programs = Counter(path for board in boards for path in board.programs)
-    assert set(measured_programs.values()) == {1}
-
-
-def test_boards_begin_with_what_is_ready_while_one_of_them_still_measures(tmp_path: Path) -> None:
-    first, second = made_programs(tmp_path / "1", 2), made_programs(tmp_path / "2", 2)
-    begun = threading.Event()
-
-    def behave(board: FakeBoard, library: Path) -> None:
-        if library.parent.name == "2":
-            begun.set()
-        elif library == first[0].built:
-            # It ends when a program of the following batch has begun.
-            assert begun.wait(20.0)
-
-    left = [second]
-    boards = [FakeBoard("left", behave), FakeBoard("right", behave)]
-    with pool(boards, tmp_path) as workers:
-        outcomes = list(workers.run(first, lambda: True, lambda: left.pop() if left else ()))
-    assert {id(one.program) for one in outcomes} == {id(one) for one in [*first, *second]}
-    assert all(one.measurement is not None for one in outcomes)
-
-
-def test_no_program_is_blamed_for_a_host_that_ends(tmp_path: Path) -> None:
-    left = [3]
-
-    def behave(board: FakeBoard, library: Path) -> None:
-        if left[0]:
-            left[0] -= 1
-            board.connected = False
-            raise HostLost("desk: a host of the cluster is gone")
-
-    [outcome] = run(pool([FakeBoard("desk", behave)], tmp_path), made_programs(tmp_path, 1))
-    assert outcome.measurement is not None, "it was tried until a host stayed"

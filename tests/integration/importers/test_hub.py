@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from host.errors import UserError
-from host.hub import hub_model
-from tests.hub_server import COMMIT, HubServer
+from host.model_file.hub import hub_model
 from tests.integration import small_models
-from tests.integration.test_transformers_folders import folder_of
+from tests.integration.importers.test_transformers_folders import folder_of
+from tests.servers.hub import COMMIT, HubServer
 
 DOWNLOAD = """
 import sys
 from host.errors import EdgeError
-from host.hub import download, hub_model
+from host.model_file.hub import download, hub_model
 try:
     print(download(hub_model(sys.argv[1]), lambda line: print(line, file=sys.stderr)))
 except EdgeError as error:

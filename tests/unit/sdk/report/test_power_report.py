@@ -15,7 +15,7 @@ from sdk.report.page import figures_in
 from sdk.report.power_charts import front_chart, temperature_chart, thinned, trace_chart
 from tests.browser import drawn, page_in_browser
 from tests.unit.compare.samples import result
-from tests.unit.sdk.power_result import deployment, sweep
+from tests.unit.sdk.report.power_result import deployment, sweep
 
 
 def test_the_charts_are_drawn_in_a_browser(tmp_path: Path) -> None:

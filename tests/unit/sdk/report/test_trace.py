@@ -13,7 +13,7 @@ from host.deploy import DeployResult
 from host.progress import Silence, StageClock, StageSpan
 from sdk.report.trace import trace_json
 from tests.unit.compare.samples import result
-from tests.unit.sdk.power_result import deployment
+from tests.unit.sdk.report.power_result import deployment
 
 
 def events(made: DeployResult, kind: str, process: int) -> list[dict[str, object]]:

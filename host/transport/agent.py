@@ -1,0 +1,63 @@
+"""What a device is made of: the way to its agent, and the connection to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from host.transport.wire import Stream, dial_loopback
+from targets import MachineDescription
+
+
+class Agent(Protocol):
+    """What a transport knows of the agent at its other end."""
+
+    def end_reason(self) -> str:
+        """Why it went away, "" if that is not known."""
+
+    def stop(self) -> None:
+        """Ends whatever the transport started."""
+
+    def dial(self, port: int) -> Stream:
+        """Connect to a port of the device's loopback interface; OSError where nothing answers."""
+
+    def forward(self, port: int) -> int:
+        """A port of this machine's loopback interface that leads to one of the device's, for one client."""
+
+    def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
+        """Has the device hold what runs an engine; EngineError where there is nothing that does."""
+
+
+class AgentConnection(Protocol):
+    """What a device needs of the connection to its agent; see `host.transport.wire.Connection`."""
+
+    @property
+    def identity(self) -> str:
+        """A random word that names it."""
+
+    def request(
+        self, header: dict[str, Any], blobs: Sequence[bytes | memoryview] = (), silence_s: float | None = None
+    ) -> tuple[dict[str, Any], bytearray]:
+        """Send one request and wait for its reply; DisconnectedError where the other end is gone."""
+
+    def send_file(self, header: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Send a request whose blob is a file; DisconnectedError where the other end is gone."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class OnThisMachine:
+    """The half of an agent that is about reaching it, where its loopback interface is the host's."""
+
+    def dial(self, port: int) -> Stream:
+        """Connect to a port; OSError where nothing answers."""
+        return dial_loopback(port)
+
+    def forward(self, port: int) -> int:
+        """The port itself."""
+        return port
+
+    def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
+        """Nothing: the agent's interpreter is this machine's, with the engines that are installed here."""

@@ -1,0 +1,1 @@
+"""What the quantisation of a model lost, in texts and charts."""

@@ -1,0 +1,1 @@
+"""Importers beside the runtimes that models come from."""
