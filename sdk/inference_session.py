@@ -116,7 +116,7 @@ def _compiled(path: Path, options: Any) -> Path:
     sizes: Mapping[str, int] = getattr(options, "free_dimensions", {})
     for name, size in sorted(sizes.items()):
         arguments += ["--shape", f"{name}={size}"]
-    digest = hashlib.sha256(json.dumps([_version(), *arguments]).encode())
+    digest = hashlib.sha256(json.dumps([_version(), _processor(), *arguments]).encode())
     for file in _files_of(path):
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
@@ -153,15 +153,38 @@ def _files_of(path: Path) -> Iterator[Path]:
     from google.protobuf.message import DecodeError
 
     try:
-        tensors = onnx.load(path, load_external_data=False).graph.initializer
+        graph = onnx.load(path, load_external_data=False).graph
     except DecodeError:
         # The compiler says what is wrong with it.
         return
+    tensors = _tensors_of(graph)
     entries = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
     for name in sorted(set(entries)):
         beside = path.parent / name
         if beside.is_file() and beside.resolve().is_relative_to(path.parent.resolve()):
             yield beside
+
+
+def _tensors_of(graph: Any) -> Iterator[Any]:
+    """Constants of a graph, of its nodes, and of the graphs within them."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors_of(inner)
+
+
+def _processor() -> list[str]:
+    """What bundles of this machine are compiled for: a cache may be that of several machines."""
+    from device_agent.board.machine import Machine
+
+    described = Machine().describe()
+    return [
+        str(described["machine"]),
+        str(described["cpu_name"]),
+        *sorted(str(name) for name in described["features"]),
+    ]
 
 
 def _kept(digest: str, make: Callable[[Path], Path]) -> Path:

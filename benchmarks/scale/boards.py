@@ -137,10 +137,13 @@ class Run:
             if command.poll() is not None:
                 if self._heard(command):
                     break
-                if time.monotonic() > until:
-                    raise RuntimeError(f"the tuning does not end: {self.notes[-5:]}")
                 command = self._begun()
+            if time.monotonic() > until:
+                command.kill()
+                raise RuntimeError(f"the tuning does not end: {self.notes[-5:]}")
             time.sleep(0.05)
+        if kill is not None and killed is None:
+            raise RuntimeError(f"the tuning ended before {kill} was killed: give it more trials")
         keys = self._keys()
         self.lost = len(before - set(keys)) + max(0, self._trials - len(keys))
         self.duplicated = sum(count - 1 for count in Counter(self._programs()).values())

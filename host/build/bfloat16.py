@@ -130,6 +130,8 @@ def _bits(value: Any) -> Any:
         return value.args[0]
     if isinstance(value, tvm.ir.Call) and value.op.name == "prim.if_then_else":
         return tirx.if_then_else(value.args[0], _bits(value.args[1]), _bits(value.args[2]))
+    if isinstance(value, tirx.Let):
+        return tirx.Let(value.var, value.value, _bits(value.body))
     if isinstance(value, tirx.Select):
         return tirx.Select(value.condition, _bits(value.true_value), _bits(value.false_value))
     if isinstance(value, tirx.Broadcast):

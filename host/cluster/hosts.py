@@ -30,8 +30,8 @@ _FOLDER = (
 # The process of a host, and whether it is still that one: numbers are given again.
 _RUNS = 'p=$(cat {name}.pid 2>/dev/null) && tr "\\0" " " < /proc/$p/cmdline 2>/dev/null | grep -q ray.scripts'
 _UP = (
-    "{folder} || exit 1; umask 077; cat > token; if {runs}; then echo runs; exit 0; fi; "
-    "RAY_AUTH_TOKEN_PATH=$PWD/token {environment} setsid nohup {command} "
+    "{folder} || exit 1; umask 077; if {runs}; then echo runs; exit 0; fi; cat > token; "
+    "env -u RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH=$PWD/token {environment} setsid nohup {command} "
     "> {name}.log 2>&1 < /dev/null & echo $! > {name}.pid; "
     "i=0; while [ $i -lt {tenths} ]; do "
     'grep -q "Ray runtime started" {name}.log 2>/dev/null && echo started && exit 0; '

@@ -107,6 +107,8 @@ def check_scenarios(scenarios: Sequence[str]) -> None:
             raise UserError(
                 f"--loadgen {printable(one, 60)}: use {' or '.join(SCENARIOS)}, or both with a comma"
             )
+    if len(set(scenarios)) < len(scenarios):
+        raise UserError("--loadgen: give each scenario once")
     _library()
 
 
@@ -131,7 +133,7 @@ def _run(
 
     loadgen = _library()
     folder.mkdir()
-    failures: list[EdgeError] = []
+    failures: list[Exception] = []
     answered = 0
 
     def answer(queries: Sequence[Any]) -> None:
@@ -142,7 +144,7 @@ def _run(
                 try:
                     run(samples[query.index])
                     answered += 1
-                except EdgeError as error:
+                except (EdgeError, OSError, RuntimeError, TypeError, ValueError) as error:
                     failures.append(error)
             loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(query.id, 0, 0)])
 

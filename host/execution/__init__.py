@@ -3,8 +3,8 @@
 Nothing here knows what the work is. Ray is imported by whoever asks for it, and by nobody else.
 """
 
-from host.execution.engine import TOKEN_FILE, Actor, Engine, HostLost, Pending
+from host.execution.engine import TOKEN_FILE, Actor, Engine, HostLost, JobCrashed, Pending
 from host.execution.local import LocalEngine
 from host.execution.opening import open_engine
 
-__all__ = ["TOKEN_FILE", "Actor", "Engine", "HostLost", "LocalEngine", "Pending", "open_engine"]
+__all__ = ["TOKEN_FILE", "Actor", "Engine", "HostLost", "JobCrashed", "LocalEngine", "Pending", "open_engine"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from host.errors import DeviceError
+from host.errors import DeviceError, EdgeError
 
 # Below the user's configuration: the secret of a cluster.
 TOKEN_FILE = "cluster-token"
@@ -16,6 +16,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 class HostLost(DeviceError):
     """The host that does some work, or the way to it, is gone: no program and no board is at fault."""
+
+
+class JobCrashed(EdgeError):
+    """The process of a job ended each time that it was tried, on one host or on others."""
 
 
 class Pending(Protocol[T_co]):

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from device_agent.contract.text import printable
 from host.errors import EdgeError, UserError
 from host.execution.cores import BOARD_CORES, divided, pin
-from host.execution.engine import TOKEN_FILE, HostLost
+from host.execution.engine import TOKEN_FILE, HostLost, JobCrashed
 from host.options.engine import BOARD
 from host.places import config_root
 
@@ -34,8 +34,16 @@ _LOOK_S, _GONE_S = 2.0, 10.0
 _JOIN_S = 60.0
 # Calls of one actor at once: a measurement, streams of its sessions, and what cuts them off.
 _CALLS = 64
+# How often a job is tried whose process ends: by a host that goes, or by what the job does.
+_TRIES = 4
+# How long an actor may take to remove what it keeps.
+_DISCARD_S = 5.0
 # How long an actor may take to be made, importing the compiler's packages included.
 _MADE_S = 60.0
+
+
+# Variables that an engine sets.
+_SAID = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_USAGE_STATS_ENABLED")
 
 
 def _prepare(token: str) -> None:
@@ -79,6 +87,8 @@ class RayEngine:
         self._actors: list[RayActor] = []
         self._ending = threading.Event()
         self.gone = ""
+        # What an engine says in the environment is not for the next one.
+        self._environment = {name: os.environ.get(name) for name in _SAID}
         if address:
             _prepare(_token())
         else:
@@ -105,7 +115,7 @@ class RayEngine:
                 f"{where} does not answer, or takes another token ({_first_line(error)}); "
                 "see sdk cluster status"
             ) from error
-        self._job = ray.remote(num_cpus=1, max_retries=-1)(_run_job)
+        self._job = ray.remote(num_cpus=1, max_retries=_TRIES - 1)(_run_job)
         self._kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=_CALLS)(
             _Hosted
         )
@@ -166,8 +176,18 @@ class RayEngine:
                     return
 
     def cores(self) -> int:
-        """See `Engine.cores`."""
-        return max(1, int(self._ray.cluster_resources().get("CPU", 0.0)))
+        """See `Engine.cores`.
+
+        Raises:
+            EdgeError: there are none.
+        """
+        count = int(self._ray.cluster_resources().get("CPU", 0.0))
+        if not count:
+            raise EdgeError(
+                "no host of the cluster builds programs: give one of them cores in edgetlm.toml, or wait "
+                "until it has joined (sdk cluster status)"
+            )
+        return count
 
     def boards(self) -> tuple[str, ...]:
         """Names of the boards that hosts of the cluster reach."""
@@ -177,6 +197,7 @@ class RayEngine:
     def submit(self, function: Callable[..., T], *arguments: Any) -> RayPending:
         """See `Engine.submit`."""
         self.check()
+        self.cores()
         return RayPending(self, self._job.remote(function, *arguments))
 
     def share(self, value: T) -> T:
@@ -225,6 +246,10 @@ class RayEngine:
                     raise TimeoutError from None
             except errors.RayTaskError as error:
                 raise error.cause from None
+            except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+                raise JobCrashed(
+                    f"the process of a job ended {_TRIES} times ({_first_line(error)})"
+                ) from None
             except errors.RayError as error:
                 raise HostLost(f"a host of the cluster is gone ({_first_line(error)})") from None
 
@@ -249,6 +274,11 @@ class RayEngine:
         if self._own_node is not None:
             self._own_node.terminate()
             self._own_node.wait()
+        for name, value in self._environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 # Its messages are for those who write programs of Ray.
@@ -303,6 +333,8 @@ class RayActor:
 
     def end(self) -> None:
         """See `Actor.end`."""
+        with contextlib.suppress(EdgeError, TimeoutError):
+            self._engine.result(self._handle.discard.remote(), _DISCARD_S)
         self._engine._ray.kill(self._handle)
 
 
@@ -316,6 +348,11 @@ class _Hosted:
 
     def call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._object, method)(*arguments)
+
+    def discard(self) -> None:
+        discard = getattr(self._object, "discard", None)
+        if discard is not None:
+            discard()
 
     def process(self) -> int:
         return os.getpid()

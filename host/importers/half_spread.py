@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import ml_dtypes
@@ -18,6 +19,8 @@ from host.model import HALF_SPREADS, GoldenCase, ImportedModel
 
 # Weights are one of two roundings: every layer's result is rounded too, which moves the outputs about as far.
 _ROUNDINGS = 2.0
+# Elements of the smallest constants that are rounded.
+_SMALLEST = 1024
 
 
 def with_half_spread(model: ImportedModel, half: str) -> tuple[GoldenCase, ...]:
@@ -54,7 +57,8 @@ def _write_rounded(source: Path, target: Path, half: str) -> None:
     model = onnx.load(str(source))
     limits, kind = ml_dtypes.finfo(half), np.dtype(half)
     for tensor in model.graph.initializer:
-        if tensor.data_type != TensorProto.FLOAT:
+        # Small constants stay as they are when the model is compiled: sizes, scales, bounds.
+        if tensor.data_type != TensorProto.FLOAT or prod(tensor.dims) < _SMALLEST:
             continue
         values = np.clip(numpy_helper.to_array(tensor), float(limits.min), float(limits.max))
         tensor.CopyFrom(numpy_helper.from_array(values.astype(kind).astype(np.float32), tensor.name))

@@ -93,6 +93,7 @@ def download(wanted: HubModel, notice: Callable[[str], None] = lambda line: None
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     try:
+        import httpx2
         import huggingface_hub as hub
         from huggingface_hub import constants, errors
     except ImportError as error:
@@ -106,7 +107,7 @@ def download(wanted: HubModel, notice: Callable[[str], None] = lambda line: None
     try:
         _check(wanted, hub.snapshot_download(wanted.model, dry_run=True, **asked), constants.HF_HUB_CACHE)
         folder = Path(hub.snapshot_download(wanted.model, **asked))
-    except (errors.HfHubHTTPError, OSError, ValueError) as error:
+    except (errors.HfHubHTTPError, errors.XetDownloadError, httpx2.HTTPError, OSError, ValueError) as error:
         refused = _refusal(wanted, error, errors)
         if refused is not None:
             raise refused from error

@@ -267,7 +267,10 @@ class HostedAgent:
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
         """See `Agent.provide`."""
-        self._actor.call("provide", self.number, engine)
+        try:
+            self._actor.call("provide", self.number, engine)
+        except DisconnectedError as error:
+            raise HostLost(str(error)) from error
 
 
 class _HostedStream:

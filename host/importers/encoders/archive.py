@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from host.engines import unavailable
 from host.errors import EngineError, ModelFileError
@@ -39,9 +41,11 @@ def exported_folder(
         ShapeError: a shape does not fit.
         EngineError: PyTorch or transformers is not installed.
     """
-    for name in ("torch", "transformers"):
-        if name == "torch" and (reason := unavailable(name)):
-            raise EngineError(f"{folder}: {reason}: pip install 'edgetlm[torch]'")
+    reason = unavailable("torch")
+    if reason is None and find_spec("transformers") is None:
+        reason = "transformers is not installed"
+    if reason is not None:
+        raise EngineError(f"{folder}: {reason}: pip install 'edgetlm[torch]'")
     files = _files_of(folder)
     wanted = {name: [int(size) for size in shape] for name, shape in shapes.items()}
     title = name or folder.resolve().name
@@ -59,9 +63,11 @@ def exported_folder(
         inputs = ", ".join(f"{name} {list(shape)}" for name, shape in answer["inputs"].items())
         part = "the encoder alone, with " if answer["part"] else ""
         notice(f"{title} is exported: {part}{inputs}; --shape gives other sizes")
-        partial = kept.with_name(f"partial-{kept.name}")
-        partial.write_bytes(target.read_bytes())
-        partial.rename(kept)
+        # Another command may export the same folder now.
+        with TemporaryDirectory(prefix=".", dir=kept.parent) as scratch:
+            partial = Path(scratch) / kept.name
+            partial.write_bytes(target.read_bytes())
+            partial.rename(kept)
     return kept
 
 

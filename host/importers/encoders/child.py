@@ -119,18 +119,27 @@ def _loaded(path: Path) -> Any:
     try:
         own: Any = found
         read = own.config_class.from_pretrained(path, local_files_only=True)
-        return own.from_pretrained(
+        model, loaded = own.from_pretrained(
             path,
             config=read,
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
             dtype=torch.float32,
-        ).eval()
+            output_loading_info=True,
+        )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, AssertionError) as error:
         raise ModelFileError(
             f"{path}: transformers cannot read the model ({printable(error, 200)}): download the folder again"
         ) from error
+    # The library draws what is missing at random, and says so in a log.
+    if missing := sorted(loaded["missing_keys"]):
+        raise ModelFileError(
+            f"{path} has no weights for {len(missing)} tensors of {found.__name__} "
+            f"({printable(', '.join(missing[:3]), 200)}): download the folder again, or name in "
+            f"{CONFIG} the class that was saved"
+        )
+    return model.eval()
 
 
 def _text(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:

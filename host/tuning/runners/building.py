@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from host.errors import ScheduleError
-from host.execution import Engine
+from host.errors import BuildError, ScheduleError
+from host.execution import Engine, JobCrashed
 from host.model import Candidate, DeviceProfile
 from host.schedules.design import DesignSpace
 from host.tuning.tasks import TuningTask
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     import tvm
@@ -37,7 +40,7 @@ class ProgramBuilder:
             BuildError: it does not compile.
             HostLost: the engine is gone.
         """
-        return self._engine.submit(kernel_library, self._shared(task), candidate, profile).result()
+        return self._built(kernel_library, task, candidate, profile)
 
     def kernel(self, task: TuningTask, candidate: Candidate, target: tvm.target.Target) -> KernelObject:
         """The object of the kernel.
@@ -45,7 +48,13 @@ class ProgramBuilder:
         Raises:
             ScheduleError, BuildError, HostLost: see `library`.
         """
-        return self._engine.submit(kernel_object, self._shared(task), candidate, target).result()
+        return self._built(kernel_object, task, candidate, target)
+
+    def _built(self, build: Callable[..., T], task: TuningTask, candidate: Candidate, target: object) -> T:
+        try:
+            return self._engine.submit(build, self._shared(task), candidate, target).result()
+        except JobCrashed as error:
+            raise BuildError(f"{task.key}: the compiler does not survive the program: {error}") from error
 
     def _shared(self, task: TuningTask) -> DesignSpace:
         if task.key not in self._spaces:

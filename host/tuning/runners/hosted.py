@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from host.errors import DeviceError
 from host.execution import Actor, HostLost
 from host.model import DeviceProfile, Measurement
 from host.transport.hosted import HostedBoard
+from host.transport.wire import DisconnectedError
 from host.tuning.runners.connection import Arguments, DeviceConnection, ReferenceModel, arguments_of
 from host.tuning.tasks import TuningTask
 
@@ -37,9 +37,11 @@ class MeasuringBoard(HostedBoard):
         self._connection: DeviceConnection | None = None
         self._measuring = threading.Lock()
         self._folder = Path(tempfile.mkdtemp(prefix="edgetlm-"))
-        # Whoever ends an actor does not ask it.
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._models: dict[str, ReferenceModel] = {}
+
+    def discard(self) -> None:
+        """Remove what was kept here; see `host.execution.Actor.end`."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def use(self, number: int, profile: DeviceProfile) -> None:
         """Measure for this profile from now on."""
@@ -183,5 +185,6 @@ class HostedConnection:
     def _call(self, method: str, *arguments: object) -> Any:
         try:
             return self._actor.call(method, *arguments)
-        except HostLost as error:
+        except (HostLost, DisconnectedError) as error:
+            # An actor that was made anew knows nothing of this connection.
             raise HostLost(f"{self.name}: {error}") from error

@@ -57,14 +57,17 @@ def profile(
     # Rows for programs are alone on standard output.
     with ConsoleProgress(sys.stderr if form != "table" else None) as progress:
         result = api.profile(model, trust=trust, progress=progress, **settings)
+    if trace is not None:
+        printing.write_json(trace, trace_json(result))
+    if json_file is not None:
+        # What was measured is kept, whatever becomes of LoadGen.
+        printing.write_json(json_file, figures.deploy_json(result))
     if scenarios:
         own = {key: settings[key] for key in ("device", "threads", "seed")}
         driven = api.loadgen(model, scenarios, seconds=loadgen_s, trust=trust, **own)
     else:
         driven = ()
-    if trace is not None:
-        printing.write_json(trace, trace_json(result))
-    if json_file is not None:
+    if json_file is not None and driven:
         printing.write_json(json_file, {**figures.deploy_json(result), **figures.loadgen_json(driven)})
 
     def show() -> None:

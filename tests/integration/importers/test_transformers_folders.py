@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import sdk
 from host.errors import EdgeError, ImportFailed, ModelFileError, ShapeError, UserError
@@ -110,12 +111,24 @@ def test_a_folder_is_exported_once_and_again_for_other_sizes(tmp_path: Path) -> 
     folder, _ = folder_of("bert", tmp_path)
     lines: list[str] = []
     first = exported_folder(folder, {}, lines.append)
+    assert first.stem == "bert"
+    assert any("bert is exported" in line for line in lines)
     assert any("input_ids [1, 64]" in line and "--shape gives other sizes" in line for line in lines)
     written = first.stat().st_mtime_ns
     assert exported_folder(folder, {}) == first and first.stat().st_mtime_ns == written
     assert exported_folder(folder, {"sequence": (8,)}) != first
     with pytest.raises(ShapeError, match=r"names 'seq', but the inputs are input_ids.*batch, sequence"):
         exported_folder(folder, {"seq": (8,)})
+
+
+def test_weights_that_are_missing_are_not_drawn_at_random(tmp_path: Path) -> None:
+    folder, _ = folder_of("bert", tmp_path)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    lost = sorted(name for name in tensors if "classifier" in name or "layer.0.output.dense" in name)
+    save_file({name: value for name, value in tensors.items() if name not in lost}, path, {"format": "pt"})
+    with pytest.raises(ModelFileError, match=f"has no weights for {len(lost)} tensors of Bert"):
+        exported_folder(folder, {})
 
 
 def test_weights_in_pickles_are_not_read(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ the product of fp32 numbers a result differs by rounding only, at most by one un
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from host.lowering.builder import Builder
@@ -88,8 +90,12 @@ def saturates(zero: Value, low: float, high: float, dtype: str) -> bool:
     return point is not None and point + low <= limits.min and point + high >= limits.max
 
 
-def _quantize(builder: Builder, node: Node, inputs: tuple[Value, ...], private: object) -> Value | None:
+def _quantize(
+    builder: Builder, node: Node, inputs: tuple[Value, ...], private: Callable[[Value], bool]
+) -> Value | None:
+    """With one factor; what is between the sum and the quantisation has no other reader."""
     value, scale, zero = inputs
+    before = node.inputs[0]
     step = scale.scalar()
     if step is None or scale.dtype != "float32":
         return None
@@ -97,6 +103,10 @@ def _quantize(builder: Builder, node: Node, inputs: tuple[Value, ...], private: 
     while value.producer is not None and value.producer.op in ("relu", "clip"):
         between.append(value.producer)
         value = value.producer.inputs[0]
+        assert before.producer is not None
+        before = before.producer.inputs[0]
+        if not private(before):
+            return None
     found = _scaled_sum(value)
     if found is None:
         return None

@@ -28,7 +28,12 @@ def softmax_scale(graph: Graph) -> Graph:
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         value = node.inputs[0] if node.op == "quantize" else None
-        if value is None or node.output.dtype not in _BYTES or not private(value) or not _is_softmax(value):
+        if (
+            value is None
+            or node.output.dtype not in _BYTES
+            or not private(value)
+            or not _is_softmax(value, node)
+        ):
             return builder.copy(node, inputs)
         scale = inputs[1].scalar()
         if scale is None or not 0.0 < scale <= 1.0:
@@ -40,13 +45,16 @@ def softmax_scale(graph: Graph) -> Graph:
     return rebuild(graph, rule)
 
 
-def _is_softmax(value: Value) -> bool:
-    """Whether a value is the softmax of dequantised bytes, along any axis."""
+def _is_softmax(value: Value, quantised: Node) -> bool:
+    """Whether a value is the softmax of dequantised bytes of one scale and of the result's type."""
     node = _without_transposes(value)
     if node is None or node.op != "softmax":
         return False
     source = _without_transposes(node.inputs[0])
-    return source is not None and source.op == "dequantize" and source.inputs[0].dtype in _BYTES
+    if source is None or source.op != "dequantize":
+        return False
+    data, scale, _ = source.inputs
+    return data.dtype == quantised.output.dtype and scale.scalar() is not None
 
 
 def _without_transposes(value: Value) -> Node | None:

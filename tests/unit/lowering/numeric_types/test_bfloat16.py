@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from host.build.bfloat16 import as_bits
 from host.errors import LoweringError
 from host.lowering import lower
 from host.lowering.builder import Builder
@@ -59,6 +60,20 @@ def test_results_move_by_the_rounding_and_no_more(build: harness.Build, inputs: 
     assert found.dtype == np.float32, "the model's outputs keep their type"
     error = np.abs(found - wanted).max() / np.abs(wanted).max()
     assert 1e-4 < error < 2e-2
+
+
+def gated(builder: relax.BlockBuilder, data: relax.Var) -> relax.Expr:
+    """A layer whose result is read twice where it is activated, as in QuickGELU."""
+    first = relax.op.add(relax.op.matmul(data, weight(64, 64)), weight(64))
+    gate = relax.op.sigmoid(relax.op.multiply(first, relax.const(1.702, "float32")))
+    return relax.op.matmul(relax.op.multiply(first, gate), weight(64, 64))
+
+
+def test_a_result_that_its_activation_reads_twice_is_compiled() -> None:
+    model = lowered(gated, ROWS)
+    written = [as_bits(task.function) for task in model.tasks]
+    assert any("T.Let" in function.script() or "with T.let" in function.script() for function in written)
+    assert not any("bfloat16" in function.script() for function in written)
 
 
 def test_products_are_dot_products_and_the_others_stay() -> None:
