@@ -60,7 +60,7 @@ from host.schedules.length_tiling import LengthTile, LengthTiling, TileDesign
 from host.schedules.proposer import Proposer
 from host.schedules.workload import Access, Axis, Move, Stage, Workload
 from host.transport import connect
-from targets import Board, GpuModel, HardwareModel, MemoryLevel
+from targets import Bfloat16Products, Board, GpuModel, HardwareModel, MemoryLevel
 
 if TYPE_CHECKING:
     from tvm import tirx
@@ -71,6 +71,7 @@ __all__ = [
     "Access",
     "Axis",
     "Bench",
+    "Bfloat16Products",
     "Board",
     "Builder",
     "Candidate",

@@ -114,7 +114,7 @@ def test_boards_of_other_hosts_are_tuned_whatever_is_killed(
 def test_without_its_head_a_command_ends_and_the_same_one_goes_on(
     tmp_path: Path, cluster: RayCluster, boards: tuple[str, str], shared: str
 ) -> None:
-    trials = 24
+    trials = 96
     command = Command(cluster, tmp_path, boards[:1], shared, trials)
     try:
         before = command.at(6, lambda: cluster.kill(0))

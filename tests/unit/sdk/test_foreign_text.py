@@ -101,7 +101,9 @@ def test_errors_traces_logs_and_warnings_of_a_command(
         raise DeviceError(EVIL)
 
     monkeypatch.setattr(main_module, "build_app", lambda: fail)
-    monkeypatch.setattr(main_module, "State", lambda: type("State", (), {"verbose": verbose})())
+    monkeypatch.setattr(
+        main_module, "State", lambda: type("State", (), {"verbose": verbose, "for_programs": False})()
+    )
     try:
         assert main(["--verbose"] if verbose else []) == 1
     finally:

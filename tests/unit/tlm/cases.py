@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from host.errors import ScheduleError
+from host.errors import LoweringError, ScheduleError
 from host.schedules import DesignSpace, space_for
 from research.pretraining.boards import board_of
 from research.pretraining.dataset import lowered_tasks
@@ -33,7 +33,11 @@ def spaces(target: str, seed: int) -> Iterator[DesignSpace]:
     while True:
         board = generator.choice(boards)
         threads = 1 if board.hardware.gpu is not None else generator.choice((1, 2, 4))
-        for task in lowered_tasks(draw_operator(generator), board):
+        try:
+            tasks = lowered_tasks(draw_operator(generator), board)
+        except LoweringError:
+            continue  # what a GPU does not have
+        for task in tasks:
             try:
                 space = space_for(task, board.hardware, threads)
                 space.apply(space.candidate(space.sample(generator, attempts=20000), "random"))
