@@ -19,7 +19,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from host.closing import Closing
 from host.errors import EdgeError, ImportFailed
 from host.sandbox import places
 from host.sandbox.child import answer, apply
+from host.sandbox.kernel import own_bytes
 from host.sandbox.watch import end_group, usage
 
 _ANSWER_BYTES = 64 << 20
@@ -203,9 +204,11 @@ def forked(
         request: its arguments, plain data.
         read: what the child may read, besides the interpreter and its libraries.
         scratch: the folder that it may write in.
-        limits: of the child and all that it starts.
+        limits: of the child and all that it starts, beyond the memory that this process has already.
     """
-    settings = settings_for(read, scratch, limits)
+    bounded = replace(limits, memory_bytes=limits.memory_bytes + own_bytes("VmData"))
+    settings = settings_for(read, scratch, bounded)
+    limits = replace(limits, memory_bytes=limits.memory_bytes + own_bytes("RssAnon"))
     receive, send = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from collections.abc import Iterator
@@ -87,6 +88,13 @@ def test_what_is_over_a_limit_ends_with_a_line(
     assert outcome.kind == kind and outcome.message.isprintable() and outcome.seconds > 0
     if task == "allocate_in_children":
         assert outcome.memory_bytes > 1 << 30
+
+
+def test_memory_of_the_parent_does_not_count_against_the_limit() -> None:
+    """As in a process that has run a thousand other tests."""
+    with mmap.mmap(-1, 3 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
+        assert _forked("surroundings", {}, LIMITS).kind == "ok"
+        assert _forked("allocate", {"size": 2 << 30, "pieces": 64}, LIMITS).kind == "memory"
 
 
 def _forked(task: str, request: dict[str, object], limits: Limits) -> Outcome:
