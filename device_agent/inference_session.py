@@ -189,6 +189,18 @@ def get_device() -> str:
     return "CPU"
 
 
+def processor_identity() -> List[str]:
+    """What tells this machine's processor from those that need other bundles: kind, name, features."""
+    from device_agent.board.machine import Machine
+
+    described = Machine().describe()
+    return [
+        str(described["machine"]),
+        str(described["cpu_name"]),
+        *sorted(str(name) for name in described["features"]),
+    ]
+
+
 def _folder(given: Union[str, bytes, "os.PathLike[str]"]) -> str:
     if isinstance(given, bytes):
         raise BundleError("a model in memory cannot be loaded here: give the directory of a bundle")

@@ -31,6 +31,7 @@ from device_agent.inference_session import (
     SessionOptions,
     get_available_providers,
     get_device,
+    processor_identity,
 )
 from device_agent.inference_session import InferenceSession as BundleSession
 from host.errors import ModelFileError, UserError
@@ -116,7 +117,7 @@ def _compiled(path: Path, options: Any) -> Path:
     sizes: Mapping[str, int] = getattr(options, "free_dimensions", {})
     for name, size in sorted(sizes.items()):
         arguments += ["--shape", f"{name}={size}"]
-    digest = hashlib.sha256(json.dumps([_version(), _processor(), *arguments]).encode())
+    digest = hashlib.sha256(json.dumps([_version(), processor_identity(), *arguments]).encode())
     for file in _files_of(path):
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
@@ -173,18 +174,6 @@ def _tensors_of(graph: Any) -> Iterator[Any]:
             yield from (attribute.t, *attribute.tensors)
             for inner in (attribute.g, *attribute.graphs):
                 yield from _tensors_of(inner)
-
-
-def _processor() -> list[str]:
-    """What bundles of this machine are compiled for: a cache may be that of several machines."""
-    from device_agent.board.machine import Machine
-
-    described = Machine().describe()
-    return [
-        str(described["machine"]),
-        str(described["cpu_name"]),
-        *sorted(str(name) for name in described["features"]),
-    ]
 
 
 def _kept(digest: str, make: Callable[[Path], Path]) -> Path:
