@@ -51,6 +51,7 @@ class _Registers:
         stack, link: pointer to the stack, address to return to.
         arguments: the first four of a call; the first one has the result.
         enable: a register of the system and the bits that let floating point be used.
+        inexact: the register and the bit that say that a result was rounded before.
     """
 
     counter: int
@@ -58,6 +59,7 @@ class _Registers:
     link: int
     arguments: tuple[int, int, int, int]
     enable: tuple[int, int]
+    inexact: tuple[int, int]
 
 
 class KernelRun:
@@ -170,6 +172,8 @@ class KernelRun:
         engine.mem_map(_STACK - _STACK_BYTES, _STACK_BYTES)
         register, bits = self._registers.enable
         engine.reg_write(register, bits | engine.reg_read(register))
+        # With this flag set, the emulator lets this machine's processor calculate: there is no flag to raise.
+        engine.reg_write(*self._registers.inexact)
         end = _CALLS + 4 * max(1, len(self._called))
         engine.hook_add(self._unicorn.UC_HOOK_CODE, self._answer, None, _CALLS, end)
 
@@ -229,8 +233,9 @@ def _engine_of(unicorn: Any, architecture: str) -> tuple[Any, _Registers]:
         given = tuple(getattr(names, f"UC_RISCV_REG_A{number}") for number in range(4))
         # Floating point on: FS of mstatus.
         enable = (names.UC_RISCV_REG_MSTATUS, 3 << 13)
+        inexact = (names.UC_RISCV_REG_FFLAGS, 1)
         counter, stack, link = names.UC_RISCV_REG_PC, names.UC_RISCV_REG_SP, names.UC_RISCV_REG_RA
-        return engine, _Registers(counter, stack, link, given, enable)  # type: ignore[arg-type]
+        return engine, _Registers(counter, stack, link, given, enable, inexact)
     from unicorn import arm64_const
 
     engine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
@@ -239,7 +244,8 @@ def _engine_of(unicorn: Any, architecture: str) -> tuple[Any, _Registers]:
     given = tuple(getattr(arm64_const, f"UC_ARM64_REG_X{number}") for number in range(4))
     counter, stack, link = (getattr(arm64_const, f"UC_ARM64_REG_{name}") for name in ("PC", "SP", "LR"))
     enable = (arm64_const.UC_ARM64_REG_CPACR_EL1, 3 << 20)
-    return engine, _Registers(counter, stack, link, given, enable)  # type: ignore[arg-type]
+    inexact = (arm64_const.UC_ARM64_REG_FPSR, 1 << 4)
+    return engine, _Registers(counter, stack, link, given, enable, inexact)
 
 
 def compiled_hooks(source: str) -> ctypes.CDLL:

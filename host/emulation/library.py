@@ -1,7 +1,7 @@
 """A shared library for aarch64 or riscv64, put in its place for an emulator that has no loader.
 
-Layout: the ELF specification for 64 bits; relocations: "ELF for the Arm 64-bit Architecture", section 5.7, and
-"RISC-V ELF Specification", chapter 8.4.
+Layout: the ELF specification for 64 bits; relocations: "ELF for the Arm 64-bit Architecture", section 5.7,
+and "RISC-V ELF Specification", chapter 8.4.
 """
 
 from __future__ import annotations
