@@ -65,6 +65,9 @@ class _Registers:
 class KernelRun:
     """One kernel of a library in an engine of its own.
 
+    Attributes:
+        tensors: address and bytes of the data of each argument that was placed.
+
     Args:
         library: for aarch64, or for riscv64 without vectors.
         kernel: name of the function.
@@ -82,6 +85,7 @@ class KernelRun:
         self._heap_end = _HEAP
         self._called = list(library.calls)
         self._failure = ""
+        self.tensors: list[tuple[int, int]] = []
         # Kept for as long as the engine: Unicorn knows addresses only.
         self._kept: list[object] = []
         self._map()
@@ -133,7 +137,8 @@ class KernelRun:
             self._engine.mem_write(sizes, struct.pack(f"<{len(shape)}q", *shape))
             tensor = self._reserve(48)
             code = _CODES["b" if dtype == "bool" else kind.kind]
-            fields = (self._reserve(count), _CPU, 0, len(shape), code, 8 * kind.itemsize, 1, sizes, 0, 0)
+            self.tensors.append((self._reserve(count), count))
+            fields = (self.tensors[-1][0], _CPU, 0, len(shape), code, 8 * kind.itemsize, 1, sizes, 0, 0)
             self._engine.mem_write(tensor, struct.pack("<QiiiBBHQQQ", *fields))
             packed += struct.pack("<iiQ", _TENSOR_POINTER, 0, tensor)
         address = self._reserve(len(packed))

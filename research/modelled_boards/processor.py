@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from host.emulation.kernel_run import ArgumentSpec, KernelRun
 from host.emulation.library import SharedLibrary
@@ -28,12 +29,27 @@ _ITERATIONS = 40
 _COVERED = 0.995
 
 
+class Caches(Enum):
+    """What the caches hold when a kernel is called.
+
+    Attributes:
+        COLD: nothing.
+        PRODUCED: the first argument, as the kernel before has written it, as far as it fits: how a kernel
+            finds them inside of a model, where weights and other inputs have been displaced since.
+        WARM: what an equal call has left.
+    """
+
+    COLD = "cold"
+    PRODUCED = "produced"
+    WARM = "warm"
+
+
 @dataclass(frozen=True)
 class ModelledTime:
     """What one call of a kernel takes.
 
     Attributes:
-        seconds: with caches that are empty at first, or that an equal call has filled.
+        seconds: of the call.
         elapsed: in cycles and lines.
         instructions: executed ones.
     """
@@ -62,7 +78,7 @@ class ModelledProcessor:
         listing: Sequence[Instruction],
         kernel: str,
         arguments: Sequence[ArgumentSpec],
-        warm: bool = False,
+        caches: Caches = Caches.PRODUCED,
     ) -> ModelledTime:
         """The time of one call of a kernel.
 
@@ -71,7 +87,7 @@ class ModelledProcessor:
             listing: of the library, by address.
             kernel: name of the function.
             arguments: shape and dtype of each.
-            warm: after a call that has filled the caches.
+            caches: what they hold before.
 
         Raises:
             EngineError: the kernel cannot be run.
@@ -86,11 +102,13 @@ class ModelledProcessor:
         lengths = {block.address: len(contents[block.address]) for block in blocks}
         timeline = Timeline(self.board, run, library, cycles, lengths)
         placed = run.place(arguments)
+        if caches is Caches.PRODUCED and run.tensors:
+            timeline.produce(*run.tensors[0])
+        elif caches is Caches.WARM:
+            run.call(placed)
+            timeline.elapsed()
         run.call(placed)
         elapsed = timeline.elapsed()
-        if warm:
-            run.call(placed)
-            elapsed = timeline.elapsed()
         executed = sum(block.runs * lengths[block.address] for block in blocks)
         return ModelledTime(elapsed.cycles / self.board.frequency_hz, elapsed, executed)
 

@@ -296,6 +296,12 @@ void access_data(void *engine, int kind, uint64_t address, int size, int64_t val
   if (last != first) touch(t, last, kind == WRITE);
 }
 
+/* Data that another kernel has just written, from the first line to the last; `restart` follows. */
+void produce(Timeline *t, uint64_t address, uint64_t bytes) {
+  uint64_t last = (address + bytes - 1) >> t->line_bits;
+  for (uint64_t line = address >> t->line_bits; bytes && line <= last; line++) touch(t, line, 1);
+}
+
 /* The end of the kernel: all that is outstanding has to arrive. */
 void finish(Timeline *t) {
   end_block(t);

@@ -177,6 +177,11 @@ class Timeline:
         level.sets, level.ways = entries // ways, ways
         level.lines = self._keep(np.zeros(entries * _LINE_BYTES, np.uint8))
 
+    def produce(self, address: int, count: int) -> None:
+        """Bytes that another kernel has just written are in the caches, as far as they fit."""
+        self._hooks.produce(ctypes.byref(self._state), _u64(address), _u64(count))
+        self.elapsed()
+
     def elapsed(self) -> Elapsed:
         """What all calls took since the last time that this was asked; caches keep what they hold."""
         state = self._state

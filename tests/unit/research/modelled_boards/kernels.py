@@ -11,7 +11,7 @@ from host.build import build_kernel_library, target_for
 from host.emulation.library import SharedLibrary
 from research.modelled_boards.boards import ModelledBoard
 from research.modelled_boards.listing import disassemble
-from research.modelled_boards.processor import ModelledProcessor, ModelledTime
+from research.modelled_boards.processor import Caches, ModelledProcessor, ModelledTime
 
 
 def reader(count: int, stride: int) -> tvm.tirx.PrimFunc:
@@ -50,7 +50,7 @@ class Kernels:
             for name, function in functions.items()
         }
 
-    def time(self, board: ModelledBoard, name: str, warm: bool = False) -> ModelledTime:
+    def time(self, board: ModelledBoard, name: str, caches: Caches = Caches.COLD) -> ModelledTime:
         """One call on a board, which may differ from that of the library in all but its instructions."""
         processor = ModelledProcessor(board)
-        return processor.time(self._library, self._listing, name, self._arguments[name], warm)
+        return processor.time(self._library, self._listing, name, self._arguments[name], caches)

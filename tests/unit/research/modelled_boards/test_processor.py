@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from research.modelled_boards.boards import modelled_board, modelled_board_names
+from research.modelled_boards.processor import Caches
 from tests.unit.research.modelled_boards.kernels import Kernels, reader
 
 LINE, FLOATS = 64, 16
@@ -30,11 +31,11 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kernels]:
 @pytest.mark.parametrize("name", modelled_board_names())
 def test_more_work_is_not_faster_and_warm_is_not_slower(kernels: dict[str, Kernels], name: str) -> None:
     board = modelled_board(name)
-    cold, warm = (kernels[name].time(board, "small", warm) for warm in (False, True))
+    cold, warm = (kernels[name].time(board, "small", caches) for caches in (Caches.COLD, Caches.WARM))
     assert warm.seconds < cold.seconds
     assert warm.elapsed.misses[0] == warm.elapsed.lines_read == 0 and warm.elapsed.waited == 0.0
     assert cold.elapsed.lines_read >= SMALL * 4 // LINE
-    for state in (False, True):
+    for state in Caches:
         assert (
             kernels[name].time(board, "twice", state).seconds
             > kernels[name].time(board, "small", state).seconds
@@ -96,7 +97,18 @@ def test_larger_caches_miss_less(kernels: dict[str, Kernels]) -> None:
     grown = [
         replace(board, levels=(replace(first, size_bytes=4096 * k, ways=2 * k), second)) for k in (1, 2, 4)
     ]
-    misses = [kernels[board.name].time(one, "twice", warm=True).elapsed.misses[0] for one in grown]
+    misses = [kernels[board.name].time(one, "twice", Caches.WARM).elapsed.misses[0] for one in grown]
     assert misses == sorted(misses, reverse=True)
     # A cyclic sequence of 8 KiB misses always in 4 KiB, and never in 16 KiB.
     assert misses[0] >= 2 * SMALL * 4 // LINE and misses[2] == 0
+
+
+def test_the_first_argument_is_there_as_far_as_it_fits(kernels: dict[str, Kernels]) -> None:
+    board = modelled_board("raspberry_pi_4")
+    small = kernels[board.name].time(board, "small", Caches.PRODUCED).elapsed
+    # The sums are what is not there.
+    assert small.lines_read == 1
+    large = kernels[board.name].time(board, "sequence", Caches.PRODUCED).elapsed
+    assert large.lines_read == pytest.approx(4 * LARGE / LINE, rel=0.01)
+    # What was written before is written back before it is read again.
+    assert large.lines_written > 0 and small.lines_written == 0
