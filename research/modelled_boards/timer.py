@@ -10,7 +10,7 @@ import tvm
 from host.build import build_kernel_library, target_for
 from host.emulation.library import SharedLibrary
 from host.errors import BuildError, EngineError
-from host.model import DeviceProfile
+from host.model import DeviceProfile, Task
 from host.schedules import DesignSpace
 from research.evaluation.bench import arguments_of
 from research.modelled_boards.boards import ModelledBoard
@@ -44,20 +44,26 @@ class ModelledTimer:
         self, space: DesignSpace, functions: Mapping[str, tvm.tirx.PrimFunc], note: Callable[[str], None]
     ) -> Mapping[str, Sequence[float]]:
         """See `research.collection.collect.Timer`."""
+        return self.times_of(space.task, functions, note)
+
+    def times_of(
+        self, task: Task, functions: Mapping[str, tvm.tirx.PrimFunc], note: Callable[[str], None]
+    ) -> Mapping[str, Sequence[float]]:
+        """Seconds of programs of a task; those that fail are noted and left out."""
         path = self._folder / "programs.so"
         try:
             build_kernel_library(dict(functions), path, target_for(self._board))
         except BuildError as error:
-            note(f"{space.task.name}: {error}")
+            note(f"{task.name}: {error}")
             return {}
         library = SharedLibrary(path.read_bytes())
         listing = disassemble(path, self._board.architecture)
         found: dict[str, tuple[float]] = {}
         for name in functions:
             try:
-                time = self._processor.time(library, listing, name, arguments_of(space.task))
+                time = self._processor.time(library, listing, name, arguments_of(task))
             except (EngineError, RuntimeError) as error:
-                note(f"{space.task.name}: {error}")
+                note(f"{task.name}: {error}")
                 continue
             found[name] = (time.seconds,)
         return found
