@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from benchmarks.modelled_boards import __main__ as benchmark
-from benchmarks.modelled_boards.choices import BUDGETS, DRAWN, Teachers, chosen_programs, of_board
+from benchmarks.modelled_boards.choices import (
+    BUDGETS,
+    DRAWN,
+    Teachers,
+    chosen_programs,
+    of_board,
+    random_programs,
+)
 from benchmarks.modelled_boards.figures import ALL, Judged, ratios, shares
 from benchmarks.modelled_boards.published import PUBLISHED, compared
 from benchmarks.result_file import Result
@@ -87,7 +94,7 @@ class _Timer:
 
 
 def test_equal_programs_of_several_arms_are_timed_once() -> None:
-    generator = benchmark.random_programs(SPACE, 0)
+    generator = random_programs(SPACE, 0)
     first, second = generator[0], next(one for one in generator if one != generator[0])
     timer = _Timer()
     judge = benchmark.Judge(timer)  # type: ignore[arg-type]
@@ -106,7 +113,7 @@ def test_tasks_that_taught_or_leave_no_choice_are_not_judged() -> None:
 
     assert judged(set(), 2 * flop) == 1
     assert judged(set(tasks), 2 * flop) == judged(set(), flop / 2) == 0
-    assert len(benchmark.random_programs(SPACE, 1)) == DRAWN
+    assert len(random_programs(SPACE, 1)) == DRAWN
 
 
 def test_data_of_one_board_are_refused(tmp_path: Path) -> None:
