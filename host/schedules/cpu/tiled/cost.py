@@ -257,7 +257,7 @@ def _step_cycles(
     latency = hardware.fma_latency_cycles / overlapping
     conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
     power = max(1.0, _SHARED_PORTS.on(hardware))
-    ports = (arithmetic**power + load_cycles**power) ** (1.0 / power)
+    ports: float = (arithmetic**power + load_cycles**power) ** (1.0 / power)
     return max(ports, supply, latency) * conflict
 
 
