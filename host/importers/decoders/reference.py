@@ -1,8 +1,9 @@
 """Logits of a language model in float32, by transformers, in a process of its own.
 
 The process takes the memory of torch with it when it ends. It reads local files only, safetensors only, and
-runs no code of the folder. Quantised weights are replaced by the values that they stand for. Of a GGUF file,
-which transformers does not read by itself, the model is built from its configuration and gets its weights.
+runs no code of the folder. Quantised weights are replaced by the values that they stand for. Of a GGUF file
+or packed weights, which transformers does not read by itself, the model is built from its
+configuration and gets its weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from host.errors import EngineError
 from host.importers.decoders.description import Matrix
-from host.importers.decoders.folder import ModelFolder
+from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.quantise import Quantised, QuantisedPart, dequantise
 from host.language_file import language_format
@@ -173,12 +174,12 @@ def _computed(request: dict[str, Any], archive: Path) -> dict[str, np.ndarray]:
     """The arrays of the answers by their names."""
     path, text = Path(request["folder"]), request["text"]
     answers = {}
-    if language_format(path) == "gguf":
-        read = read_gguf(path)
-        model = model_of_file(read, {entry["name"] for entry in request["parts"]})
-        floats = not read.bits
+    read = read_gguf(path) if language_format(path) == "gguf" else read_folder(path)
+    floats = not read.bits
+    if floats and read.path.is_dir():
+        model = _model_of_folder(path)
     else:
-        model, floats = _model_of_folder(path), True
+        model = model_of_file(read, {entry["name"] for entry in request["parts"]})
     if text is not None and floats:
         answers["original"] = logits_of(model, text)
     with np.load(archive) as arrays:
@@ -239,6 +240,9 @@ def model_of_file(read: ModelFolder, left: Collection[str] = ()) -> Any:
     placed = set()
     with torch.inference_mode():
         for name, tensor in read.weights.items():
+            if not (read.exact or _named(parameters, name)):
+                # As transformers does with weights of a folder that a model does not have.
+                continue
             parameter = _parameter(parameters, name)
             placed.add(id(parameter))
             if name not in left:
@@ -295,10 +299,14 @@ def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[Quantis
 
 def _parameter(parameters: dict[str, Any], name: str) -> Any:
     """A parameter by its name in the files, which may lack the name of the model's body."""
-    found = [key for key in parameters if key == name or key.endswith(f".{name}")]
+    found = _named(parameters, name)
     if len(found) != 1:
         raise ValueError(f"{len(found)} parameters are called {name!r}")
     return parameters[found[0]]
+
+
+def _named(parameters: dict[str, Any], name: str) -> list[str]:
+    return [key for key in parameters if key == name or key.endswith(f".{name}")]
 
 
 if __name__ == "__main__":
