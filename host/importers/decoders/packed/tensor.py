@@ -37,7 +37,7 @@ class PackedTensor(StoredTensor):
     order: StoredTensor | None
 
     @cached_property
-    def bits(self) -> int:  # type: ignore[override]
+    def bits(self) -> int:
         """4 where the numbers are of 4 bits around 8, which is how they are stored here; 8 otherwise."""
         return 4 if self.layout.bits == 4 and bool((self._zeros() == 8).all()) else 8
 
@@ -68,11 +68,11 @@ class PackedTensor(StoredTensor):
         if not np.isfinite(scales).all():
             raise self._error(name, "holds NaN or infinity")
         words = _array(self._numbers, np.dtype(np.int32))
-        numbers = self.layout.numbers(words).reshape(rows, groups, size).astype(np.int16)
-        numbers -= self._zeros()[:, :, None]
-        if numbers.min() < -128 or numbers.max() > 127:
+        split = self.layout.numbers(words).reshape(rows, groups, size).astype(np.int16)
+        split -= self._zeros()[:, :, None]
+        if split.min() < -128 or split.max() > 127:
             raise self._error(name, "has zero points with which its numbers do not fit 8 bits")
-        numbers = numbers.reshape(rows, columns)
+        numbers = split.reshape(rows, columns)
         shared = np.ascontiguousarray(scales.T).repeat(size // GROUP, axis=1)
         if bits == 8:
             return Quantised(8, numbers.astype(np.int8), shared)
