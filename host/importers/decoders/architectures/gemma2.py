@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from host.importers.decoders.architectures.gemma import as_gemma
-from host.importers.decoders.config import Config
+from host.importers.decoders.config import (
+    MAX_HEAD_SIZE,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    Config,
+)
 from host.importers.decoders.description import DecoderDescription, DecoderWeights, Layer
 from host.importers.decoders.family import (
     Names,
@@ -17,9 +25,34 @@ from host.importers.decoders.family import (
     weights,
     window,
 )
+from host.importers.decoders.gguf.form import GgufForm
 
 MODEL_TYPES = ("gemma2",)
-_ATTENTION_CAP, _LOGIT_CAP, _SCALE = 50.0, 30.0, 256.0
+_ATTENTION_CAP, _LOGIT_CAP, _SCALE, _WINDOW = 50.0, 30.0, 256.0, 4096
+# Layers of the model of 27 billion weights, whose scale is not that of its heads; GGUF files do not have it.
+_LARGEST = 46
+
+
+def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
+    layers = metadata.whole("gemma2.block_count", 1, MAX_LAYERS)
+    heads = metadata.whole("gemma2.attention.head_count", 1, MAX_HEADS)
+    hidden = metadata.whole("gemma2.embedding_length", 1, MAX_HIDDEN)
+    size = metadata.whole("gemma2.attention.key_length", 1, MAX_HEAD_SIZE, max(hidden // heads, 1))
+    return {
+        "sliding_window": metadata.whole("gemma2.attention.sliding_window", 1, MAX_POSITIONS, _WINDOW),
+        "attn_logit_softcapping": soft_cap(metadata, "gemma2.attn_logit_softcapping", _ATTENTION_CAP),
+        "final_logit_softcapping": soft_cap(metadata, "gemma2.final_logit_softcapping", _LOGIT_CAP),
+        "query_pre_attn_scalar": hidden // heads if layers == _LARGEST else size,
+    }
+
+
+GGUF = GgufForm(
+    "gemma2",
+    norm_offset=1.0,
+    sandwich=True,
+    keys=("attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),
+    fields=_gguf_fields,
+)
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:

@@ -32,6 +32,17 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": ("qwen2", "qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", "qwen3", {"head_dim": 32}),
     "gemma": ("gemma", "gemma", {"head_dim": 16}),
+    "gemma2": (
+        "gemma2",
+        "gemma2",
+        {
+            "head_dim": 16,
+            "sliding_window": 9,
+            "query_pre_attn_scalar": 16,
+            "attn_logit_softcapping": 0.5,
+            "final_logit_softcapping": 20.0,
+        },
+    ),
     "gemma3": (
         "gemma3",
         "gemma3_text",
@@ -170,7 +181,8 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
         return write_gguf(path, {**values, **changes}, {**kept, **(more or {})})
 
     refused(
-        again({"general.architecture": "mamba"}), "'mamba' is not read .*gemma, gemma3, llama, qwen2, qwen3"
+        again({"general.architecture": "mamba"}),
+        "'mamba' is not read .*gemma, gemma2, gemma3, llama, qwen2, qwen3",
     )
     refused(again({"general.type": "adapter"}), "general.type")
     refused(again({"split.count": 3}), "llama-gguf-split --merge")
