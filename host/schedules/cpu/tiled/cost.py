@@ -258,7 +258,7 @@ def _step_cycles(
     conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
     power = max(1.0, _SHARED_PORTS.on(hardware))
     ports = (arithmetic**power + load_cycles**power) ** (1.0 / power)
-    return max(ports, supply, latency) * conflict
+    return float(max(ports, supply, latency) * conflict)
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:
