@@ -3,7 +3,7 @@
     python -m benchmarks.construction --models resnet50 deit-small --targets x86_64-v4,jetson_orin_nano:gpu
 
 Nothing is measured but the processor time of the construction. Each distinct task of the models, on each
-target, has one ratio: the estimate of the best of the random programs over that of Gensor's program, at most 1.
+target, has one ratio: the estimate of the best of the random programs over that of Gensor's, at most 1.
 """
 
 from __future__ import annotations
