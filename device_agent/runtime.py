@@ -23,7 +23,9 @@ import threading
 import warnings
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from device_agent.contract.manifest import content_digest
 from device_agent.execute import ffi
+from device_agent.execute.decoder import Decoder
 from device_agent.execute.engines import create
 from device_agent.execute.generation import Generation, Timing, no_language_model
 from device_agent.execute.model_signature import TensorInfo
@@ -69,6 +71,7 @@ class Model:
         manifest = bundle.manifest
         self.backend = manifest.backend
         self.path = bundle.directory
+        self._content = content_digest(manifest.fields)
         self._lock = threading.Lock()
         count = int(threads or manifest.threads)
         self._engine: Any = None
@@ -151,6 +154,46 @@ class Model:
             raise no_language_model(self.path)
         sampler = Sampler(Sampling(temperature, top_k, top_p, seed))
         return self._generation.generate(prompt, max_tokens, sampler)
+
+    def save_prompt(self, path: Union[str, "os.PathLike[str]"]) -> int:
+        """Writes the state of the last text of `generate` to a file: no process need compute it again.
+
+        The file is as large as the bundle's state (`memory` of its manifest), and belongs to this bundle.
+
+        Args:
+            path: of the file; one that is there is replaced.
+
+        Returns:
+            The number of tokens that it is of.
+
+        Raises:
+            AgentError: the bundle is not a language model's, or no text was generated.
+            OSError: the file cannot be written.
+        """
+        with self._lock:
+            return self._decoder().save(os.fspath(path), self._content)
+
+    def load_prompt(self, path: Union[str, "os.PathLike[str]"]) -> int:
+        """Fills the state out of a file of `save_prompt`: a prompt that begins with it continues there.
+
+        Args:
+            path: of the file. It is checked, and who can write it decides what the model writes.
+
+        Returns:
+            The number of tokens that it is of.
+
+        Raises:
+            AgentError: the bundle is not a language model's, there is no such file, or it is damaged or of
+                another bundle.
+            OSError: it cannot be read.
+        """
+        with self._lock:
+            return self._decoder().restore(os.fspath(path), self._content)
+
+    def _decoder(self) -> Decoder:
+        if self._generation is None:
+            raise no_language_model(self.path)
+        return self._generation.decoder
 
     @property
     def stopped(self) -> str:

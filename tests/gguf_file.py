@@ -26,7 +26,7 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-_GEMMA3 = {
+_GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
@@ -133,7 +133,10 @@ def metadata_of(kind: str, config: Any) -> dict[str, Any]:
         "rope.dimension_count": size,
         "rope.freq_base": float(theta),
     }
-    if kind == "gemma3":
+    if kind == "gemma2":
+        found["attn_logit_softcapping"] = float(config.attn_logit_softcapping)
+        found["final_logit_softcapping"] = float(config.final_logit_softcapping)
+    if kind in ("gemma2", "gemma3"):
         found["attention.sliding_window"] = config.sliding_window
     return {"general.architecture": kind, **{f"{kind}.{name}": value for name, value in found.items()}}
 
@@ -146,7 +149,7 @@ def tensors_of(kind: str, model: Any, types: Mapping[str, str] | None = None) ->
         model: of transformers.
         types: of matrices by a part of their names there; F32 for others.
     """
-    names = {**_NAMES, **(_GEMMA3 if kind == "gemma3" else {})}
+    names = {**_NAMES, **(_GEMMA if kind in ("gemma2", "gemma3") else {})}
     heads = {"attn_q": model.config.num_attention_heads, "attn_k": model.config.num_key_value_heads}
     found = {}
     for full, parameter in model.named_parameters():

@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.llm import rounds
 from benchmarks.llm.deployment import deployed
-from benchmarks.llm.figures import OURS, agrees, divergence, speeds, tokens_of
+from benchmarks.llm.figures import OURS, agrees, speeds, tokens_of
 from benchmarks.llm.models import SHAPES, folder_of
 from benchmarks.llm.peers import PEERS, Installed, Peer, install
 from benchmarks.llm.process import EngineProcess
@@ -38,6 +38,7 @@ from benchmarks.result_file import add_json_option, heading, models_so_far, writ
 from host.errors import EngineError
 from host.importers.decoders.quantise import BITS
 from host.importers.decoders.reference import reference_logits
+from host.model.text_quality import divergence
 
 SCHEMA = "edgetlm.llm/1"
 _TEXT_TOKENS = 64

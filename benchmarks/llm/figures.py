@@ -71,29 +71,6 @@ def speeds(seconds: Mapping[str, Mapping[str, Sequence[float]]], tokens: Mapping
     return found | {"speedup": speedup, "bounds": bounds, "best_peer": best}
 
 
-def divergence(reference: np.ndarray, logits: np.ndarray) -> float:
-    """Mean Kullback-Leibler divergence of the distributions of the next token, in nats.
-
-    Args:
-        reference: (n, V) logits of what should be.
-        logits: of what is.
-
-    Raises:
-        ValueError: they have different shapes, or some are not finite.
-    """
-    if reference.shape != logits.shape:
-        raise ValueError(f"logits {list(logits.shape)} beside {list(reference.shape)}")
-    if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
-        raise ValueError("some logits are not finite")
-    wanted, found = _log_softmax(reference), _log_softmax(logits)
-    return float((np.exp(wanted) * (wanted - found)).sum(axis=-1).mean())
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
-
-
 def agrees(reference: np.ndarray, tokens: Sequence[int]) -> bool:
     """Whether an engine chose the likeliest token each time, or one that is as likely but for rounding.
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import array
 from typing import Any, Dict, List, Sequence, Union
 
+from device_agent.contract.text import printable
+from device_agent.errors import AgentError
 from device_agent.execute import ffi
+from device_agent.execute.kept_prompt import read_prompt, write_prompt
 from device_agent.execute.model_signature import TensorInfo
 from device_agent.execute.virtual_machine import Entry, VirtualMachine, tensors_of
 from device_agent.store.opened_bundle import BundleError
@@ -72,6 +75,37 @@ class Decoder:
     def forget(self) -> None:
         """To be called where somebody else has changed the state."""
         self._tokens = []
+
+    def save(self, path: str, content: str) -> int:
+        """Writes the state of the last text to a file, and gives the number of its tokens.
+
+        Args:
+            path: of the file.
+            content: digest of what the bundle computes.
+
+        Raises:
+            AgentError: there is no text.
+            OSError: the file cannot be written.
+        """
+        if not self._tokens:
+            raise AgentError("bad_request", "there is no prompt to save: generate a text with it first")
+        write_prompt(path, content, self._tokens, self._machine.state)
+        return len(self._tokens)
+
+    def restore(self, path: str, content: str) -> int:
+        """Fills the state out of a file that `save` wrote, and gives the number of its tokens.
+
+        Raises:
+            AgentError: no such file, a damaged one, or one of another bundle.
+            OSError: it cannot be read.
+        """
+        tokens = read_prompt(path, content, self.context, self._machine.state, self.forget)
+        try:
+            self.check(tokens)
+        except ValueError as error:
+            raise AgentError("bad_request", "%s: %s" % (printable(path), error)) from error
+        self._tokens = tokens
+        return len(tokens)
 
     def logits(self, tokens: Sequence[int]) -> bytearray:
         """Logits of the token that follows some tokens, float32.

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from device_agent.contract.manifest import PARAMETERS
 from device_agent.contract.text import printable
 from device_agent.execute import ffi
+from device_agent.execute.kept_prompt import StateTensor
 from device_agent.execute.model_signature import LengthRange, Signature, TensorInfo
 from device_agent.store.opened_bundle import BundleError, OpenedBundle
 from device_agent.wire.frames import tensor_bytes
@@ -131,6 +132,7 @@ class VirtualMachine:
         self._length = 0
         self.inputs = [ffi.empty(info.shape, info.dtype, self._device) for info in inputs]
         self._zeros = _Zeros(state)
+        self._state_bytes = [tensor_bytes(info.shape, info.dtype) for info in state]
         self._state = [self._moved(tensor) for tensor in self._zeros.tensors]
         with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             extra = view.find(b"tvm.contrib.") >= 0
@@ -145,6 +147,11 @@ class VirtualMachine:
         self.inputs = [ffi.empty(info.shape_at(length), info.dtype, self._device) for info in self._infos]
         self.invoke = self._bound(self._machine)
         self._length = length
+
+    @property
+    def state(self) -> List[StateTensor]:
+        """The tensors that are kept from call to call."""
+        return [StateTensor(*one) for one in zip(self._state, self._state_bytes)]
 
     def reset(self) -> None:
         """Makes the state zeros again, as it is when the model is loaded.

@@ -98,7 +98,9 @@ def _read_decoder(options: CompileOptions, clock: StageClock) -> ImportedModel:
     with clock.stage("import"):
         context = options.context_tokens or min(_CONTEXT, positions_of(options.model))
         chunk, note = min(_CHUNK, context), clock.progress.note
-        model = import_decoder(options.model, context, chunk, options.quantize, options.seed, note)
+        model = import_decoder(
+            options.model, context, chunk, options.quantize, options.seed, note, options.text
+        )
     return replace(model, name=options.name or as_name(model.name))
 
 

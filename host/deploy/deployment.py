@@ -18,6 +18,7 @@ from host.compare.comparison import (
 )
 from host.compare.entrants import Entrant
 from host.compare.selection import Choice, require_sensor, select_backend
+from host.compare.text_quality import judge_text
 from host.compare.timing_policy import TimingPolicy, timing_policy
 from host.compile.bundle_builder import BundleBuilder, kernels_part
 from host.compile.device_profile import profile_of, target_profile
@@ -50,6 +51,7 @@ from host.engines.ncnn_files import ncnn_files
 from host.errors import EngineError, UserError
 from host.manifest import Manifest
 from host.model import GoldenCase, ImportedModel
+from host.model.text_quality import TextQuality
 from host.model_file import detect_format
 from host.options import BACKENDS, SINGLE_PRECISION, CompileOptions, DeployOptions
 from host.options.of_model import check_for_model
@@ -206,6 +208,7 @@ class _Deployment:
         choice = select_backend(comparison, options.backend, options.objective, options.power_cap_w, fallback)
         tasks = with_times(variant.tasks, comparison.kernel_times_s)
         directory = variant.path
+        text = self._text_quality(model, directory, variant.threads) if choice.backend == "tvm" else None
         memory = bundle.load(directory).memory if choice.backend == "tvm" else None
         if choice.backend != "tvm":
             directory = builder.engine(model, choice.backend, fallback)
@@ -236,6 +239,7 @@ class _Deployment:
             emulated=not self.timing.decides,
             context=context,
             quantisation=model.quantisation,
+            text=text,
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)
@@ -345,6 +349,14 @@ class _Deployment:
             else:
                 self.clock.progress.note(f"{engine} does not read {model.format} files and is left out")
         return entrants
+
+    def _text_quality(self, model: ImportedModel, directory: Path, threads: int) -> TextQuality | None:
+        """How well the bundle continues the user's text; None without one."""
+        if model.text is None:
+            return None
+        with self.clock.stage("text"), self.device.open_session("tvm", threads) as session:
+            session.load(directory)
+            return judge_text(session, model.text)
 
     def _record(
         self,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from host.compare.selection import VariantSelection
     from host.deploy.gates import Gate
     from host.model.quantisation import OutputError, Quantisation
+    from host.model.text_quality import TextQuality
     from host.statistics import Estimate
     from host.tuning.result import TuneResult
 
@@ -188,6 +189,21 @@ def quantisation(one: Quantisation) -> dict[str, Any]:
             for point in one.front
         ],
     }
+
+
+def text_quality(one: TextQuality) -> dict[str, Any]:
+    """How well a language model continues a text; divergences are in nats a token, infinity is None."""
+    found = {
+        "tokens": one.tokens,
+        "baseline": one.baseline,
+        "perplexity": one.perplexity,
+        "baseline_perplexity": one.baseline_perplexity,
+        "kl_divergence": one.divergence,
+        "weights_kl_divergence": one.weights_divergence,
+        "same_likeliest": one.agreement,
+        "greedy": {"tokens": one.greedy_tokens, "equal": one.greedy_equal},
+    }
+    return {key: _finite(value) for key, value in found.items()}
 
 
 def estimate(one: Estimate | None, factor: float = 1.0) -> dict[str, Any] | None:

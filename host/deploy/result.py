@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from host.deploy.gates import Gate
     from host.manifest import MemoryPart
     from host.model.quantisation import Quantisation
+    from host.model.text_quality import TextQuality
     from host.tuning.result import TuneResult
 
 
@@ -53,7 +54,7 @@ class DeployResult(Tabular):
             that were set, with their verdicts; nothing is installed if one is not met. context: tokens that a
             language model keeps, whose step with one token is what was measured; 0 for another model.
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
-            stage was under way.
+            stage was under way. text: how well a language model continues the user's text; None without one.
     """
 
     name: str
@@ -81,6 +82,7 @@ class DeployResult(Tabular):
     context: int = 0
     quantisation: Quantisation | None = None
     stages: tuple[StageSpan, ...] = ()
+    text: TextQuality | None = None
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from host.model.quantisation import Quantisation
 from host.model.signature import GoldenCase, Signature, TensorSpec
+from host.model.text_quality import TextReference
 
 if TYPE_CHECKING:
     import tvm
@@ -52,6 +53,7 @@ class ImportedModel:
             kept from call to call.
         decoder: of a language model; None of others.
         quantisation: how the file was quantised here; None if it was not.
+        text: what transformers makes of a text of the user's; None without one, and of other models.
     """
 
     name: str
@@ -66,3 +68,4 @@ class ImportedModel:
     state: tuple[TensorSpec, ...] = ()
     decoder: Decoder | None = None
     quantisation: Quantisation | None = None
+    text: TextReference | None = None

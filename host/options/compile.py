@@ -100,6 +100,15 @@ class CompileOptions:
         flag="context",
         metavar="TOKENS",
     )
+    text: Path | None = declared(  # noqa: RUF009 - makes a field
+        None,
+        "Text in UTF-8 on which a language model is judged on the device: perplexity, and divergence from "
+        "float32.",
+        "program",
+        commands=("deploy",),
+        metavar="FILE",
+        path=True,
+    )
     memory_cap_bytes: int = declared(
         0,
         "Most memory of the compiled model on its device, weights included: 64M, 1G.",

@@ -31,7 +31,9 @@ def check_for_model(options: CompileOptions, model: Path, format_name: str) -> N
             "does not go",
         )
         return
-    _require_none({"--context": bool(options.context_tokens)}, "goes only")
+    _require_none(
+        {"--context": bool(options.context_tokens), "--text": options.text is not None}, "goes only"
+    )
     if format_name == ENCODER and options.ranged:
         raise UserError(
             "a range in --shape needs an ONNX file with an open dimension: export the model to ONNX, or give"

@@ -12,6 +12,7 @@ from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
 from sdk.report.power import energy_charts, energy_rows, power_context, throttled
 from sdk.report.quantisation.charts import quantisation_charts
+from sdk.report.quantisation.language_model import text_lines
 from sdk.report.tuning import STOPPED, tuning_charts
 from sdk.text import simulation
 
@@ -53,6 +54,7 @@ def render(result: DeployResult) -> str:
         throttle_reasons=", ".join(throttled(result)),
         uncounted=", ".join(_uncounted(result)),
         figures=deploy_json(result),
+        text_lines=[] if result.text is None else text_lines(result.text),
         stopped=STOPPED,
         **(power_context(result.power) if result.power is not None else {"power": None}),
         shape_text=lambda spec: _shape_text(result, spec),

@@ -41,6 +41,8 @@ def cached_attention(
         for head in range(heads):
             keys = key_cache[head // group, seen // BLOCK, :, seen % BLOCK]
             scores = keys @ query[row, head] * options["scale"]
+            if options["cap"]:
+                scores = np.tanh(scores / options["cap"]) * options["cap"]
             shares = np.exp(scores - scores.max())
             result[row, head] = shares / shares.sum() @ value_cache[head // group, seen]
     return result

@@ -45,11 +45,13 @@ class Layer:
         window: positions that a query sees, itself included; 0 for all before it.
         rotary: of queries and keys; None without.
         attention_scale: factor of the products of queries and keys.
+        attention_cap: what is scaled becomes cap * tanh(scaled / cap) before the softmax; 0 for none.
     """
 
     window: int
     rotary: Rotary | None
     attention_scale: float
+    attention_cap: float = 0.0
 
 
 @dataclass(frozen=True)

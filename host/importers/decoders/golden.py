@@ -1,4 +1,4 @@
-"""Golden cases of a decoder: one text, a token at a time, with the logits that transformers gives."""
+"""Golden cases of a decoder: three prompts, a token at a time, with the logits that transformers gives."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import numpy as np
 from host.errors import EngineError
 from host.importers.decoders.constants import Constants
 from host.importers.decoders.description import DecoderDescription, DecoderWeights
-from host.importers.decoders.reference import reference_logits
+from host.importers.decoders.reference import Answers, Questions, reference_answers
 from host.model import GoldenCase
+from host.model.text_quality import FILE, FLOATS, TextReference, divergence
 
-# Tokens of the text, where the context has places for so many.
-_TOKENS = 24
+# Tokens of the prompts, where the context has places for so many. The first fills more than one block of the
+# keys.
+_LENGTHS = (24, 8, 8)
 # Beside quantised weights, keys and values are kept in half precision: logits of 12 random layers move by
 # 5e-4 of the largest. The verification allows twice the spread.
 QUANTISED_SPREAD = 5e-3
+# Of a text of the user's: tokens that are continued, and tokens that continue them.
+_PROMPT, _CONTINUED = 16, 64
 
 
 def make_golden(
@@ -26,7 +30,8 @@ def make_golden(
     constants: Constants,
     context: int,
     seed: int,
-) -> tuple[GoldenCase, ...]:
+    text: np.ndarray | None = None,
+) -> tuple[tuple[GoldenCase, ...], TextReference | None]:
     """Cases in the order in which they run: the state makes each depend on those before it.
 
     Args:
@@ -35,26 +40,54 @@ def make_golden(
         weights: where its weights lie.
         constants: its weights, quantised or not.
         context: positions that there are.
-        seed: of the text.
+        seed: of the prompts.
+        text: (n) int32 tokens of a text of the user's, two or more; None without.
+
+    Returns:
+        The cases of three prompts, and what transformers makes of the text.
 
     Raises:
         EngineError: transformers cannot run the model, or gives logits that say nothing.
         ModelFileError: a weight cannot be used.
     """
     generator = np.random.default_rng(seed)
-    tokens = generator.integers(0, description.vocabulary, min(_TOKENS, context), dtype=np.int32)
+    prompts = tuple(
+        generator.integers(0, description.vocabulary, min(length, context), dtype=np.int32)
+        for length in _LENGTHS
+    )
     parts = tuple(constants.quantised_parts(weights))
-    logits = reference_logits(folder, tokens, parts)
-    if logits.shape != (len(tokens), description.vocabulary) or not np.isfinite(logits).all():
-        raise EngineError(
-            f"{folder.name}: transformers gives logits {list(logits.shape)} or some that are not finite: "
-            "check the model in transformers"
-        )
-    return tuple(
+    prompt = 0 if text is None else min(_PROMPT, len(text), context - 1)
+    count = 0 if text is None else min(_CONTINUED, context - prompt)
+    answers = reference_answers(folder, Questions(prompts, text, prompt, count), parts)
+    for tokens, logits in zip(prompts, answers.logits, strict=True):
+        _check(folder, logits, len(tokens), description)
+    golden = tuple(
         GoldenCase(
             (tokens[position : position + 1], np.array([position], np.int32)),
             (np.ascontiguousarray(logits[position : position + 1]),),
             QUANTISED_SPREAD if parts else 0.0,
         )
+        for tokens, logits in zip(prompts, answers.logits, strict=True)
         for position in range(len(tokens))
     )
+    if text is None:
+        return golden, None
+    assert answers.text is not None
+    _check(folder, answers.text, len(text), description)
+    return golden, _text_reference(text, prompt, answers)
+
+
+def _text_reference(text: np.ndarray, prompt: int, answers: Answers) -> TextReference:
+    assert answers.text is not None
+    if answers.original is None:
+        return TextReference(text, answers.text, FILE, prompt, answers.greedy)
+    moved = divergence(answers.original, answers.text)
+    return TextReference(text, answers.original, FLOATS, prompt, answers.greedy, moved)
+
+
+def _check(folder: Path, logits: np.ndarray, tokens: int, description: DecoderDescription) -> None:
+    if logits.shape != (tokens, description.vocabulary) or not np.isfinite(logits).all():
+        raise EngineError(
+            f"{folder.name}: transformers gives logits {list(logits.shape)} or some that are not finite: "
+            "check the model in transformers"
+        )

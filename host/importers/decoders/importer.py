@@ -16,6 +16,7 @@ from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.golden import make_golden
 from host.importers.decoders.module import BLOCK, build_prefill, build_step, state_specs
 from host.importers.decoders.quantise import BITS
+from host.importers.decoders.text import tokens_of_text
 from host.language_file import language_format
 from host.model import Decoder, ImportedModel, Signature, TensorSpec
 from host.model_file import detect_format
@@ -28,6 +29,7 @@ def import_decoder(
     quantize: str = "",
     seed: int = 0,
     notice: Callable[[str], None] = lambda line: None,
+    text: Path | None = None,
 ) -> ImportedModel:
     """Read a language model.
 
@@ -36,17 +38,19 @@ def import_decoder(
         context: positions of the state, a multiple of 16.
         chunk: tokens of one call of the prefill, at most `context`.
         quantize: "int8" or "int4" for the weights of products; "" for float32, or as they are in the file.
-        seed: of the text of the golden cases.
+        seed: of the prompts of the golden cases.
         notice: gets lines about what is not deployed as it is in the file.
+        text: file with a text of the user's, on which the bundle is to be judged; None without.
 
     Returns:
-        The model, with `state` and `decoder`.
+        The model, with `state`, `decoder`, and `text` where a text is given.
 
     Raises:
         ModelFileError: the folder is not whole, or does not fit itself.
         ImportFailed: the architecture, or something of it, is not known.
         ShapeError: the context or the chunk does not fit.
-        UserError: there is no such way of quantising, or the file is quantised already.
+        UserError: there is no such way of quantising, the file is quantised already, or the text cannot
+            be used.
         EngineError: transformers cannot run the model.
         OSError: a file cannot be read.
     """
@@ -59,12 +63,13 @@ def import_decoder(
     weights = read.with_own_head(weights)
     _check_context(read, description, context, chunk)
     read.check(weights.tensors())
+    tokens = None if text is None else tokens_of_text(text, read, context, description.vocabulary)
     bits = read.bits or BITS[quantize]
     check_bytes(read, weights, bits)
     constants = Constants(read, bits, context)
     step = build_step(description, weights, constants, context)
     prefill = build_prefill(description, weights, constants, context, chunk)
-    golden = make_golden(read.path, description, weights, constants, context, seed)
+    golden, judged = make_golden(read.path, description, weights, constants, context, seed, tokens)
     signature = _signature(description)
     state = state_specs(description, context, bits)
     check_interface(step, Signature((*signature.inputs, *state), signature.outputs))
@@ -84,6 +89,7 @@ def import_decoder(
         digest,
         state=state,
         decoder=Decoder(context, chunk, description.vocabulary, ends, prefill, read.tokenizer),
+        text=judged,
     )
 
 

@@ -168,7 +168,7 @@ class _Builder:
             for one, count in ((query, heads), (key, keys), (own, keys))
         )
         window = kind.window if kind.window < self._context else 0
-        options = {"scale": kind.attention_scale, "window": window}
+        options = {"scale": kind.attention_scale, "window": window, "cap": kind.attention_cap}
         made = self._call(ATTENTION, [query, key, own, places[0], *caches], options, (rows, heads, size))
         return self._emit(relax.op.reshape(made, (rows, heads * size)))
 

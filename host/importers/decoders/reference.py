@@ -1,8 +1,9 @@
 """Logits of a language model in float32, by transformers, in a process of its own.
 
 The process takes the memory of torch with it when it ends. It reads local files only, safetensors only, and
-runs no code of the folder. Quantised weights are replaced by the values that they stand for. Of a GGUF file,
-which transformers does not read by itself, the model is built from its configuration and gets its weights.
+runs no code of the folder. Quantised weights are replaced by the values that they stand for. Of a GGUF file
+or packed weights, which transformers does not read by itself, the model is built from its
+configuration and gets its weights.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +23,75 @@ import numpy as np
 
 from host.errors import EngineError
 from host.importers.decoders.description import Matrix
-from host.importers.decoders.folder import ModelFolder
+from host.importers.decoders.folder import ModelFolder, read_folder
 from host.importers.decoders.gguf.model import read_gguf
 from host.importers.decoders.quantise import Quantised, QuantisedPart, dequantise
 from host.language_file import language_format
 
-_FILES = ("plan.json", "weights.npz", "logits.npy", "error.json")
+_FILES = ("plan.json", "weights.npz", "answers.npz", "error.json")
 _OFFLINE = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
-def reference_logits(
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """What transformers is to compute.
+
+    Attributes:
+        texts: (n) int32 tokens each; the logits behind each token are wanted.
+        text: (n) int32, one whose logits are also wanted by the weights in the files; None without.
+        prompt: tokens at the beginning of `text` that are continued.
+        count: tokens of the continuation, the likeliest each time.
+    """
+
+    texts: tuple[np.ndarray, ...]
+    text: np.ndarray | None = None
+    prompt: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What transformers computed.
+
+    Attributes:
+        logits: (n, V) float32 of each of `texts`, by the quantised weights.
+        text: (n, V) of `text` by the quantised weights; None without.
+        original: (n, V) of `text` by the weights in the files; None without, or where these are quantised.
+        greedy: tokens that continue the prompt, by the quantised weights.
+    """
+
+    logits: tuple[np.ndarray, ...]
+    text: np.ndarray | None = None
+    original: np.ndarray | None = None
+    greedy: tuple[int, ...] = ()
+
+
+def reference_logits(folder: Path, tokens: np.ndarray, quantised: Iterable[QuantisedPart]) -> np.ndarray:
+    """The logits (n, V) float32 after each of the tokens (n) of one text; see `reference_answers`."""
+    return reference_answers(folder, Questions((tokens,)), quantised).logits[0]
+
+
+def reference_answers(
     folder: Path,
-    tokens: np.ndarray,
+    questions: Questions,
     quantised: Iterable[QuantisedPart],
     *,
     time_limit_s: float = 1800.0,
-) -> np.ndarray:
-    """The logits after each token of one text.
+) -> Answers:
+    """What transformers computes in float32, in a process of its own.
 
     Args:
         folder: of the model, or a GGUF file.
-        tokens: (n) of the text.
+        questions: what is wanted.
         quantised: matrices to replace.
         time_limit_s: after this the process is killed.
-
-    Returns:
-        (n, V) float32.
 
     Raises:
         EngineError: transformers refused the model, crashed or took too long.
     """
     with tempfile.TemporaryDirectory(prefix="edgetlm-reference-") as directory:
         files = [Path(directory, name) for name in _FILES]
-        _write(files[0], files[1], folder, tokens, quantised)
+        _write(files[0], files[1], folder, questions, quantised)
         command = [sys.executable, "-m", "host.importers.decoders.reference", directory]
         try:
             result = subprocess.run(
@@ -73,11 +111,11 @@ def reference_logits(
             ) from None
         if result.returncode != 0:
             raise EngineError(f"{folder.name}: {_failure(folder, result, files[3])}")
-        return np.asarray(np.load(files[2]))
+        return _answers(files[2], len(questions.texts))
 
 
 def _write(
-    plan: Path, archive: Path, folder: Path, tokens: np.ndarray, quantised: Iterable[QuantisedPart]
+    plan: Path, archive: Path, folder: Path, questions: Questions, quantised: Iterable[QuantisedPart]
 ) -> None:
     parts: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
@@ -87,7 +125,26 @@ def _write(
         parts.append({**entry, "transposed": matrix.transposed})
         arrays |= {f"{number}/weight": part.values.weight, f"{number}/scales": part.values.scales}
     np.savez(archive, **arrays)  # type: ignore[arg-type]
-    plan.write_text(json.dumps({"folder": str(folder.resolve()), "tokens": tokens.tolist(), "parts": parts}))
+    request = {
+        "folder": str(folder.resolve()),
+        "parts": parts,
+        "texts": [tokens.tolist() for tokens in questions.texts],
+        "text": None if questions.text is None else questions.text.tolist(),
+        "prompt": questions.prompt,
+        "count": questions.count,
+    }
+    plan.write_text(json.dumps(request))
+
+
+def _answers(archive: Path, texts: int) -> Answers:
+    """What the process wrote."""
+    with np.load(archive) as arrays:
+        return Answers(
+            tuple(np.asarray(arrays[str(number)]) for number in range(texts)),
+            np.asarray(arrays["text"]) if "text" in arrays else None,
+            np.asarray(arrays["original"]) if "original" in arrays else None,
+            tuple(arrays["greedy"].tolist()) if "greedy" in arrays else (),
+        )
 
 
 def _failure(folder: Path, result: subprocess.CompletedProcess[str], error: Path) -> str:
@@ -103,35 +160,65 @@ def _failure(folder: Path, result: subprocess.CompletedProcess[str], error: Path
 
 def _run(directory: Path) -> int:
     """The process."""
-    plan, archive, logits, error = (directory / name for name in _FILES)
+    plan, archive, answers, error = (directory / name for name in _FILES)
     try:
         request = json.loads(plan.read_text())
-        np.save(logits, _logits(request, archive))
+        np.savez(answers, **_computed(request, archive))  # type: ignore[arg-type]
     except Exception as failure:  # noqa: BLE001  # whatever transformers meets in a folder is told to the parent
         error.write_text(json.dumps({"message": f"{type(failure).__name__}: {failure}"}))
         return 1
     return 0
 
 
-def _logits(request: dict[str, Any], archive: Path) -> np.ndarray:
+def _computed(request: dict[str, Any], archive: Path) -> dict[str, np.ndarray]:
+    """The arrays of the answers by their names."""
+    path, text = Path(request["folder"]), request["text"]
+    answers = {}
+    read = read_gguf(path) if language_format(path) == "gguf" else read_folder(path)
+    floats = not read.bits
+    if floats and read.path.is_dir():
+        model = _model_of_folder(path)
+    else:
+        model = model_of_file(read, {entry["name"] for entry in request["parts"]})
+    if text is not None and floats:
+        answers["original"] = logits_of(model, text)
+    with np.load(archive) as arrays:
+        place(model, _parts(request["parts"], arrays))
+    answers |= {str(number): logits_of(model, tokens) for number, tokens in enumerate(request["texts"])}
+    if text is not None:
+        unchanged = floats and not request["parts"]
+        answers["text"] = answers["original"] if unchanged else logits_of(model, text)
+        answers["greedy"] = np.array(_continued(model, text[: request["prompt"]], request["count"]))
+    return answers
+
+
+def _model_of_folder(path: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    path = Path(request["folder"])
-    if language_format(path) == "gguf":
-        model = model_of_file(read_gguf(path), {entry["name"] for entry in request["parts"]})
-        with np.load(archive) as arrays:
-            return place_and_run(model, request["tokens"], _parts(request["parts"], arrays))
-    model = AutoModelForCausalLM.from_pretrained(
-        request["folder"],
+    return AutoModelForCausalLM.from_pretrained(
+        str(path),
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
         dtype=torch.float32,
         attn_implementation="eager",
     ).eval()
-    with np.load(archive) as arrays:
-        return place_and_run(model, request["tokens"], _parts(request["parts"], arrays))
+
+
+def _continued(model: Any, prompt: Sequence[int], count: int) -> list[int]:
+    """The likeliest token each time, whatever the model's own settings of a generation say."""
+    import torch
+
+    made: list[int] = []
+    given, cache = list(prompt), None
+    with torch.inference_mode():
+        while len(made) < count:
+            result = model(input_ids=torch.tensor([given]), past_key_values=cache, use_cache=True)
+            cache = result.past_key_values
+            given = [int(result.logits[0, -1].argmax())]
+            made += given
+    return made
 
 
 def model_of_file(read: ModelFolder, left: Collection[str] = ()) -> Any:
@@ -139,7 +226,7 @@ def model_of_file(read: ModelFolder, left: Collection[str] = ()) -> Any:
 
     Args:
         read: the file.
-        left: weights that `place_and_run` gives it.
+        left: weights that `place` gives it.
 
     Raises:
         ValueError: the file and transformers do not have the same weights.
@@ -153,6 +240,9 @@ def model_of_file(read: ModelFolder, left: Collection[str] = ()) -> Any:
     placed = set()
     with torch.inference_mode():
         for name, tensor in read.weights.items():
+            if not (read.exact or _named(parameters, name)):
+                # As transformers does with weights of a folder that a model does not have.
+                continue
             parameter = _parameter(parameters, name)
             placed.add(id(parameter))
             if name not in left:
@@ -172,16 +262,12 @@ def _parts(entries: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]) 
         yield QuantisedPart(Matrix(entry["name"], rows, columns, entry["transposed"]), packed)
 
 
-def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[QuantisedPart]) -> np.ndarray:
-    """The logits after each token, by a model in this process.
+def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:
+    """Give a model the values that quantised matrices stand for.
 
     Args:
         model: of transformers; it is changed.
-        tokens: of one text.
-        quantised: matrices whose values it gets.
-
-    Returns:
-        (n, V) float32.
+        quantised: the matrices.
 
     Raises:
         ValueError: the model has no parameter of a matrix's name.
@@ -194,16 +280,33 @@ def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[Quantis
             values = torch.from_numpy(dequantise(part.values))
             values = values.T if part.matrix.transposed else values
             _parameter(parameters, part.matrix.name).copy_(values)
+
+
+def logits_of(model: Any, tokens: Sequence[int]) -> np.ndarray:
+    """The logits (n, V) float32 after each of the tokens of one text."""
+    import torch
+
+    with torch.inference_mode():
         made = model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits
     return np.asarray(made[0].float().numpy())
 
 
+def place_and_run(model: Any, tokens: Sequence[int], quantised: Iterable[QuantisedPart]) -> np.ndarray:
+    """The logits after each token, by a model in this process; see `place` and `logits_of`."""
+    place(model, quantised)
+    return logits_of(model, tokens)
+
+
 def _parameter(parameters: dict[str, Any], name: str) -> Any:
     """A parameter by its name in the files, which may lack the name of the model's body."""
-    found = [key for key in parameters if key == name or key.endswith(f".{name}")]
+    found = _named(parameters, name)
     if len(found) != 1:
         raise ValueError(f"{len(found)} parameters are called {name!r}")
     return parameters[found[0]]
+
+
+def _named(parameters: dict[str, Any], name: str) -> list[str]:
+    return [key for key in parameters if key == name or key.endswith(f".{name}")]
 
 
 if __name__ == "__main__":

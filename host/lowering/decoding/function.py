@@ -17,7 +17,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from host.lowering.expressions.math import exp_of_nonpositive
+from host.lowering.expressions.math import exp_of_nonpositive, number, tanh
 from host.lowering.graph import Node
 
 BLOCK = "cached_attention"
@@ -40,6 +40,7 @@ class CacheShape:
         capacity: positions of the cache, C, a multiple of 16.
         window: positions that a token reads at most, itself included; 0 for all.
         scale: of the scores.
+        cap: scaled scores become cap * tanh(score / cap); 0 for none.
         lanes: fp32 elements of the target's vector.
         kept: type of the elements of the caches.
     """
@@ -53,6 +54,7 @@ class CacheShape:
     scale: float
     lanes: int
     kept: str = "float32"
+    cap: float = 0.0
 
     @property
     def group(self) -> int:
@@ -75,7 +77,10 @@ def cached_attention_function(node: Node) -> tirx.PrimFunc:
     def power(score: Any, largest: Any) -> Any:
         return exp_of_nonpositive(score - largest)
 
-    extra = {"T": tvm.script.tirx, "power": power}
+    def capped(score: Any) -> Any:
+        return tanh(score * number(1.0 / shape.cap)) * number(shape.cap)
+
+    extra = {"T": tvm.script.tirx, "power": power, "capped": capped}
     return tvm.script.from_source(_text(shape), extra_vars=extra).with_attr("tirx.noalias", True)
 
 
@@ -154,7 +159,9 @@ def _tiles(shape: CacheShape) -> list[str]:
     output = f"output[{row} // {group}, vh * {group} + {row} % {group}, d]"
     place = f"({first} + b) * 16 + l"
     inside = f"{place} < {end}" + (f" and {place} >= {low}" if shape.window else "")
-    within = f"T.Select({inside}, sums[i, l] * T.float32({shape.scale!r}), {_LOWEST})"
+    score = f"sums[i, l] * T.float32({shape.scale!r})"
+    score = f"capped({score})" if shape.cap else score
+    within = f"T.Select({inside}, {score}, {_LOWEST})"
     lanes = shape.lanes
     parts = [(start, min(lanes, shape.size - start)) for start in range(0, shape.size, lanes)]
     return [

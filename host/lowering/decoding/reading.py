@@ -16,7 +16,7 @@ READ, OPERATION = "unplaced_cached_attention", "cached_attention"
 
 
 def read_cached_attention(builder: Builder, call: OperatorCall) -> Value:
-    """The importer's call: query, key, value, position and both caches; "scale" and "window" as JSON."""
+    """The importer's call: query, key, value, position, both caches; "scale", "window", "cap" as JSON."""
     *tensors, options = call.arguments
     return builder.emit(READ, tensors, json.loads(options.value), call.outputs)[0]
 
@@ -55,6 +55,7 @@ def _shape_of(node: Node, lanes: int) -> CacheShape:
         float(node.attrs["scale"]),
         max(4, lanes),
         kept.dtype,
+        float(node.attrs["cap"]),
     )
     fits = (
         key == value == (rows, key_heads, size)

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.llm.figures import agrees, divergence, tokens_of
+from benchmarks.llm.figures import agrees, tokens_of
 from benchmarks.llm.gguf_file import read_weights
 from benchmarks.llm.models import Shape, make
 from benchmarks.llm.peers import PEERS
 from benchmarks.llm.process import EngineProcess
 from benchmarks.result_file import ROOT
 from host.importers.decoders.reference import reference_logits
+from host.model.text_quality import divergence
 
 _PEER = PEERS["llama.cpp"]
 _VOCABULARY = 300

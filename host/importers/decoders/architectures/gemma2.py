@@ -1,12 +1,20 @@
-"""Gemma 2 without soft-capping of the attention, which the compiler does not have."""
+"""Gemma 2: soft-capping of attention and logits, and windows in every second layer."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from host.importers.decoders.architectures.gemma import as_gemma
-from host.importers.decoders.config import Config
+from host.importers.decoders.config import (
+    MAX_HEAD_SIZE,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    Config,
+)
 from host.importers.decoders.description import DecoderDescription, DecoderWeights, Layer
 from host.importers.decoders.family import (
     Names,
@@ -17,16 +25,39 @@ from host.importers.decoders.family import (
     weights,
     window,
 )
+from host.importers.decoders.gguf.form import GgufForm
 
 MODEL_TYPES = ("gemma2",)
-_ATTENTION_CAP, _LOGIT_CAP, _SCALE = 50.0, 30.0, 256.0
+_ATTENTION_CAP, _LOGIT_CAP, _SCALE, _WINDOW = 50.0, 30.0, 256.0, 4096
+# Layers of the model of 27 billion weights, whose scale is not that of its heads; GGUF files do not have it.
+_LARGEST = 46
+
+
+def _gguf_fields(metadata: Config, names: Collection[str]) -> dict[str, Any]:
+    layers = metadata.whole("gemma2.block_count", 1, MAX_LAYERS)
+    heads = metadata.whole("gemma2.attention.head_count", 1, MAX_HEADS)
+    hidden = metadata.whole("gemma2.embedding_length", 1, MAX_HIDDEN)
+    size = metadata.whole("gemma2.attention.key_length", 1, MAX_HEAD_SIZE, max(hidden // heads, 1))
+    return {
+        "sliding_window": metadata.whole("gemma2.attention.sliding_window", 1, MAX_POSITIONS, _WINDOW),
+        "attn_logit_softcapping": soft_cap(metadata, "gemma2.attn_logit_softcapping", _ATTENTION_CAP),
+        "final_logit_softcapping": soft_cap(metadata, "gemma2.final_logit_softcapping", _LOGIT_CAP),
+        "query_pre_attn_scalar": hidden // heads if layers == _LARGEST else size,
+    }
+
+
+GGUF = GgufForm(
+    "gemma2",
+    norm_offset=1.0,
+    sandwich=True,
+    keys=("attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"),
+    fields=_gguf_fields,
+)
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:
     """See `architectures.describe`."""
     config.only("use_bidirectional_attention", False)
-    if config.values.get("attn_logit_softcapping", _ATTENTION_CAP) is not None:
-        raise config.unsupported("attn_logit_softcapping")
     sizes = read_sizes(config, head_size=256)
     rotary, positions = own_rotary(config, sizes)
     own = window(config) if config.has("sliding_window") else 0
@@ -34,18 +65,18 @@ def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription
     windows = layer_windows(config, sizes.layers, standard)
     model = description(config, sizes, rotary, windows, positions=positions)
     scale = config.number("query_pre_attn_scalar", 1e-6, 1e6, _SCALE) ** -0.5
+    cap = soft_cap(config, "attn_logit_softcapping", _ATTENTION_CAP)
     model = replace(
         as_gemma(config, sizes, model, "hidden_activation"),
-        layers=tuple(Layer(one, rotary, scale) for one in windows),
-        logit_cap=logit_cap(config, _LOGIT_CAP),
+        layers=tuple(Layer(one, rotary, scale, cap) for one in windows),
+        logit_cap=soft_cap(config, "final_logit_softcapping", _LOGIT_CAP),
     )
     bias = config.truth("attention_bias", False)
     return model, weights(config, sizes, Names(bias, bias, sandwich=True, tied=True))
 
 
-def logit_cap(config: Config, standard: float) -> float:
-    """The field `final_logit_softcapping`, 0 for none; `standard` where it is absent."""
-    name = "final_logit_softcapping"
+def soft_cap(config: Config, name: str, standard: float) -> float:
+    """A field of soft-capping, 0 for none; `standard` where it is absent."""
     if name in config.values and not config.has(name):
         return 0.0
     return config.number(name, 1e-3, 1e6, standard) if standard or config.has(name) else 0.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from device_agent.contract.fields import Fields
 from host.importers.decoders.architectures.gemma import as_gemma
-from host.importers.decoders.architectures.gemma2 import logit_cap
+from host.importers.decoders.architectures.gemma2 import soft_cap
 from host.importers.decoders.config import (
     MAX_HEAD_SIZE,
     MAX_HEADS,
@@ -80,7 +80,7 @@ def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription
     model = replace(
         as_gemma(config, sizes, model, "hidden_activation"),
         layers=tuple(Layer(one, local if one else full, scale) for one in windows),
-        logit_cap=logit_cap(config, 0.0),
+        logit_cap=soft_cap(config, "final_logit_softcapping", 0.0),
     )
     bias = config.truth("attention_bias", False)
     return model, weights(config, sizes, Names(bias, bias, head_norms=True, sandwich=True, tied=True))

@@ -55,7 +55,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "gemma": ("gemma", {"head_dim": 16}),
-    "gemma2": ("gemma2", {"head_dim": 16, "sliding_window": 9, "attn_logit_softcapping": None}),
+    "gemma2": ("gemma2", {"head_dim": 16, "sliding_window": 9, "attn_logit_softcapping": 0.5}),
+    "gemma2-uncapped": ("gemma2", {"head_dim": 16, "sliding_window": 9, "attn_logit_softcapping": None}),
     "gemma3": ("gemma3_text", {"head_dim": 16, "sliding_window": 9, "sliding_window_pattern": 2}),
     "gpt2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}),
     "gpt2-by-layer": (

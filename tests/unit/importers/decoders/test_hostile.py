@@ -15,6 +15,7 @@ from host.errors import EdgeError
 from host.importers.decoders.architectures import describe, known_architectures
 from host.importers.decoders.config import Config
 from host.importers.decoders.folder import read_folder
+from host.importers.decoders.packed.layout import read_layout
 from host.importers.decoders.safetensors_file import read_header
 from tests.unit.importers.decoders.models import SIZES, llama, write
 
@@ -74,6 +75,25 @@ _FIELDS = [
     "model_type",
 ]
 _GPT = {"n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 64, "sliding_window": 8}
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(["quant_method", "bits", "group_size", "version", "checkpoint_format", "dynamic"]),
+        _VALUES,
+        max_size=4,
+    ),
+    method=st.sampled_from(["gptq", "awq"]),
+)
+def test_any_way_of_packing_is_a_layout_or_one_line(changes: dict[str, Any], method: str) -> None:
+    fields = {"quant_method": method, "bits": 4, "group_size": 128, **changes}
+    try:
+        layout = read_layout(Config(Path("model"), {"quantization_config": fields}))
+    except EdgeError as error:
+        assert "\n" not in str(error) and len(str(error)) < 1000
+        return
+    assert layout is not None and layout.bits in (4, 8) and layout.group % 32 == 0
 
 
 @settings(max_examples=500, deadline=None)

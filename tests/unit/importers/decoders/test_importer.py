@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from tvm.ir import GenericConst
 import host
 from host.errors import EngineError
 from host.importers.decoders.importer import import_decoder
-from host.importers.decoders.reference import reference_logits
+from host.importers.decoders.reference import Answers, reference_logits
 from host.model import ImportedModel
 from tests.decoders.operations import Machine, empty_state
 from tests.unit.importers.decoders.models import llama, llama_weights, write
@@ -36,6 +37,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(folder: Path) -> ImportedModel:
     return import_decoder(folder, 32, 8, "int4", seed=3)
+
+
+def answers_of(value: float, vocabulary: int) -> Callable[..., Answers]:
+    """In place of transformers: logits that are all alike."""
+    return lambda folder, asked, parts: Answers(
+        tuple(np.full((len(tokens), vocabulary), value, np.float32) for tokens in asked.texts)
+    )
 
 
 def test_the_model_says_what_it_is(folder: Path, model: ImportedModel) -> None:
@@ -63,9 +71,12 @@ def test_the_model_says_what_it_is(folder: Path, model: ImportedModel) -> None:
     ]
 
 
-def test_golden_cases_are_steps_of_one_text(model: ImportedModel) -> None:
-    assert len(model.golden) == 24
-    assert [int(case.inputs[1][0]) for case in model.golden] == list(range(24))
+def test_golden_cases_are_steps_of_three_prompts(model: ImportedModel) -> None:
+    assert len(model.golden) == 40
+    places = [int(case.inputs[1][0]) for case in model.golden]
+    assert places == [*range(24), *range(8), *range(8)]
+    begins = [int(case.inputs[0][0]) for case in model.golden if not case.inputs[1][0]]
+    assert len(set(begins)) == 3
     assert {case.spread for case in model.golden} == {5e-3}
     machine = Machine(model.module, empty_state(model.state))
     for case in model.golden:
@@ -93,10 +104,7 @@ def test_both_modules_share_their_constants(model: ImportedModel) -> None:
 def test_the_hash_is_of_content_and_options(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "host.importers.decoders.golden.reference_logits",
-        lambda folder, tokens, parts: np.ones((len(tokens), 128), np.float32),
-    )
+    monkeypatch.setattr("host.importers.decoders.golden.reference_answers", answers_of(1.0, 128))
     options = [(32, 8, ""), (48, 8, ""), (32, 16, ""), (32, 8, "int8"), (32, 8, "int4")]
     hashes = [import_decoder(folder, *one).content_hash for one in options]
     assert len(set(hashes)) == len(options)
@@ -107,8 +115,8 @@ def test_the_hash_is_of_content_and_options(
 
 
 def test_logits_that_say_nothing_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for bad in (np.full((24, 128), np.nan), np.ones((24, 127))):
-        monkeypatch.setattr("host.importers.decoders.golden.reference_logits", lambda *rest, bad=bad: bad)
+    for bad in (answers_of(np.nan, 128), answers_of(1.0, 127)):
+        monkeypatch.setattr("host.importers.decoders.golden.reference_answers", bad)
         with pytest.raises(EngineError, match="not finite"):
             import_decoder(folder, 32, 8)
 

@@ -59,8 +59,6 @@ def test_an_architecture_that_is_not_known() -> None:
         ("qwen2", {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8}, "use_sliding_window"),
         ("mistral", {"layer_types": ["full_attention"] * 2}, "layer_types"),
         ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
-        ("gemma2", {}, "attn_logit_softcapping"),
-        ("gemma2", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
         ("gemma3_text", {"attn_logit_softcapping": 50.0, "sliding_window": 8}, "attn_logit_softcapping"),
         ("gemma3_text", {"sliding_window": 8, "rope_parameters": {"rope_type": "linear"}}, "rope_parameters"),
         (

@@ -32,6 +32,7 @@ class Case:
     window: int = 0
     kept: str = "float32"
     lanes: int = 16
+    cap: float = 0.0
 
     @property
     def shapes(self) -> list[tuple[tuple[int, ...], str]]:
@@ -49,7 +50,7 @@ class Case:
     @property
     def options(self) -> dict[str, Any]:
         """Of the operation."""
-        return {"scale": self.size**-0.5, "window": self.window}
+        return {"scale": self.size**-0.5, "window": self.window, "cap": self.cap}
 
 
 def lowered(case: Case, on: Board | None = None) -> LoweredModel:
@@ -85,6 +86,8 @@ CASES = [
     Case(5, 6, 2, 20, 64, window=7, lanes=4),
     Case(1, 4, 2, 32, 64, window=20),
     Case(4, 4, 2, 32, 64, kept="float16"),
+    Case(1, 4, 2, 32, 64, window=20, cap=0.5),
+    Case(5, 6, 2, 20, 64, kept="float16", lanes=8, cap=0.75),
 ]
 
 

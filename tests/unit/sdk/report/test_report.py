@@ -12,6 +12,7 @@ import pytest
 
 from host.model import Energy
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer
+from host.model.text_quality import TextQuality
 from sdk.cli.printing import print_deployment
 from sdk.model import Deployment
 from sdk.report.charts import kernel_chart
@@ -79,6 +80,37 @@ def test_a_terminal_says_what_quantising_loses(capsys: pytest.CaptureFixture[str
         "error     scores off by 5.00% of its size (rms, SNR 26.0 dB), at most 8.00% of its largest" in said
     )
     assert "loses     30.00% alone: head (Gemm), stays in floats" in said
+
+
+def test_perplexity_and_divergence_are_in_page_terminal_and_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = TextQuality(40, "float32", 12.5, 12.25, 0.03125, 0.03, 0.975, 64, 63)
+    one = replace(result(), text=text)
+    said = (
+        "perplexity 12.5 over 40 tokens, float32 has 12.25",
+        "KL divergence from float32 0.031 nats a token, of which the weights make 0.03; the same likeliest "
+        "token in 97.5%",
+        "greedy continuation equal to the reference's for 63 of 64 tokens",
+    )
+    assert ". ".join(said).replace("'", "&#39;") in render(one)
+    assert "perplexity" not in render(result()).split("<script")[0]
+    print_deployment(Deployment(one, Path("report.html")))
+    assert "text      " + "\n          ".join(said) in capsys.readouterr().out
+    assert deploy_json(one)["text"] == {
+        "tokens": 40,
+        "baseline": "float32",
+        "perplexity": 12.5,
+        "baseline_perplexity": 12.25,
+        "kl_divergence": 0.03125,
+        "weights_kl_divergence": 0.03,
+        "same_likeliest": 0.975,
+        "greedy": {"tokens": 64, "equal": 63},
+    }
+    endless = replace(one, text=replace(text, perplexity=math.inf, baseline="file", weights_divergence=0.0))
+    assert deploy_json(endless)["text"]["perplexity"] is None, "JSON has no infinity"
+    assert "KL divergence from the file&#39;s values in float32 0.031 nats a token; the" in render(endless)
+    assert deploy_json(result())["text"] is None
 
 
 def quantisation() -> Quantisation:

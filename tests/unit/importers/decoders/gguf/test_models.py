@@ -15,11 +15,13 @@ from host.importers.decoders.quantise import dequantise
 from host.importers.decoders.reference import model_of_file, place_and_run
 from host.importers.dispatch import load_here
 from host.importers.worker.parent import load
+from host.model.text_quality import FILE
 from host.model_file import detect_format
 from host.options import CompileOptions
 from host.options.of_model import check_for_model
 from tests.decoders.operations import Machine, empty_state
 from tests.gguf_file import Stored, metadata_of, stored, tensors_of, write_gguf
+from tests.tiny_tokenizer import write_tokenizer
 from tests.unit.importers.decoders.models import save
 from tests.unit.importers.decoders.references import LLAMA3
 
@@ -30,6 +32,17 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2": ("qwen2", "qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", "qwen3", {"head_dim": 32}),
     "gemma": ("gemma", "gemma", {"head_dim": 16}),
+    "gemma2": (
+        "gemma2",
+        "gemma2",
+        {
+            "head_dim": 16,
+            "sliding_window": 9,
+            "query_pre_attn_scalar": 16,
+            "attn_logit_softcapping": 0.5,
+            "final_logit_softcapping": 20.0,
+        },
+    ),
     "gemma3": (
         "gemma3",
         "gemma3_text",
@@ -90,6 +103,16 @@ def test_a_quantised_file_is_deployed_as_it_is(tmp_path: Path) -> None:
     types = {"token_embd": "Q8_0", "attn_q": "Q4_0", "attn_k": "Q8_0", "ffn": "Q4_0", "output": "F16"}
     path, _ = made(tmp_path, "llama", types)
     lines: list[str] = []
+    words = tmp_path / "words.txt"
+    words.write_text("one two three four " * 6)
+    with pytest.raises(UserError, match=r"has no tokenizer: put its tokenizer\.json beside it"):
+        import_decoder(path, 32, 8, text=words)
+    write_tokenizer(tmp_path / "tokenizer.json")
+    judged = import_decoder(path, 32, 8, text=words).text
+    # Nobody knows what the weights were before they were quantised.
+    assert judged is not None and (judged.baseline, judged.weights_divergence) == (FILE, 0.0)
+    assert len(judged.logits) == 24 and len(judged.greedy) == 16
+    (tmp_path / "tokenizer.json").unlink()
     imported = import_decoder(path, 32, 8, notice=lines.append)
     assert {spec.dtype for spec in imported.state} == {"float16"}
     assert imported.golden[0].spread > 0 and len(lines) == 1 and "no tokenizer" in lines[0]
@@ -134,6 +157,8 @@ def test_options_of_language_models_go_with_a_file(tmp_path: Path) -> None:
     check_for_model(options, path, "gguf")
     with pytest.raises(UserError, match="--context goes only with a language model"):
         check_for_model(options, other, "onnx")
+    with pytest.raises(UserError, match="--text goes only with a language model"):
+        check_for_model(CompileOptions(text=other), other, "onnx")
     with pytest.raises(UserError, match="--dtype fp16 does not go with a language model"):
         check_for_model(CompileOptions(dtype="fp16"), path, "gguf")
     for reader in (load, load_here):
@@ -156,7 +181,8 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
         return write_gguf(path, {**values, **changes}, {**kept, **(more or {})})
 
     refused(
-        again({"general.architecture": "mamba"}), "'mamba' is not read .*gemma, gemma3, llama, qwen2, qwen3"
+        again({"general.architecture": "mamba"}),
+        "'mamba' is not read .*gemma, gemma2, gemma3, llama, qwen2, qwen3",
     )
     refused(again({"general.type": "adapter"}), "general.type")
     refused(again({"split.count": 3}), "llama-gguf-split --merge")

@@ -1,0 +1,136 @@
+"""Gensor's first programs beside the best of random ones, by the same estimate.
+
+    python -m benchmarks.construction --models resnet50 deit-small --targets x86_64-v4,jetson_orin_nano:gpu
+
+Nothing is measured but the processor time of the construction. Each distinct task of the models, on each
+target, has one ratio: the estimate of the best of the random programs over that of Gensor's, at most 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result_file import add_json_option, heading, write_result
+from host.compile.device_profile import target_profile
+from host.compile.processor import gpu_profile
+from host.errors import ScheduleError
+from host.gensor import Gensor
+from host.importers import load
+from host.lowering import lower
+from host.model import DeviceProfile, ImportedModel
+from host.options.compile import half_of
+from host.schedules import DesignSpace, space_for
+from tests.models.export import export
+
+SCHEMA = "edgetlm.construction/1"
+# Below this share of the best random program a construction counts as missed.
+TARGET = 0.995
+
+
+@dataclass(frozen=True)
+class Construction:
+    """One task.
+
+    Attributes:
+        task: the model's name and the task's.
+        rule: that made its space.
+        ratio: the best random program's estimate over Gensor's, at most 1.
+        seconds: of the processor, to construct the program.
+    """
+
+    task: str
+    rule: str
+    ratio: float
+    seconds: float
+
+
+def constructed(space: DesignSpace, profile: DeviceProfile, name: str, count: int) -> Construction | None:
+    """Gensor's program of a space beside the best of `count` random ones; None where nothing is to decide."""
+    if all(len(decision.choices) == 1 for decision in space.decisions):
+        return None
+    start = time.process_time()
+    [candidate] = Gensor().propose(space, profile, [], 1, seed=0)
+    seconds = time.process_time() - start
+    generator = random.Random(name)
+    best = math.inf
+    for _ in range(count):
+        try:
+            best = min(best, space.estimate_s(space.sample(generator)))
+        except ScheduleError:
+            break  # next to nothing is legal: what was drawn is all there is
+    return Construction(name, space.rule.name, min(1.0, best / candidate.estimate_s), seconds)
+
+
+def profile_named(target: str) -> tuple[DeviceProfile, str]:
+    """The profile of a target, and the numeric type that its programs have: "NAME:gpu" computes in halves."""
+    name, _, processor = target.partition(":")
+    profile = target_profile(name, threads=1)
+    return (gpu_profile(profile), "fp16") if processor == "gpu" else (profile, "fp32")
+
+
+def constructions(model: ImportedModel, name: str, target: str, count: int) -> Iterator[Construction]:
+    """Every task of a model on a target for which a rule has a space."""
+    profile, dtype = profile_named(target)
+    for task in lower(model, profile.board, half=half_of(dtype)).tasks:
+        try:
+            space = space_for(task, profile.hardware, profile.threads)
+        except ScheduleError:
+            continue
+        found = constructed(space, profile, f"{name}/{task.name}", count)
+        if found is not None:
+            yield found
+
+
+def summary(found: Sequence[Construction]) -> dict[str, Any]:
+    """Figures of the tasks of one rule on one target."""
+    least = min(found, key=lambda one: one.ratio)
+    return {
+        "tasks": len(found),
+        "geometric_mean": math.exp(sum(math.log(one.ratio) for one in found) / len(found)),
+        "least": least.ratio,
+        "least_task": least.task,
+        "below_target": sum(one.ratio < TARGET for one in found),
+        "mean_seconds": sum(one.seconds for one in found) / len(found),
+        "most_seconds": max(one.seconds for one in found),
+    }
+
+
+def main() -> int:
+    """Prints a line for each target and rule; 1 where a mean is below the target."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.construction", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--models", nargs="+", required=True, help="names of the zoo")
+    parser.add_argument("--targets", required=True, help="NAME or NAME:gpu, with commas")
+    parser.add_argument("--random", type=int, default=4096, help="random programs of each task")
+    add_json_option(parser)
+    options = parser.parse_args()
+    about = heading("benchmarks.construction", SCHEMA)
+    targets: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        models = {name: load(export(name, Path(folder), "onnx")) for name in options.models}
+        for target in options.targets.split(","):
+            found = [
+                one
+                for name, model in models.items()
+                for one in constructions(model, name, target, options.random)
+            ]
+            rules = sorted({one.rule for one in found})
+            targets[target] = {rule: summary([one for one in found if one.rule == rule]) for rule in rules}
+            for rule, figures in targets[target].items():
+                print(f"{target} {rule}: {figures}", flush=True)
+    write_result(options.json, about | {"random": options.random, "target": TARGET, "targets": targets})
+    return int(any(one["geometric_mean"] < TARGET for each in targets.values() for one in each.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

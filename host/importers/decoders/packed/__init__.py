@@ -1,0 +1,1 @@
+"""Folders of transformers whose weights are packed whole numbers: GPTQ and AWQ."""

@@ -1,0 +1,175 @@
+"""One matrix of a GPTQ or AWQ folder, in the form that a folder in floating point has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from device_agent.contract.text import printable
+from host.errors import ModelFileError
+from host.importers.decoders.packed.layout import GPTQ, PackedLayout
+from host.importers.decoders.quantise import GROUP, Quantised, dequantise
+from host.importers.decoders.safetensors_file import StoredTensor
+
+_WEIGHT = "weight"
+_PARTS = ("qweight", "qzeros", "scales")
+_ORDER = "g_idx"
+
+
+@dataclass(frozen=True)
+class PackedTensor(StoredTensor):
+    """Where the parts of a matrix lie; `shape` is (N, K), and the bytes are those of its numbers.
+
+    Attributes:
+        layout: of the folder.
+        zeros, scales: the parts.
+        order: the group of each input; None where the folder has none.
+    """
+
+    layout: PackedLayout
+    zeros: StoredTensor
+    scales: StoredTensor
+    order: StoredTensor | None
+
+    @cached_property
+    def bits(self) -> int:
+        """4 where the numbers are of 4 bits around 8, which is how they are stored here; 8 otherwise."""
+        return 4 if self.layout.bits == 4 and bool((self._zeros() == 8).all()) else 8
+
+    def read(self, name: str) -> np.ndarray:
+        """The values as float32; see `StoredTensor.read`."""
+        return dequantise(self.quantised(name, self.bits))
+
+    def quantised(self, name: str, bits: int) -> Quantised:
+        """The values as whole numbers with a scale for each 32, none changed: groups share their scales.
+
+        Args:
+            name: of the weight, for messages.
+            bits: 8, or 4 where `bits` is 4.
+
+        Raises:
+            ModelFileError: the inputs are in another order, numbers that 8 bits do not hold, or scales that
+                are not finite.
+            OSError: a file cannot be read.
+        """
+        rows, columns = self.shape
+        groups = self.layout.groups(columns)
+        size = columns // groups
+        if self.order is not None and not np.array_equal(
+            _array(self.order, np.dtype(np.int32)), np.arange(columns, dtype=np.int32) // size
+        ):
+            raise self._error(name, "has its inputs in another order (desc_act), which is not read")
+        scales = _array(self.scales, np.dtype(np.float16))
+        if not np.isfinite(scales).all():
+            raise self._error(name, "holds NaN or infinity")
+        words = _array(self._numbers, np.dtype(np.int32))
+        split = self.layout.numbers(words).reshape(rows, groups, size).astype(np.int16)
+        split -= self._zeros()[:, :, None]
+        if split.min() < -128 or split.max() > 127:
+            raise self._error(name, "has zero points with which its numbers do not fit 8 bits")
+        numbers = split.reshape(rows, columns)
+        shared = np.ascontiguousarray(scales.T).repeat(size // GROUP, axis=1)
+        if bits == 8:
+            return Quantised(8, numbers.astype(np.int8), shared)
+        nibbles = (numbers + 8).astype(np.uint8)
+        return Quantised(4, nibbles[:, 0::2] | nibbles[:, 1::2] << 4, shared)
+
+    @property
+    def _numbers(self) -> StoredTensor:
+        rows, columns = self.shape
+        elements = self.layout.elements
+        first = self.layout.method == GPTQ
+        shape = (columns // elements, rows) if first else (columns, rows // elements)
+        return StoredTensor(self.path, self.dtype, shape, self.begin, self.end)
+
+    def _zeros(self) -> np.ndarray:
+        zeros = self.layout.zeros(_array(self.zeros, np.dtype(np.int32)))
+        if self.layout.less and int(zeros.max()) > (1 << self.layout.bits) - 1:
+            raise ModelFileError(
+                f"{self.zeros.path.name}: a zero point of GPTQ's first format is 0 or beyond its bits, which "
+                "programs read in different ways: quantise the model to checkpoint_format gptq_v2"
+            )
+        return zeros
+
+    def _error(self, name: str, what: str) -> ModelFileError:
+        return ModelFileError(
+            f"{self.path.name}: weight {printable(name, 100)!r} {what}: give the model as it was before "
+            "it was quantised"
+        )
+
+
+def packed_tensors(
+    folder: Path, layout: PackedLayout, tensors: Mapping[str, StoredTensor]
+) -> dict[str, StoredTensor]:
+    """The weights by the names that they have in floating point.
+
+    Args:
+        folder: for messages.
+        layout: of the folder.
+        tensors: as the files name them.
+
+    Raises:
+        ModelFileError: a part is missing, or the parts of a matrix do not fit each other.
+    """
+    names = [name.removesuffix(_PARTS[0]) for name in tensors if name.endswith(f".{_PARTS[0]}")]
+    if not names:
+        raise ModelFileError(
+            f"{folder}: the configuration says {layout.method}, and no weight is packed: give the "
+            "configuration that belongs to the weights"
+        )
+    parts = {f"{name}{part}" for name in names for part in (*_PARTS, _ORDER)}
+    found = {name: tensor for name, tensor in tensors.items() if name not in parts}
+    for name in names:
+        found[name + _WEIGHT] = _packed(folder, layout, name, tensors)
+    return found
+
+
+def _packed(
+    folder: Path, layout: PackedLayout, name: str, tensors: Mapping[str, StoredTensor]
+) -> PackedTensor:
+    def fail(text: str) -> ModelFileError:
+        return ModelFileError(f"{folder}: {printable(name, 100)}: {text}: download the folder again")
+
+    missing = [part for part in _PARTS if name + part not in tensors]
+    if missing:
+        raise fail(f"{missing[0]} is missing")
+    weight, zeros, scales = (tensors[name + part] for part in _PARTS)
+    order = tensors.get(name + _ORDER) if layout.method == GPTQ else None
+    if len(weight.shape) != 2:
+        raise fail("qweight is no matrix")
+    elements, first = layout.elements, layout.method == GPTQ
+    rows = weight.shape[1] * (1 if first else elements)
+    columns = weight.shape[0] * (elements if first else 1)
+    groups = layout.groups(columns)
+    if not rows or rows % elements or not groups or columns % groups or columns // groups % GROUP:
+        raise fail(f"qweight {list(weight.shape)} is not of whole groups")
+    if layout.group and columns != groups * layout.group:
+        raise fail(f"qweight {list(weight.shape)} is not of whole groups")
+    expected = [
+        (_PARTS[0], weight, "I32", weight.shape),
+        (_PARTS[1], zeros, "I32", (groups, rows // elements)),
+        (_PARTS[2], scales, "F16", (groups, rows)),
+        *([(_ORDER, order, "I32", (columns,))] if order is not None else []),
+    ]
+    for part, tensor, dtype, shape in expected:
+        size = math.prod(shape) * (4 if dtype == "I32" else 2)
+        if (tensor.dtype, tensor.shape, tensor.end - tensor.begin) != (dtype, shape, size):
+            raise fail(
+                f"{part} is {printable(tensor.dtype, 20)} {list(tensor.shape)}, not {dtype} {list(shape)}"
+            )
+    place = (weight.path, weight.dtype, (rows, columns), weight.begin, weight.end)
+    return PackedTensor(*place, layout, zeros, scales, order)
+
+
+def _array(tensor: StoredTensor, dtype: np.dtype) -> np.ndarray:
+    """The bytes of a part, whose sizes have been checked."""
+    count = math.prod(tensor.shape)
+    found = np.fromfile(tensor.path, dtype, count, offset=tensor.begin)
+    if len(found) != count:
+        raise ModelFileError(f"{tensor.path.name}: the file became shorter: download it again")
+    return found.reshape(tensor.shape)

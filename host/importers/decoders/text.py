@@ -1,0 +1,79 @@
+"""A text of the user's as tokens of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from device_agent.contract.text import printable
+from host.errors import UserError
+from host.importers.decoders.folder import ModelFolder
+
+# More of a text is not looked at: each token is a run on the device, and logits of the whole vocabulary here.
+MOST_TOKENS = 256
+_BYTES_OF_A_TOKEN = 64
+
+
+def tokens_of_text(path: Path, model: ModelFolder, context: int, vocabulary: int) -> np.ndarray:
+    """The first tokens of a text file.
+
+    Args:
+        path: of the text, UTF-8.
+        model: with the tokenizer.
+        context: most tokens of the model's state.
+        vocabulary: tokens that the model knows.
+
+    Returns:
+        (n) int32, n at most `context` and `MOST_TOKENS`.
+
+    Raises:
+        UserError: no such file, no text, no tokenizer, or a text of less than two tokens.
+    """
+    asked = f"--text {printable(path)}"
+    if model.tokenizer is None:
+        raise UserError(
+            f"{asked}: {printable(model.path)} has no tokenizer: put its tokenizer.json beside it, or leave "
+            "--text out"
+        )
+    text = _read(path, asked)
+    tokens = _encoded(model.tokenizer, text, asked)[: min(context, MOST_TOKENS)]
+    if len(tokens) < 2:
+        raise UserError(f"{asked}: {len(tokens)} token(s): give a text of two or more")
+    beyond = next((token for token in tokens if not 0 <= token < vocabulary), None)
+    if beyond is not None:
+        raise UserError(
+            f"{asked}: the tokenizer gives token {beyond}, the model knows 0 to {vocabulary - 1}: give the "
+            "tokenizer.json that belongs to the model"
+        )
+    return np.array(tokens, np.int32)
+
+
+def _read(path: Path, asked: str) -> str:
+    """As much of a file as can be needed."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MOST_TOKENS * _BYTES_OF_A_TOKEN)
+            whole = not stream.read(1)
+    except OSError as error:
+        raise UserError(f"{asked}: {error.strerror or error}: give a file of text") from error
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        # The last character of a piece may be cut off.
+        if not whole and error.start >= len(content) - 3:
+            return content[: error.start].decode()
+        raise UserError(
+            f"{asked}: no text in UTF-8 (byte {error.start}): give a text, or convert it"
+        ) from error
+
+
+def _encoded(tokenizer: Path | bytes, text: str, asked: str) -> list[int]:
+    from tokenizers import Tokenizer
+
+    try:
+        content = tokenizer if isinstance(tokenizer, bytes) else tokenizer.read_bytes()
+        return [int(token) for token in Tokenizer.from_buffer(content).encode(text).ids]
+    except Exception as error:
+        # The library raises nothing narrower.
+        raise UserError(f"{asked}: the tokenizer cannot be used: {printable(error, 200)}") from error
