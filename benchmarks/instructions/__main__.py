@@ -21,7 +21,6 @@ from benchmarks.instructions.compiling import LimitedCompiler
 from benchmarks.instructions.counted import GENSOR, count, programs_of
 from benchmarks.instructions.counting import build_counter
 from benchmarks.instructions.figures import SCHEMA, entry_of, least_cycles, summary
-from benchmarks.instructions.listing import tool
 from benchmarks.instructions.shapes import MAX_FLOP, SMALL
 from benchmarks.operators.configurations import Operator
 from benchmarks.operators.subject import prepare
@@ -30,6 +29,7 @@ from host.build import KernelCache
 from host.compile.static_model import defects_as
 from host.errors import EdgeError, ScheduleError
 from host.model import DeviceProfile
+from research.modelled_boards.listing import tool
 from tests.emulation.boards import board_of
 
 # Boards that Unicorn has the instructions and llvm-mca the pipeline of.

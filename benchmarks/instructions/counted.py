@@ -15,19 +15,19 @@ from benchmarks.instructions.compiling import LimitedCompiler
 from benchmarks.instructions.counting import count_blocks
 from benchmarks.instructions.cycles import cycles_per_run, estimated_cycles
 from benchmarks.instructions.figures import Counted
-from benchmarks.instructions.listing import (
-    Instruction,
-    disassemble,
-    executions,
-    hot_loop,
-    runs_of,
-)
 from benchmarks.operators.comparison import TOLERANCE, relative_error
 from benchmarks.operators.methods import random_programs
 from host.build import KernelCache, target_for
 from host.errors import BuildError, ScheduleError
 from host.model import DeviceProfile, Task
 from host.schedules import scheduled_function
+from research.modelled_boards.listing import (
+    Instruction,
+    disassemble,
+    executions,
+    hot_loop,
+    runs_of,
+)
 from targets import Board
 from tests.emulation.qemu import Call, executable
 

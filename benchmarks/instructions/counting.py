@@ -18,27 +18,13 @@ import unicorn
 from unicorn import arm64_const, riscv_const, unicorn_const
 from unicorn.unicorn_py3.unicorn import uclib
 
+from research.modelled_boards.listing import Block
 from tests.emulation.qemu import Call, decoded, encoded
 
 _SOURCE = Path(__file__).with_name("counter.c")
 _LOAD, _PAGE = 1, 4096
 _STACK, _STACK_BYTES = 0x7F00_0000, 1 << 20
 _READ, _WRITE, _EXIT = 63, 64, 93
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive instructions that were executed together.
-
-    Attributes:
-        address: of the first instruction.
-        bytes: length.
-        runs: how often it was executed.
-    """
-
-    address: int
-    bytes: int
-    runs: int
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from benchmarks.result_file import add_json_option, heading, write_result
 from host.compile.device_profile import profile_of
 from host.errors import UserError
 from host.transport import connect
-from research.collection.collect import SWEEP, CollectedTask, Collector, tasks_in
+from research.collection.collect import SWEEP, BenchTimer, CollectedTask, Collector, tasks_in
 from research.collection.dataset import MeasuredProgram, is_compressed, read_programs
 from research.estimate.withheld import MeasuredTask, TaskScore, scores_of_withheld
 from research.evaluation.bench import MeasurePlan, open_bench
@@ -44,7 +44,8 @@ def measure(models: Sequence[str], path: Path, sweeps: int, minutes: float) -> d
         profile = profile_of(device, 1)
         tasks = tasks_in([Path(folder) / f"{name}.onnx" for name in models], profile)
         with open_bench(device, profile, Path(folder), MeasurePlan()) as bench:
-            Collector(bench, tasks, path, print).run(sweeps, time.monotonic() + 60.0 * minutes)
+            collector = Collector(BenchTimer(bench), profile, tasks, path, print)
+            collector.run(sweeps, time.monotonic() + 60.0 * minutes)
     return tasks
 
 

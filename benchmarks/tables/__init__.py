@@ -1,6 +1,6 @@
 """The tables of the documents, by the name that their blocks have."""
 
-from benchmarks.tables import device, gpu, models, operators
+from benchmarks.tables import device, gpu, modelled, models, operators
 from benchmarks.tables.language_models import language_models
 from benchmarks.tables.support import support
 from benchmarks.tables.table import Table
@@ -31,6 +31,9 @@ TABLES: dict[str, Table] = {
     "learned_estimate": Table(("learned_estimate",), models.learned_estimate),
     "learned_estimate_curve": Table(("learned_estimate",), models.learned_estimate_curve),
     "measured_search": Table(("measured_search",), models.measured_search),
+    "modelled_boards": Table(("modelled_boards",), modelled.first_programs),
+    "modelled_boards_shares": Table(("modelled_boards",), modelled.shares),
+    "modelled_boards_published": Table(("modelled_boards_published",), modelled.published),
     "emulation": Table(("emulation",), operators.emulation),
     "instructions": Table(("instructions",), operators.instructions),
     "onnx_nodes": Table(("onnx_nodes",), models.node_tests),

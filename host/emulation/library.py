@@ -1,6 +1,7 @@
-"""A shared library for aarch64, put in its place for an emulator that has no loader.
+"""A shared library for aarch64 or riscv64, put in its place for an emulator that has no loader.
 
-Layout: the ELF specification for 64 bits; relocations: "ELF for the Arm 64-bit Architecture", section 5.7.
+Layout: the ELF specification for 64 bits; relocations: "ELF for the Arm 64-bit Architecture", section 5.7,
+and "RISC-V ELF Specification", chapter 8.4.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ _STRINGS, _SYMBOLS, _RELOCATIONS, _RELOCATION_BYTES, _JUMPS, _JUMP_BYTES, _HASH 
 )
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
-_ABSOLUTE, _GLOBAL, _JUMP, _RELATIVE = 257, 1025, 1026, 1027
+# Number of each machine, and kinds of relocations: the address of a symbol, and of a place in the library.
+_MACHINES = {
+    183: ("aarch64", (257, 1025, 1026), 1027),
+    243: ("riscv64", (2, 5), 3),
+}
 _FUNCTION_PREFIX = "__tvm_ffi_"
 # Variables of a library into which its loader writes the runtime's functions.
 _POINTER_PREFIX = "__TVM"
@@ -35,6 +40,7 @@ class SharedLibrary:
     """A library, relocated to `BASE`.
 
     Attributes:
+        architecture: "aarch64" or "riscv64".
         segments: address in the library and bytes of each.
         memory_bytes: that it takes, whole pages.
         calls: by name of a function that it calls, where the function's address has to stand.
@@ -47,8 +53,10 @@ class SharedLibrary:
     """
 
     def __init__(self, content: bytes) -> None:
-        if content[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", content, 18)[0] != 183:
-            raise EngineError("instructions are counted for libraries of aarch64 only")
+        (machine,) = struct.unpack_from("<H", content, 18)
+        if content[:5] != b"\x7fELF\x02" or machine not in _MACHINES:
+            raise EngineError("kernels are emulated out of libraries for aarch64 and riscv64 only")
+        self.architecture, self._of_symbols, self._relative = _MACHINES[machine]
         self._content = content
         (headers,) = struct.unpack_from("<Q", content, 32)
         size, count = struct.unpack_from("<HH", content, 54)
@@ -121,10 +129,10 @@ class SharedLibrary:
     def _relocate(self) -> None:
         for place, info, addend in list(self._relocations()):
             kind, index = info & 0xFFFF_FFFF, info >> 32
-            if kind == _RELATIVE:
+            if kind == self._relative:
                 struct.pack_into("<Q", self._memory, place, BASE + addend)
                 continue
-            if kind not in (_ABSOLUTE, _GLOBAL, _JUMP):
+            if kind not in self._of_symbols:
                 raise EngineError(f"the library has a relocation of kind {kind}, which is not known here")
             name, section, value = self._symbol(index)
             if section:

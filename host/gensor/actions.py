@@ -44,16 +44,12 @@ def actions(
     for decision in space.decisions:
         if decision.kind.level != state.level:
             continue
-        position = decision.choices.index(values[decision.name])
-        for kind, other in (("grow", position + 1), ("shrink", position - 1)):
-            if (kind == "shrink" and not inverse) or not 0 <= other < len(decision.choices):
+        for value in space.steps(values, decision):
+            grows = decision.choices.index(value) > decision.choices.index(values[decision.name])
+            if (not grows and not inverse) or (not interleave and decision.kind.interleaves and value > 1):
                 continue
-            value = decision.choices[other]
-            if not interleave and decision.kind.interleaves and value > 1:
-                continue
-            target = state.with_value(decision.name, value)
-            if space.legal(target.decisions):
-                yield Action(kind, decision.name, target)
+            kind = "grow" if grows else "shrink"
+            yield Action(kind, decision.name, state.with_value(decision.name, value))
     yield Action("advance", "", state.advanced())
 
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from host.errors import ScheduleError
 from host.gensor.actions import Action, actions, skip_empty_levels
 from host.gensor.etir import State, initial_state
 from host.schedules.api import Level
@@ -32,6 +33,8 @@ class WalkOptions:
         stall: walks without a better program after which no further one is started.
         wide: further walks that start with the largest values of decisions that start wide.
         descents: best programs from which the walk goes on at temperature zero, over all levels at once.
+        draws: random programs, from the best of which as many descents start again: walks decide level by
+            level, and a tile that is worth it with its blocks alone is none that they stop at.
         inverse: whether walks may step back (False: the tree).
         interleave: whether several tiles may be interleaved in one body (virtual threads, accumulators).
         greedy: whether the best action is always taken (the Roller manner).
@@ -44,7 +47,8 @@ class WalkOptions:
     limit: int = 160
     stall: int = 14
     wide: int = 8
-    descents: int = 3
+    descents: int = 6
+    draws: int = 256
     inverse: bool = True
     interleave: bool = True
     greedy: bool = False
@@ -55,7 +59,7 @@ class Step:
     """One state of a walk and what could be done there, for people to look at.
 
     Attributes:
-        walk: number of the walk; -1 for the descents at the end.
+        walk: number of the walk; -1 for the descents from where walks ended.
         state: where it stands.
         cost_s: estimated seconds of one call of the program.
         benefits: kind, decision, value and benefit T(s) / T(s') of every edge out of the state.
@@ -71,7 +75,7 @@ class Step:
 
 Recorder = Callable[[Step], None]
 
-TREE = WalkOptions(walks=1, wide=0, descents=0, inverse=False, interleave=False, greedy=True)
+TREE = WalkOptions(walks=1, wide=0, descents=0, draws=0, inverse=False, interleave=False, greedy=True)
 
 
 @dataclass
@@ -163,8 +167,30 @@ def construct(
     for number in range(options.walks, options.walks + options.wide):
         _walk(graph, random.Random(f"{seed}/{number}"), pool, number, recorder)
     for values, _ in pool.ranked()[: options.descents]:
-        _descend(space, cost, values, pool, recorder)
+        _descend(space, cost, values, pool, -1, recorder)
+    drawn = _best_draws(space, cost, options, random.Random(f"{seed}/draws"))
+    for number, values in enumerate(drawn, options.walks + options.wide):
+        _descend(space, cost, values, pool, number, recorder)
     return pool.ranked()[:k]
+
+
+def _best_draws(
+    space: DesignSpace, cost: Callable[[State], float], options: WalkOptions, generator: random.Random
+) -> list[dict[str, int]]:
+    """The best of random programs, one of each register tile, fewer where the space has no more."""
+    drawn: dict[tuple[tuple[str, int], ...], State] = {}
+    for _ in range(options.draws):
+        try:
+            state = _finished(space.sample(generator))
+        except ScheduleError:
+            break  # hardly any values fit together: the walks have met what there is
+        drawn.setdefault(state.key(), state)
+    tiles: dict[tuple[int, ...], State] = {}
+    for state in sorted(drawn.values(), key=lambda state: (cost(state), state.key())):
+        values = state.decisions
+        tile = (values[d.name] for d in space.decisions if d.kind.level is Level.REGISTER)
+        tiles.setdefault(tuple(tile), state)
+    return [state.decisions for state in list(tiles.values())[: options.descents]]
 
 
 def _descend(
@@ -172,6 +198,7 @@ def _descend(
     cost: Callable[[State], float],
     values: dict[str, int],
     pool: Pool,
+    number: int,
     recorder: Recorder | None,
 ) -> None:
     """Follows the best edge of any level, as long as one gains; every state met is offered to the pool."""
@@ -180,24 +207,25 @@ def _descend(
         around = [_finished(other) for other in space.neighbours(state.decisions)]
         for other in around:
             pool.offer(other, cost(other))
-        best = min(around, key=lambda other: (cost(other), other.key()), default=state)
-        last = cost(best) >= cost(state)
+        # The order of the pool, so that the best program is one that a descent came to, and not next to it.
+        best = min([state, *around], key=lambda other: (cost(other), other.key()))
+        last = best is state
         if recorder is not None:
-            recorder(_descent_step(state, around, None if last else best, cost))
+            recorder(_descent_step(number, state, around, None if last else best, cost))
         if last:
             return
         state = best
 
 
 def _descent_step(
-    state: State, around: list[State], best: State | None, cost: Callable[[State], float]
+    number: int, state: State, around: list[State], best: State | None, cost: Callable[[State], float]
 ) -> Step:
     def moved(other: State) -> tuple[str, int]:
         return next(new for old, new in zip(state.values, other.values, strict=True) if old != new)
 
     benefits = tuple(("descend", *moved(other), cost(state) / cost(other)) for other in around)
     taken = ("stop", "") if best is None else ("descend", moved(best)[0])
-    return Step(-1, state, cost(state), benefits, taken)
+    return Step(number, state, cost(state), benefits, taken)
 
 
 def _finished(values: dict[str, int]) -> State:

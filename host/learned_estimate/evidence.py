@@ -71,7 +71,9 @@ def evidence_of(process: RuleProcess) -> Evidence:
 def _by_task(observations: Sequence[Observation], positions: Iterable[int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for position in positions:
-        found[observations[position].program.task].append(position)
+        # Other boards teach, and judge nothing here.
+        if not observations[position].board:
+            found[observations[position].program.task].append(position)
     return found
 
 

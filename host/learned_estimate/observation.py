@@ -47,12 +47,14 @@ class Observation:
         program: with its estimate.
         seconds: of one call as measured.
         model: that it was measured for; "" if unknown.
+        board: where it was measured, "" for the board that the programs to estimate are for.
     """
 
     rule: str
     program: EstimatedProgram
     seconds: float
     model: str = ""
+    board: str = ""
 
     @classmethod
     def of(cls, space: DesignSpace, values: Decisions, seconds: float, model: str = "") -> Observation:

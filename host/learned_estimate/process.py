@@ -11,6 +11,10 @@ of each part of the estimate (arithmetic, transfers from each level of memory),
             + single^2 mean_i exp(-(x_a,i - x_b,i)^2 / 2)
             + offset^2 [same task]
 
+Observations of several boards share a part s of this: between two boards, k is multiplied by s (a constant
+correlation of tasks in Bonilla, Chai, Williams, "Multi-task Gaussian Process Prediction", 2007). How much is
+chosen by likelihood, as the other scales are.
+
 The first term says that programs which are alike in all decisions and are bound by the same parts leave out
 the same on all tasks; the second that a task has more of its own; the third that a decision has an effect
 whatever the others are; the last that the estimate of a whole task may be off, which teaches nothing about
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,6 +61,7 @@ class Scales:
         task: of what decisions do together on one task.
         offset: of a whole task.
         noise: of a measurement.
+        shared: s, the part of all this that other boards have in common.
     """
 
     length: float = 1.4
@@ -65,6 +70,7 @@ class Scales:
     task: float = 0.12
     offset: float = 0.4
     noise: float = 0.03
+    shared: float = 0.7
 
 
 _CHOICES = tuple(
@@ -74,6 +80,7 @@ _CHOICES = tuple(
     for single in (0.12, 0.3)
     for noise in (0.02, 0.05)
 )
+_SHARED = (0.0, 0.3, 0.6, 0.8, 0.95)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +91,22 @@ class Points:
         decisions: x, shape (programs, decisions of the rule).
         parts: p, shape (programs, parts of the estimate).
         task: workload hash of each program.
+        board: of each program, see `Observation`.
     """
 
     decisions: np.ndarray
     parts: np.ndarray
     task: np.ndarray
+    board: np.ndarray
 
     @classmethod
-    def of(cls, rule: str, programs: Sequence[EstimatedProgram], parts: Sequence[str]) -> Points:
+    def of(
+        cls,
+        rule: str,
+        programs: Sequence[EstimatedProgram],
+        parts: Sequence[str],
+        boards: Sequence[str] | None = None,
+    ) -> Points:
         """The points of programs; `parts` names those of the estimate that count."""
         names = [kind.name for one in installed_rules() if one.name == rule for kind in one.decisions]
         # A decision that is not open has one value for all programs of the task.
@@ -101,11 +116,12 @@ class Points:
             np.array(decisions, np.float32).reshape(len(programs), len(names)),
             np.array(shares, np.float32).reshape(len(programs), len(parts)),
             np.array([one.task for one in programs]),
+            np.array(boards or [""] * len(programs)),
         )
 
     def at(self, which: np.ndarray) -> Points:
         """The points with these indices."""
-        return Points(self.decisions[which], self.parts[which], self.task[which])
+        return Points(self.decisions[which], self.parts[which], self.task[which], self.board[which])
 
 
 def _share(program: EstimatedProgram, part: str) -> float:
@@ -124,12 +140,14 @@ class Similarity:
         parts: |p_a - p_b|^2, of the same shape.
         single: the mean over decisions of exp(-(x_a,i - x_b,i)^2 / 2), of the same shape.
         same: whether they are of one task.
+        apart: whether they are of two boards.
     """
 
     decisions: np.ndarray
     parts: np.ndarray
     single: np.ndarray
     same: np.ndarray
+    apart: np.ndarray
 
     @classmethod
     def between(cls, a: Points, b: Points) -> Similarity:
@@ -144,7 +162,8 @@ class Similarity:
             single += np.exp(-0.5 * apart) / columns
         for column in range(a.parts.shape[1]):
             parts += (a.parts[:, None, column] - b.parts[None, :, column]) ** 2
-        return cls(decisions, parts, single, a.task[:, None] == b.task[None, :])
+        same, other = a.task[:, None] == b.task[None, :], a.board[:, None] != b.board[None, :]
+        return cls(decisions, parts, single, same, other)
 
     def covariance(self, scales: Scales) -> np.ndarray:
         """Covariance of the logarithms of measured over estimated time, shape (programs, other programs)."""
@@ -152,6 +171,7 @@ class Similarity:
         bound = np.exp(-self.parts / (2.0 * _PARTS_LENGTH**2))
         found = (scales.together**2 * bound + scales.task**2 * self.same) * alike
         found += scales.single**2 * self.single + scales.offset**2 * self.same
+        found[self.apart] *= scales.shared
         return found.astype(np.float64)
 
 
@@ -180,14 +200,18 @@ class RuleProcess:
         self.rule = self.observations[0].rule
         programs = [one.program for one in self.observations]
         self._parts = sorted({name for one in programs for name in one.estimated_s} - {TOTAL})
-        self._points = self.points(programs)
-        self._residuals = _residuals(self.observations, self._points.task)
+        boards = [one.board for one in self.observations]
+        self._points = Points.of(self.rule, programs, self._parts, boards)
+        self._residuals = _residuals(self.observations)
         self.scales = Scales()
         if len(self.observations) >= _ENOUGH:
             which = np.unique(np.linspace(0, len(self.observations) - 1, _JUDGED).astype(int))
             points, residuals = self._points.at(which), self._residuals[which]
             judged = Similarity.between(points, points)
             self.scales = max(_CHOICES, key=lambda scales: _solved(judged, residuals, scales)[2])
+            if judged.apart.any():
+                shared = [replace(self.scales, shared=share) for share in _SHARED]
+                self.scales = max(shared, key=lambda scales: _solved(judged, residuals, scales)[2])
         similarity = Similarity.between(self._points, self._points)
         self._inverse, self._weights, _ = _solved(similarity, self._residuals, self.scales)
 
@@ -266,11 +290,12 @@ def _solved(
     return inverse, weights, likelihood
 
 
-def _residuals(observations: Sequence[Observation], tasks: np.ndarray) -> np.ndarray:
-    """Logarithms of measured over estimated times; the farthest of a task brought nearer."""
+def _residuals(observations: Sequence[Observation]) -> np.ndarray:
+    """Logarithms of measured over estimated times; the farthest of a task on a board brought nearer."""
     found = np.log([one.seconds / one.program.estimate_s for one in observations])
-    for task in np.unique(tasks):
-        own = tasks == task
+    places = np.array([f"{one.program.task} {one.board}" for one in observations])
+    for place in np.unique(places):
+        own = places == place
         middle = np.median(found[own])
         farthest = max(_LEAST_FARTHEST, _FARTHEST * float(np.median(np.abs(found[own] - middle))))
         found[own] = np.clip(found[own], middle - farthest, middle + farthest)

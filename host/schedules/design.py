@@ -124,15 +124,26 @@ class DesignSpace:
                 return values
         raise ScheduleError(f"no legal program of rule {self.rule.name} found for {self.task.name}")
 
+    def steps(self, values: Decisions, decision: Decision) -> Iterator[int]:
+        """The nearest legal values of one decision below and above its present one, the others unchanged.
+
+        Values in between may be illegal: a block has to divide the tiles, and its choices are those of every
+        tile. Whatever step leads from s to t, another leads from t to s.
+        """
+        position = decision.choices.index(values[decision.name])
+        for others in (decision.choices[:position][::-1], decision.choices[position + 1 :]):
+            for value in others:
+                if self.legal({**values, decision.name: value}):
+                    yield value
+                    break
+
     def neighbours(self, values: Decisions) -> Iterator[dict[str, int]]:
-        """Legal values that differ in one decision by one step, either way."""
+        """Legal values that differ in one decision, whatever its new value."""
         for decision in self.decisions:
-            position = decision.choices.index(values[decision.name])
-            for other in (position - 1, position + 1):
-                if 0 <= other < len(decision.choices):
-                    changed = {**values, decision.name: decision.choices[other]}
-                    if self.rule.legal(self.workload, self.hardware, changed):
-                        yield changed
+            for value in decision.choices:
+                changed = {**values, decision.name: value}
+                if value != values[decision.name] and self.rule.legal(self.workload, self.hardware, changed):
+                    yield changed
 
 
 def scheduled_function(schedule: s_tir.Schedule) -> tirx.PrimFunc:

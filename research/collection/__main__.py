@@ -12,7 +12,7 @@ from pathlib import Path
 
 from host.compile.device_profile import profile_of
 from host.transport import connect
-from research.collection.collect import Collector, tasks_in
+from research.collection.collect import BenchTimer, Collector, tasks_in
 from research.evaluation.bench import MeasurePlan, open_bench
 
 
@@ -32,7 +32,7 @@ def main() -> None:
         tasks = tasks_in(options.models, profile)
         print(f"{len(tasks)} tasks")
         with open_bench(device, profile, Path(folder), MeasurePlan()) as bench:
-            collector = Collector(bench, tasks, options.file, print)
+            collector = Collector(BenchTimer(bench), profile, tasks, options.file, print)
             collector.run(options.sweeps, until)
     print(f"{collector.measured} programs")
 

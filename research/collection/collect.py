@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import tvm
 
@@ -36,10 +37,12 @@ class CollectedTask:
     Attributes:
         model: where it is from.
         space: its design space.
+        weight: calls in one run of the model.
     """
 
     model: str
     space: DesignSpace
+    weight: int = 1
 
 
 def tasks_in(models: Iterable[Path], profile: DeviceProfile) -> dict[str, CollectedTask]:
@@ -48,26 +51,58 @@ def tasks_in(models: Iterable[Path], profile: DeviceProfile) -> dict[str, Collec
     for path in models:
         for task in lower(load(path, golden_cases=1), profile.board).tasks:
             if task.workload_hash not in found:
-                space = space_for(task, profile.hardware, profile.threads)
+                try:
+                    space = space_for(task, profile.hardware, profile.threads)
+                except ScheduleError:
+                    # No rule matches it: it gets a default schedule, which has no decisions.
+                    continue
                 if space is not None and space.decisions:
-                    found[task.workload_hash] = CollectedTask(path.stem, space)
+                    found[task.workload_hash] = CollectedTask(path.stem, space, task.weight)
     return found
+
+
+class Timer(Protocol):
+    """Times programs of one task.
+
+    Attributes:
+        rounds: times of each program that does not fail.
+    """
+
+    rounds: int
+
+    def times(
+        self, space: DesignSpace, functions: Mapping[str, tvm.tirx.PrimFunc], note: Callable[[str], None]
+    ) -> Mapping[str, Sequence[float]]:
+        """Seconds of each program in each round; fewer rounds of those that fail, of which a line is noted.
+
+        Args:
+            space: of the task.
+            functions: scheduled, by name.
+            note: receives the lines.
+        """
 
 
 class Collector:
     """Adds measured programs to a file.
 
     Args:
-        bench: of the device.
+        timer: of the programs.
+        profile: of the device.
         tasks: by workload hash.
         path: of the file.
         note: receives a line about each program that fails.
     """
 
     def __init__(
-        self, bench: Bench, tasks: Mapping[str, CollectedTask], path: Path, note: Callable[[str], None]
+        self,
+        timer: Timer,
+        profile: DeviceProfile,
+        tasks: Mapping[str, CollectedTask],
+        path: Path,
+        note: Callable[[str], None],
     ) -> None:
-        self._bench = bench
+        self._timer = timer
+        self._profile = profile
         self._tasks = tasks
         self._path = path
         self._note = note
@@ -93,7 +128,9 @@ class Collector:
     def _collect(self, task: CollectedTask, sweep: int) -> None:
         space = task.space
         key = space.task.workload_hash
-        drawn = draw_programs(space, self._bench.profile, sweep, SWEEP, self._known[key])
+        drawn = draw_programs(space, self._profile, sweep, SWEEP, self._known[key])
+        # The first program of the first sweep is the one that is constructed without measuring.
+        first = drawn[0][0] if sweep == 0 and drawn else None
         functions, programs = {}, {}
         for number, (values, origin) in enumerate(drawn):
             try:
@@ -104,7 +141,7 @@ class Collector:
                 self._note(f"{space.task.name}: {error}")
                 continue
             programs[f"kernel_{number}"] = (values, origin)
-        times = self._times(space, functions) if functions else {}
+        times = self._timer.times(space, functions, self._note) if functions else {}
         measured = [
             MeasuredProgram(
                 task.model,
@@ -115,24 +152,40 @@ class Collector:
                 values,
                 origin,
                 tuple(times[name]),
+                task.weight,
+                {part: float(f"{seconds:.5g}") for part, seconds in space.estimated(values).items()},
+                values == first,
             )
             for name, (values, origin) in programs.items()
-            if len(times[name]) == ROUNDS
+            if len(times.get(name, ())) == self._timer.rounds
         ]
         append_programs(self._path, measured)
         self._known[key] += [values for values, _ in drawn]
         self.measured += len(measured)
 
-    def _times(
-        self, space: DesignSpace, functions: Mapping[str, tvm.tirx.PrimFunc]
-    ) -> dict[str, list[float]]:
-        """Seconds of each program in each round; fewer rounds of those that fail."""
+
+class BenchTimer:
+    """Times programs on a device.
+
+    Args:
+        bench: of the device.
+    """
+
+    rounds = ROUNDS
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def times(
+        self, space: DesignSpace, functions: Mapping[str, tvm.tirx.PrimFunc], note: Callable[[str], None]
+    ) -> Mapping[str, Sequence[float]]:
+        """See `Timer`."""
         times: dict[str, list[float]] = defaultdict(list)
         library = self._bench.folder / "programs.so"
         try:
             build_kernel_library(dict(functions), library, self._bench.target, self._bench.cache)
         except BuildError as error:
-            self._note(f"{space.task.name}: {error}")
+            note(f"{space.task.name}: {error}")
             return times
         flush = 2 * self._bench.profile.hardware.level("L2").size_bytes
         for done in range(ROUNDS):
@@ -149,7 +202,7 @@ class Collector:
                         flush_bytes=flush,
                     )
                 except (MeasureError, SessionLost) as error:
-                    self._note(f"{space.task.name}: {error}")
+                    note(f"{space.task.name}: {error}")
                     continue
                 times[name].append(measurement.median_s)
         return times

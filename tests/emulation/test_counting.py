@@ -10,15 +10,15 @@ import unicorn
 
 from benchmarks.emulation.verify import run_around
 from benchmarks.instructions.counted import GENSOR, count, counted
-from benchmarks.instructions.counting import Block, build_counter, count_blocks
+from benchmarks.instructions.counting import build_counter, count_blocks
 from benchmarks.instructions.cycles import cycles_per_run
-from benchmarks.instructions.listing import Run, disassemble, executions, parse
 from benchmarks.operators.comparison import relative_error
 from benchmarks.operators.configurations import Operator
 from benchmarks.operators.subject import prepare
 from host.gensor import Gensor
 from host.model import DeviceProfile
 from host.schedules import scheduled_function, space_for
+from research.modelled_boards.listing import Block, Run, disassemble, executions, parse
 from tests.emulation.boards import PROCESSORS, board_of
 from tests.emulation.qemu import Call, executable, run
 from tests.unit.schedules import functions as fn

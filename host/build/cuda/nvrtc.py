@@ -20,6 +20,7 @@ _FOLDERS = ("cuda_nvrtc/lib", "cu13/lib")
 _OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
 
 _SPARING = "--ptxas-options=--register-usage-level=0"
+_BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 
 # What TVM's sources include of the CUDA C++ library, as far as they use it: the types of the LP64 model and
 # a few traits. The library itself is 15 MB of headers.
@@ -173,7 +174,8 @@ class Nvrtc:
         """Compile CUDA C++ to a cubin; runs outside of the interpreter lock.
 
         The assembler may aim at more resident threads than a program needs, and spill although registers
-        are left. Such a program is assembled again with optimisations that take registers held back.
+        are left. Such a program is assembled again, with optimisations that take registers held back, and as
+        one of which a single resident block is enough.
 
         Args:
             source: the translation unit.
@@ -186,7 +188,8 @@ class Nvrtc:
         if not any(kernel.spills for kernel in first.resources):
             return first
         sparing = self._compile(source, arch, (*_OPTIONS, _SPARING))
-        return min(first, sparing, key=_spilled)
+        alone = self._compile(_BOUNDS.sub(r"__launch_bounds__(\1, 1)", source), arch, _OPTIONS)
+        return min(first, sparing, alone, key=_spilled)
 
     def _compile(self, source: str, arch: str, flags: Sequence[str]) -> Cubin:
         program = ctypes.c_void_p()

@@ -13,14 +13,13 @@ from benchmarks.emulation.__main__ import summary as emulation_summary
 from benchmarks.emulation.verify import Verdict
 from benchmarks.instructions.__main__ import resumed
 from benchmarks.instructions.compiling import LimitedCompiler
-from benchmarks.instructions.counting import Block
 from benchmarks.instructions.figures import Counted, entry_of, summary
-from benchmarks.instructions.listing import executions, hot_loop, parse, runs_of, tool
 from benchmarks.instructions.shapes import MAX_FLOP, SMALL
 from benchmarks.operators.configurations import CLASSES, OPERATORS
 from benchmarks.result_file import write_result
 from host.build import KernelCache, compile_kernel, target_for
 from host.errors import BuildError, ScheduleError
+from research.modelled_boards.listing import Block, executions, hot_loop, parse, runs_of, tool
 from tests.unit.schedules import functions as fn
 
 # Two nested loops, of which the inner one has a path that is rarely taken.

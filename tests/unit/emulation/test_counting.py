@@ -8,8 +8,8 @@ import pytest
 import unicorn
 
 from host.build import build_kernel_library, target_for
-from host.emulation import counting
 from host.emulation.counting import KernelCall, count_kernel, count_model
+from host.emulation.kernel_run import ArgumentSpec
 from host.emulation.library import BASE, SharedLibrary
 from host.errors import EngineError
 from host.gensor import Gensor
@@ -22,7 +22,7 @@ from tests.unit.schedules import functions as fn
 ROWS, COLUMNS, DEPTH, LANES = 6, 16, 32, 4
 
 
-def _library(board_name: str, folder: Path) -> tuple[Path, tuple[counting.ArgumentSpec, ...]]:
+def _library(board_name: str, folder: Path) -> tuple[Path, tuple[ArgumentSpec, ...]]:
     board = board_of(board_name)
     task = fn.task(fn.dense(ROWS, COLUMNS, DEPTH, LANES))
     space = space_for(task, board.hardware)
@@ -78,7 +78,7 @@ def test_what_cannot_be_counted_is_said(tmp_path: Path) -> None:
     library, arguments = _library("raspberry_pi_4", tmp_path)
     with pytest.raises(EngineError, match="no kernel other"):
         count_kernel(library.read_bytes(), "other", arguments)
-    with pytest.raises(EngineError, match="cannot be counted"):
+    with pytest.raises(EngineError, match="cannot be run"):
         count_kernel(library.read_bytes(), "dense", arguments[:1])
     foreign, arguments = _library("visionfive2", tmp_path)
     with pytest.raises(EngineError, match="aarch64 only"):

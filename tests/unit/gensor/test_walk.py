@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from tvm import tirx
 
@@ -58,6 +60,44 @@ def test_register_tiles_are_found_that_need_a_wide_panel() -> None:
     unit = {decision.name: decision.choices[0] for decision in space.decisions}
     wide = {**unit, "rows": 2, "rows2": 4, "panel": 8, "window": 1, "pad": 1}
     assert found.estimate_s <= 1.01 * space.estimate_s(wide)
+
+
+def _best_of_random(space: DesignSpace, count: int) -> float:
+    generator = random.Random(5)
+    return min(space.estimate_s(space.sample(generator)) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        # 33 tiles of six rows: blocks of several of them are far from a block of one.
+        fn.dense(198, 384, 1536),
+        fn.dense(49, 512, 2048),
+        fn.convolution(14, 512, 512, 3, 2),
+        fn.depthwise(14, 240, 1),
+        fn.convolution(28, 104, 104, 3, 1),
+        fn.batched(6, 49, 49, 64),
+    ],
+)
+@pytest.mark.parametrize("restrict", ["", "avx2"])
+def test_construction_finds_what_many_random_programs_find(function: tirx.PrimFunc, restrict: str) -> None:
+    board = fn.board(restrict=restrict)
+    space = space_for(fn.task(function), board.hardware, 1)
+    [candidate] = Gensor().propose(space, DeviceProfile("test", board, board.hardware, 1), [], 1, seed=0)
+    assert candidate.estimate_s <= _best_of_random(space, 800) / 0.98
+
+
+def test_a_step_leads_to_the_nearest_legal_value_and_back() -> None:
+    """Choices of a block are those of every tile; most of them do not divide the tiles at hand."""
+    space = space_for(fn.task(fn.dense(198, 384, 1536)), BOARD.hardware, 1)
+    [block] = [decision for decision in space.decisions if decision.name == "block"]
+    values = {decision.name: decision.choices[0] for decision in space.decisions} | {"rows": 6}
+    assert space.legal(values)
+    [first] = space.steps(values, block)
+    between = block.choices[1 : block.choices.index(first)]
+    assert between
+    assert not any(space.legal({**values, "block": value}) for value in between)
+    assert values["block"] in space.steps({**values, "block": first}, block)
 
 
 def test_whatever_grows_shrinks_back() -> None:

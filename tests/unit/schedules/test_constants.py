@@ -34,8 +34,10 @@ def _spaces(rule: str) -> Iterator[DesignSpace]:
         functions = [fn.dense(*size, lanes=8) for size in sizes]
         functions += [fn.convolution(56, 64, 64, 3, 1), fn.depthwise(28, 192, 1), fn.batched(4, 64, 512, 512)]
         functions += [fn.batched(32, 1, 1024, 128), fn.convolution(224, 64, 512, 3, 1)]
+        functions += [fn.batched(4, 49, 49, 49)]
         yield from (space_for(fn.task(function), board.hardware) for function in functions)
-        yield space_for(fn.task(fn.dense(64, 512, 4096)), fn.board().hardware)
+        for function in (fn.dense(64, 512, 4096), fn.dense(784, 64, 16)):
+            yield space_for(fn.task(function), fn.board().hardware)
     elif rule == "dot":
         pairs, bytes_of = dot_cases.pairs_board(), dot_cases.vnni_board()
         yield space_for(dot_cases.dense_task(64, 64, 64, 8, "int16"), pairs.hardware)

@@ -22,6 +22,7 @@ from host.schedules.cpu.tiled.roles import (
     parallel_chunks,
     registers,
     roles_of,
+    unrolled_window,
     uses_of_weights,
 )
 from host.schedules.cpu.traffic import Loop, footprint_bytes, footprints, resident_level, traffic_bytes
@@ -34,6 +35,13 @@ _LINE_ELEMENTS = 16
 _LINE_BYTES = 64
 # What a tile that is not full costs beyond its share: code of its own, registers that stay empty.
 _RAGGED = EstimateConstant("tiled.ragged", 1.3, neutral=1.0)
+# The same of a tile with a remainder of a vector, whose kernel is repeated once per lane: products of 49 x 64
+# with 64 x 49 took 49 us with all of a row in one tile, 15 us with half of it.
+_RAGGED_LANES = EstimateConstant("tiled.ragged_lanes", 3.0, neutral=1.0)
+# Arithmetic and loads share the ports and the queues of a core: the cycles of both together are those of the
+# p-norm. Tiles of 16 x 1 and 8 x 2 vectors, which need 8 cycles of two units and 8.5 or 6 cycles of loads:
+# 626 and 510 us for 64 x 1376 x 512 (a Xeon with two units of 512 bits, time of the thread).
+_SHARED_PORTS = EstimateConstant("tiled.shared_ports", 4.0)
 # Slow-down by conflicts in the first level: between 1.3 and 4 in measured programs.
 _CONFLICT = EstimateConstant("tiled.conflict", 2.0, neutral=1.0)
 _CLOSE_CONFLICT = EstimateConstant("tiled.close_conflict", 1.03, neutral=1.0)
@@ -69,12 +77,18 @@ _EXPOSED = (
     EstimateConstant("tiled.exposed_L3", 0.25),
     EstimateConstant("tiled.exposed_DRAM", 0.5),
 )
+# Long code without a loop: LLVM moves loads ahead of their use and runs out of registers. Sums of 16 products
+# in tiles of 14 x 2 vectors, all unrolled: 560 us, 161 us with a loop. Most such programs lose nothing.
+_LONG_CODE = 256
+_STRAIGHT_LINE = EstimateConstant("tiled.straight_line", 1.1, neutral=1.0)
 # What the border of a padded input costs where it is code of its own, as a share of the arithmetic.
 _PEELED = EstimateConstant("tiled.peeled", 0.04)
 
 CONSTANTS = (
     _TILE_OVERHEAD_CYCLES,
     _RAGGED,
+    _RAGGED_LANES,
+    _SHARED_PORTS,
     _CONFLICT,
     _CLOSE_CONFLICT,
     _STREAM,
@@ -85,6 +99,7 @@ CONSTANTS = (
     _FETCHED_IN_VAIN_FROM_MEMORY,
     _LOST_BY_JUMPING,
     _CROWDED,
+    _STRAIGHT_LINE,
     *_EXPOSED,
     _PEELED,
 )
@@ -134,7 +149,6 @@ def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values
     full_v, rest_v = divmod(roles.groups, vectors)
     full_r, rest_r = divmod(roles.row_total, rows)
     total = 0.0
-    lost = _lost_by_fetching(anchor, roles, hardware, values)
     overhead, ragged = _TILE_OVERHEAD_CYCLES.on(hardware), _RAGGED.on(hardware)
     for count_v, v in ((full_v, vectors), (1 if rest_v else 0, rest_v)):
         for count_r, r in ((full_r, rows), (1 if rest_r else 0, rest_r)):
@@ -143,19 +157,39 @@ def _compute_cycles(anchor: Stage, roles: Roles, hardware: HardwareModel, values
                 tile = step * depth + overhead + 2.0 * v * r * values["rows2"]
                 total += count_v * count_r * tile * (ragged if v < vectors or r < rows else 1.0)
         if count_v:
-            first = _step_cycles(anchor, roles, hardware, values, v, rows, depth) * depth
-            coming = _weight_cycles(anchor, roles, hardware, v)
-            total += count_v * (max(0.0, coming - first) + lost * coming)
+            total += _waiting_cycles(anchor, roles, hardware, values, v, count_v)
+    if roles.ragged_vectors:
+        last = _step_cycles(anchor, roles, hardware, values, rest_v or vectors, rows, depth) * depth
+        total += (_RAGGED_LANES.on(hardware) - 1.0) * last * roles.row_total / rows
     used = registers(anchor, roles, hardware, values) / hardware.vector_registers
     crowding = 1.0 + _CROWDED.on(hardware) * max(0.0, used - 0.75) / 0.25
+    if values["window"] and unrolled_window(anchor, roles) == depth:
+        long = vectors * rows * values["rows2"] * depth >= _LONG_CODE
+        crowding *= _STRAIGHT_LINE.on(hardware) if long else 1.0
     return total * crowding * (roles.second_total // values["rows2"]) * _outer(anchor, roles)
+
+
+def _waiting_cycles(
+    anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions, vectors: int, panels: int
+) -> float:
+    """Cycles in which panels of `vectors` wait for their weights.
+
+    Weights that are not fetched ahead come while the first row tile of their panel is computed. Those that
+    are come while all of the panel before is; only the first block of panels has none before it.
+    """
+    depth = math.prod(anchor.axes[axis].extent for axis in roles.reduction)
+    first = _step_cycles(anchor, roles, hardware, values, vectors, values["rows"], depth) * depth
+    coming = _weight_cycles(anchor, roles, hardware, vectors)
+    waiting = _lost_by_fetching(anchor, roles, hardware, values) * coming * panels
+    if "fetch" not in values or not values["fetch"]:
+        return waiting + max(0.0, coming - first) * panels
+    panel = first * roles.row_total / values["rows"]
+    return waiting + max(0.0, coming - panel) * panels + min(coming, panel) * min(panels, values["panel"])
 
 
 def _lost_by_fetching(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Decisions) -> float:
     """Share of the weights' way from memory that the wrong decision on fetching them ahead costs."""
     if "fetch" not in values or cold_weights(anchor, roles, hardware) is None:
-        return 0.0
-    if counts_of(roles, values).panel_blocks == 1:
         return 0.0
     if uses_of_weights(anchor, roles) < FETCHING_ROWS:
         return _FETCHED_FOR_FEW.on(hardware) if values["fetch"] else 0.0
@@ -222,7 +256,9 @@ def _step_cycles(
     overlapping = max(1.0, hardware.look_ahead / (tile * depth))
     latency = hardware.fma_latency_cycles / overlapping
     conflict = _set_conflicts(anchor, roles, rows, values["rows2"], hardware)
-    return max(arithmetic, load_cycles, supply, latency) * conflict
+    power = max(1.0, _SHARED_PORTS.on(hardware))
+    ports: float = (arithmetic**power + load_cycles**power) ** (1.0 / power)
+    return max(ports, supply, latency) * conflict
 
 
 def _window_reuse(anchor: Stage, roles: Roles, strides: tuple[int, ...], rows: int) -> float:

@@ -13,7 +13,7 @@ from host.errors import MeasureError
 from host.model import DeviceProfile
 from host.schedules import DesignSpace, space_for
 from research.collection import collect
-from research.collection.collect import ROUNDS, SWEEP, CollectedTask, Collector
+from research.collection.collect import ROUNDS, SWEEP, BenchTimer, CollectedTask, Collector
 from research.collection.dataset import MeasuredProgram, append_programs, read_programs
 from research.collection.draw import draw_programs
 from tests.unit.schedules import functions as fn
@@ -82,13 +82,15 @@ def test_a_cut_collection_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def collector() -> Collector:
         runner = _Runner()
         bench = SimpleNamespace(profile=_profile(), target=None, runner=runner, folder=tmp_path, cache=None)
-        return Collector(bench, tasks, path, notes.append)  # type: ignore[arg-type]
+        return Collector(BenchTimer(bench), bench.profile, tasks, path, notes.append)  # type: ignore[arg-type]
 
     first = collector()
     first.run(1, until=float("inf"))
     assert first.measured == SWEEP - 1 and len(notes) == 1
     programs = list(read_programs(path))
     assert len(programs) == SWEEP - 1 and all(len(one.times_s) == ROUNDS for one in programs)
+    assert [one.first for one in programs] == [True] + [False] * (SWEEP - 2)
+    assert all(one.estimated_s["total"] > 0.0 for one in programs)
     second = collector()
     second.run(1, until=float("inf"))
     assert second.measured == 0

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.instructions.counting import Block
-
 _HEADING = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
 _LINE = re.compile(r"^\s*(?P<address>[0-9a-f]+):\s+(?P<text>\S.*?)\s*$")
 _TARGET = re.compile(r"0x([0-9a-f]+)(?: <[^>]*>)?\s*$")
@@ -21,6 +19,21 @@ _BRANCHES = {
 }
 _FUSED = re.compile(r"f(n?m(add|sub)(\.[sd])?|ml[as])$")
 _FEATURES = {"aarch64": [], "riscv64": ["--mattr=+m,+a,+f,+d,+c"]}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive instructions that were executed together.
+
+    Attributes:
+        address: of the first instruction.
+        bytes: length.
+        runs: how often it was executed.
+    """
+
+    address: int
+    bytes: int
+    runs: int
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,115 @@
+"""The programs that each arm chooses for one task, without measuring any of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.learned_estimate.withheld import shuffled
+from host.errors import EdgeError
+from host.gensor import Gensor
+from host.learned_estimate.estimate import LearnedEstimate, cautious_choice
+from host.learned_estimate.observation import Observation, values_of
+from host.learned_estimate.search import first_program
+from host.model import DeviceProfile
+from host.schedules import DesignSpace
+from host.schedules.proposer import Proposer
+
+Program = dict[str, int]
+
+# Programs that chance and the language model draw for a ranker to choose from, and that Gensor constructs.
+DRAWN, CONSTRUCTED = 32, 24
+# Records of the new board, besides those of other boards.
+BUDGETS = (10, 50, 200)
+
+
+class Teachers:
+    """Learned estimates of one board by what taught them.
+
+    Args:
+        own: programs of the board, on networks that are not judged.
+        others: the same of other boards, with their names.
+        seed: of the choice of records.
+    """
+
+    def __init__(self, own: Sequence[Observation], others: Sequence[Observation], seed: int) -> None:
+        generator = random.Random(seed)
+        few = {count: generator.sample(list(own), min(count, len(own))) for count in BUDGETS}
+        self.estimates = {f"own_{count}": LearnedEstimate(known) for count, known in few.items()}
+        self.estimates["others"] = LearnedEstimate(others)
+        for count, known in few.items():
+            self.estimates[f"others_{count}"] = LearnedEstimate([*others, *known])
+        self.estimates["shuffled"] = LearnedEstimate(shuffled(few[BUDGETS[-1]], seed))
+
+
+def best(estimate: LearnedEstimate | None, space: DesignSpace, programs: Sequence[Program]) -> Program:
+    """The one of some programs that an estimate chooses.
+
+    Args:
+        estimate: learned; None takes the least estimate of the space.
+        space: of the task.
+        programs: to choose from.
+    """
+    first = int(np.argmin([space.estimate_s(values) for values in programs]))
+    if estimate is None:
+        return programs[first]
+    return programs[cautious_choice(estimate.predict(space, programs), first)]
+
+
+def random_programs(space: DesignSpace, seed: int) -> list[Program]:
+    """Uniformly random legal programs."""
+    generator = random.Random(f"{space.task.workload_hash}/{seed}")
+    return [space.sample(generator) for _ in range(DRAWN)]
+
+
+def chosen_programs(
+    space: DesignSpace,
+    profile: DeviceProfile,
+    teachers: Teachers,
+    model: Proposer | None,
+    seed: int,
+) -> dict[str, Program]:
+    """The program of each arm.
+
+    Args:
+        space: of the task.
+        profile: of the board.
+        teachers: its learned estimates.
+        model: the language model, the likeliest programs first; None leaves out its arms.
+        seed: of what is drawn.
+    """
+    constructed = [values_of(one) for one in Gensor().propose(space, profile, (), CONSTRUCTED, seed=0)]
+    drawn = random_programs(space, seed)
+    most = teachers.estimates[f"others_{BUDGETS[-1]}"]
+    found = {"gensor_t": constructed[0], "random_first": drawn[0], "random32_t": best(None, space, drawn)}
+    for name, estimate in teachers.estimates.items():
+        found[f"gensor_that_{name}"] = best(estimate, space, constructed)
+    found["random32_that"] = best(most, space, drawn)
+    found["search_that"] = first_program(most, space, profile, constructed[0], seed)[0]
+    written = _written(model, space, profile, seed) if model is not None else []
+    if written:
+        found["tlm_likelihood"] = written[0]
+        found["tlm32_t"] = best(None, space, written)
+        found["tlm32_that"] = best(most, space, written)
+    return found
+
+
+def _written(model: Proposer, space: DesignSpace, profile: DeviceProfile, seed: int) -> list[Program]:
+    try:
+        return [values_of(one) for one in model.propose(space, profile, (), DRAWN, seed=seed)]
+    except EdgeError:
+        # Its language cannot express every task; the arms of such a task are left out together.
+        return []
+
+
+def of_board(observations: Mapping[str, Sequence[Observation]], board: str) -> list[Observation]:
+    """What the boards but one have measured, with their names."""
+    return [
+        replace(one, board=name)
+        for name, known in sorted(observations.items())
+        if name != board
+        for one in known
+    ]

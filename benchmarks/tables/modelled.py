@@ -1,0 +1,51 @@
+"""Tables of what learning does on modelled boards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.result_file import Result
+from benchmarks.tables.table import markdown
+
+_ALL = "all"
+
+
+def first_programs(result: Result) -> list[str]:
+    """Each ratio of two arms by board, and over all boards."""
+    ratios = result.figures["ratios"]
+    boards = sorted({board for found in ratios.values() for board in found} - {_ALL})
+    rows = [
+        (name.replace("/", " / "), *(_mean(found.get(board)) for board in boards), _bounded(found[_ALL]))
+        for name, found in ratios.items()
+    ]
+    return markdown(("ratio", *boards, "all, 95%; median"), rows)
+
+
+def shares(result: Result) -> list[str]:
+    """Share of the best known program by arm and board."""
+    found = result.figures["share_of_best"]
+    boards = sorted({board for arm in found.values() for board in arm} - {_ALL})
+    rows = [
+        (arm, *(f"{by_board[board]:.3f}" for board in (*boards, _ALL) if board in by_board))
+        for arm, by_board in sorted(found.items(), key=lambda item: -item[1][_ALL])
+    ]
+    return markdown(("arm", *boards, _ALL), rows)
+
+
+def published(result: Result) -> list[str]:
+    """Modelled beside published ratios of boards."""
+    rows = [
+        (name, f"{one['published']:.2f}", f"{one['modelled']:.2f}", f"{one['deviation']:.2f}")
+        for name, one in result.figures["ratios"].items()
+    ]
+    return markdown(("network, slower / faster board", "ncnn", "modelled", "modelled / ncnn"), rows)
+
+
+def _mean(figure: Mapping[str, Any] | None) -> str:
+    return "" if figure is None else f"{figure['geomean']:.3f}"
+
+
+def _bounded(figure: Mapping[str, Any]) -> str:
+    bounds = "" if figure["low"] is None else f" ({figure['low']:.3f} to {figure['high']:.3f})"
+    return f"{figure['geomean']:.3f}{bounds}; {figure['median']:.3f}"
