@@ -156,24 +156,66 @@ def _part(context: Context, data: Any, index: int, axis: int) -> Any:
 
 
 def _stft(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """Transforms of frames of a real signal; a computed step places them when the model runs.
+
+    A computed length of the frames is that of the window, or one of the two that give the output's shape.
+    """
     signal, window = inputs[0], get(inputs, 2)
-    step = known(context, inputs, 1, "its step")
-    wanted = known(context, inputs, 3, "the length of its frames")
     shape = shape_of(context, signal)
     if len(shape) == 3 and shape[2] == 2:
         raise context.fail("complex signals have no conversion")
-    if step is None or (wanted is None and window is None):
+    if get(inputs, 1) is None or (get(inputs, 3) is None and window is None):
         raise context.fail("no step, or no length of its frames")
-    length = int(wanted.reshape(-1)[0]) if wanted is not None else shape_of(context, window)[0]
-    hop = int(step.reshape(-1)[0])
-    frames = (shape[1] - length) // hop + 1
-    places = np.arange(frames)[:, None] * hop + np.arange(length)[None, :]
+    onesided = bool(attributes.get("onesided", 1))
+    lengths = _frame_lengths(context, inputs, onesided)
     flat = context.emit(relax.op.reshape(signal, shape[:2]))
-    pieces = context.emit(relax.op.take(flat, constant(places.astype(np.int64)), 1, mode="clip"))
+    results = []
+    for length in lengths:
+        places = _frame_places(context, inputs[1], shape[1], length)
+        pieces = context.emit(relax.op.take(flat, places, 1, mode="clip"))
+        if window is not None:
+            pieces = context.emit(relax.op.multiply(pieces, window))
+        rows = length // 2 + 1 if onesided else length
+        results.append(_stacked(context, *_transform(context, pieces, None, rows, False)))
+    if len(results) == 1:
+        return results[0]
+    given = context.emit(relax.op.reshape(inputs[3], ()))
+    here = context.emit(relax.op.equal(given, scalar(lengths[1], dtype_of(given))))
+    return relax.op.where(here, results[1], results[0])
+
+
+def _frame_lengths(context: Context, inputs: Inputs, onesided: bool) -> list[int]:
+    """The length of the frames, or the two between which the model chooses."""
+    window, given = get(inputs, 2), get(inputs, 3)
+    length = None if given is None else constant_value(given)
+    if length is not None:
+        return [int(length.reshape(-1)[0])]
     if window is not None:
-        pieces = context.emit(relax.op.multiply(pieces, window))
-    rows = length // 2 + 1 if attributes.get("onesided", 1) else length
-    return _stacked(context, *_transform(context, pieces, None, rows, False))
+        return [shape_of(context, window)[0]]
+    _, frames, rows, _ = context.output_shape()
+    size, hop = shape_of(context, inputs[0])[1], constant_value(inputs[1])
+    both = [2 * (rows - 1), 2 * rows - 1] if onesided else [rows]
+    fitting = [
+        length
+        for length in both
+        if 0 < length <= size and (hop is None or (size - length) // int(hop.reshape(-1)[0]) + 1 == frames)
+    ]
+    if not fitting:
+        raise context.fail("no length of frames gives the declared shape of its output")
+    return fitting
+
+
+def _frame_places(context: Context, step: Any, size: int, length: int) -> Any:
+    """Where the values of each frame are in the signal, (frames, length)."""
+    within = np.arange(length, dtype=np.int64)[None, :]
+    hop = constant_value(step)
+    if hop is not None:
+        frames = (size - length) // int(hop.reshape(-1)[0]) + 1
+        return constant(np.arange(frames, dtype=np.int64)[:, None] * int(hop.reshape(-1)[0]) + within)
+    numbers = np.arange(context.output_shape()[1], dtype=np.int64)[:, None]
+    distance = context.emit(relax.op.reshape(relax.op.astype(step, "int64"), ()))
+    starts = context.emit(relax.op.multiply(constant(numbers), distance))
+    return context.emit(relax.op.add(starts, constant(within)))
 
 
 CONVERTERS: dict[str, Converter] = {"DFT": _dft, "STFT": _stft}

@@ -56,3 +56,44 @@ def test_real_values_come_back_from_the_half_of_their_spectrum(tmp_path: Path, l
     inputs = {"x": _pairs(spectrum)}
     model = graph([node], inputs, [value("y", wanted)], constants, opset=17)
     run_model(tmp_path / "m.onnx", model, inputs, [wanted], relative=1e-4, absolute=1e-5)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("length", [8, 9])
+@pytest.mark.parametrize("size", [28, 30])
+@pytest.mark.parametrize("computed", [("step",), ("length",), ("step", "length")])
+def test_frames_of_a_computed_step_and_length(
+    tmp_path: Path, computed: tuple[str, ...], size: int, length: int, onesided: int
+) -> None:
+    signal = RNG.normal(size=(2, size, 1)).astype(np.float32)
+    parameters = {"step": np.array(5), "length": np.array(length)}
+    frames = np.stack([signal[:, at : at + length, 0] for at in range(0, size - length + 1, 5)], 1)
+    wanted = _pairs(np.fft.rfft(frames) if onesided else np.fft.fft(frames))
+    node = helper.make_node("STFT", ["x", "step", "", "length"], ["y"], onesided=onesided)
+    inputs = {"x": signal} | {name: parameters.pop(name) for name in computed}
+    model = graph([node], inputs, [value("y", wanted)], parameters, opset=17)
+    run_model(tmp_path / "m.onnx", model, inputs, [wanted], relative=1e-4, absolute=1e-5)
+
+
+def test_a_window_has_the_length_of_the_frames(tmp_path: Path) -> None:
+    signal = RNG.normal(size=(1, 40, 1)).astype(np.float32)
+    window = np.hanning(9).astype(np.float32)
+    frames = np.stack([signal[:, at : at + 9, 0] for at in range(0, 32, 3)], 1)
+    wanted = _pairs(np.fft.rfft(frames * window))
+    node = helper.make_node("STFT", ["x", "step", "window", "length"], ["y"])
+    inputs = {"x": signal, "step": np.array(3), "window": window, "length": np.array(9)}
+    model = graph([node], inputs, [value("y", wanted)], opset=17)
+    run_model(tmp_path / "m.onnx", model, inputs, [wanted], relative=1e-4, absolute=1e-5)
+
+
+def test_no_length_of_frames_gives_the_declared_output(tmp_path: Path) -> None:
+    signal, declared = np.ones((1, 20, 1), np.float32), np.ones((1, 9, 5, 2), np.float32)
+    inputs = {"x": signal, "length": np.array(8)}
+    node = helper.make_node("STFT", ["x", "step", "", "length"], ["y"])
+    content = graph([node], inputs, [value("y", declared)], {"step": np.array(4)}, opset=17)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content.SerializeToString())
+    samples = [list(inputs.values())]
+    model = load(path, samples=samples, reference=lambda engine, file, given: [[declared]])
+    assert model.module is None
+    assert "no length of frames" in model.reason
