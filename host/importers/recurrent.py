@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import tvm
 from tvm import relax
 
+from host.importers.own_operator import emit_own
+
 # What the compiler reads the operation by (`host.lowering.ops.recurrent`).
-OPERATION = "edgetlm.recurrent"
+OPERATION = "recurrent"
 # Activations that the compiler knows.
 ACTIVATIONS = ("sigmoid", "tanh", "relu")
 
@@ -34,12 +34,9 @@ def emit_layer(
     steps, batch, _ = _shape(builder, tensors["data"])
     hidden = _shape(builder, tensors["recurrent"])[1]
     dtype = builder.normalize(tensors["data"]).ty.dtype
-    types = [relax.TensorType((steps, batch, hidden), dtype)]
-    types += [relax.TensorType((batch, hidden), dtype)] * (2 if options["cell"] == "lstm" else 1)
-    text = tvm.ir.StringImm(json.dumps({**options, "inputs": list(tensors)}, sort_keys=True))
-    call = relax.call_dps_packed(OPERATION, relax.Tuple([*tensors.values(), text]), types)
-    result = builder.emit(call)
-    return [builder.emit(relax.TupleGetItem(result, number)) for number in range(len(types))]
+    states = 2 if options["cell"] == "lstm" else 1
+    types = [((steps, batch, hidden), dtype), *[((batch, hidden), dtype)] * states]
+    return emit_own(builder, OPERATION, list(tensors.values()), {**options, "inputs": list(tensors)}, types)
 
 
 def _shape(builder: relax.BlockBuilder, value: Any) -> list[int]:

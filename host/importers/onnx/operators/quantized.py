@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from host.importers.onnx.operators import spatial
 from host.importers.onnx.operators.context import (
     Attributes,
     Context,
@@ -23,6 +22,7 @@ from host.importers.onnx.operators.context import (
     scalar,
     shape_of,
 )
+from host.importers.onnx.operators.images import spatial
 
 
 def _qlinear_matmul(context: Context, inputs: Inputs, attributes: Attributes) -> Any:

@@ -1,6 +1,6 @@
 """Which converter makes relax of an ONNX operator: one of ours if there is one, otherwise TVM's.
 
-The modules of this package are listed: one that has `CONVERTERS` adds its operators.
+The modules of this package, and of packages in it, are listed: one that has `CONVERTERS` adds its operators.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INLINED = frozenset({"Attention"})
 @cache
 def _own() -> Mapping[str, Converter]:
     found: dict[str, Converter] = {}
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)], f"{__package__}."):
+    for module in pkgutil.walk_packages([str(Path(__file__).parent)], f"{__package__}."):
         found.update(getattr(importlib.import_module(module.name), "CONVERTERS", {}))
     return found
 

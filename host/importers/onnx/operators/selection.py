@@ -20,6 +20,9 @@ from host.importers.onnx.operators.context import (
     shape_of,
 )
 
+# Of one model: a place is found by comparing it with every element.
+_MOST_COMPARISONS = 1 << 30
+
 
 def wrap_negative(context: Context, indices: Any, size: int) -> Any:
     """Indices with the negative ones, which count from the end, made positive."""
@@ -64,6 +67,51 @@ def _data_dependent(context: Context, inputs: Inputs, attributes: Attributes) ->
     raise context.fail("how many results it has depends on the values")
 
 
+def _non_zero(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """The places of as many elements as the model declares, one row for each dimension."""
+    shape = shape_of(context, inputs[0])
+    places = _places(context, inputs[0], _declared(context)[-1])
+    rows = [np.prod(shape[axis + 1 :], dtype=np.int64) for axis in range(len(shape))]
+    steps, sizes = (constant(np.array(values, np.int64).reshape(-1, 1)) for values in (rows, shape))
+    return relax.op.floor_mod(context.emit(relax.op.floor_divide(places, steps)), sizes)
+
+
+def _compress(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """As many slices, or elements, as the model declares, where a condition holds."""
+    data, axis, out = inputs[0], attributes.get("axis"), _declared(context)
+    if axis is None:
+        data = context.emit(relax.op.reshape(data, [int(np.prod(shape_of(context, data), dtype=np.int64))]))
+        axis = 0
+    axis %= len(shape_of(context, data))
+    return relax.op.take(data, _places(context, inputs[1], out[axis]), axis, mode="clip")
+
+
+def _declared(context: Context) -> tuple[int, ...]:
+    if context.output_shapes[0] is None:
+        raise context.fail("how many results it has depends on the values")
+    return context.output_shapes[0]
+
+
+def _places(context: Context, data: Any, count: int) -> Any:
+    """Where the first `count` elements are that are not zero, in the order of memory (count) int64."""
+    size = int(np.prod(shape_of(context, data), dtype=np.int64))
+    if size * count > _MOST_COMPARISONS:
+        raise context.fail(f"finding {count} of {size} elements has no conversion")
+    flat = context.emit(relax.op.reshape(data, [size]))
+    if dtype_of(data) != "bool":
+        flat = context.emit(relax.op.not_equal(flat, scalar(0, dtype_of(data))))
+    found = context.emit(relax.op.cumsum(context.emit(relax.op.astype(flat, "int64")), 0))
+
+    def compute(total: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, size), name="k")
+        # Element n is behind all elements up to which there are n or fewer.
+        before = lambda n: tirx.Cast("int64", total[k] <= tirx.Cast("int64", n))  # noqa: E731
+        return te.compute((count,), lambda n: te.sum(before(n), axis=k), name="place")
+
+    places = context.compute(compute, found)
+    return context.emit(relax.op.minimum(places, scalar(size - 1, "int64")))
+
+
 def _tensor_scatter(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     """A cache with new entries written at each sequence's position."""
     cache, update = inputs[0], inputs[1]
@@ -90,10 +138,9 @@ def _tensor_scatter(context: Context, inputs: Inputs, attributes: Attributes) ->
 
 CONVERTERS: dict[str, Converter] = {
     "AllClassNMS": _data_dependent,
-    "Compress": _data_dependent,
+    "Compress": _compress,
     "Gather": _gather,
-    "NonMaxSuppression": _data_dependent,
-    "NonZero": _data_dependent,
+    "NonZero": _non_zero,
     "ReverseSequence": _reverse_sequence,
     "TensorScatter": _tensor_scatter,
     "TopK": _topk,

@@ -22,14 +22,17 @@ from host.importers.onnx.operators.context import (
     shape_of,
 )
 
+# Shapes of blocks that are tried where the model computes the shape.
+_MOST_BLOCKS = 8
+
 
 def _conv(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
     """Automatic padding becomes numbers; the rest is TVM's."""
     shape, weight = shape_of(context, inputs[0]), shape_of(context, inputs[1])
-    return convert_with_tvm(context, inputs, _with_pads(attributes, shape[2:], weight[2:]))
+    return convert_with_tvm(context, inputs, with_pads(attributes, shape[2:], weight[2:]))
 
 
-def _with_pads(attributes: Attributes, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> dict[str, Any]:
+def with_pads(attributes: Attributes, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> dict[str, Any]:
     """The attributes with explicit padding."""
     result = dict(attributes)
     mode = result.pop("auto_pad", b"NOTSET").decode()
@@ -125,10 +128,23 @@ def _affine_grid(context: Context, inputs: Inputs, attributes: Attributes) -> An
 
 
 def _col2im(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
-    """Overlapping blocks added up: each element of the image gathers the block elements that cover it."""
-    data = inputs[0]
+    """Overlapping blocks added up; if the model computes their shape, all that give the image are tried."""
+    image, blocks = _image_and_blocks(context, inputs, attributes)
+    results = [_added_blocks(context, inputs[0], image, block, attributes) for block in blocks]
+    chosen = results[0]
+    for block, result in zip(blocks[1:], results[1:], strict=True):
+        wanted = constant(np.array(block, dtype_of(inputs[2])))
+        same = context.emit(relax.op.astype(relax.op.equal(inputs[2], wanted), "int32"))
+        here = context.emit(relax.op.equal(relax.op.sum(same), scalar(len(block), "int32")))
+        chosen = context.emit(relax.op.where(here, result, chosen))
+    return chosen
+
+
+def _added_blocks(
+    context: Context, data: Any, image: tuple[int, ...], block: tuple[int, ...], attributes: Attributes
+) -> Any:
+    """Each element of the image gathers the block elements that cover it."""
     batch, rows, count = shape_of(context, data)
-    image, block = _image_and_block(context, inputs, attributes)
     rank = len(image)
     pads = attributes.get("pads", (0,) * (2 * rank))
     strides = attributes.get("strides", (1,) * rank)
@@ -170,24 +186,27 @@ def _block_steps(image: tuple[int, ...], block: tuple[int, ...], attributes: Att
     )
 
 
-def _image_and_block(
+def _image_and_blocks(
     context: Context, inputs: Inputs, attributes: Attributes
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The size of the image, and the sizes of a block that give it."""
     _, rows, count = shape_of(context, inputs[0])
     given_image, given_block = constant_value(inputs[1]), constant_value(inputs[2])
     if given_image is not None and given_block is not None:
-        return tuple(int(size) for size in given_image), tuple(int(size) for size in given_block)
+        return tuple(int(size) for size in given_image), [tuple(int(size) for size in given_block)]
     out = context.output_shape()
     image, volume = out[2:], rows // out[1]
+    if given_block is not None:
+        return image, [tuple(int(size) for size in given_block)]
     divisors = [size for size in range(1, volume + 1) if volume % size == 0]
     fitting = [
         block
         for block in product(divisors, repeat=len(image))
         if int(np.prod(block)) == volume and _fits(image, block, attributes, count)
     ]
-    if len(fitting) != 1:
+    if not 0 < len(fitting) <= _MOST_BLOCKS:
         raise context.fail("the shape of its blocks depends on the model's inputs")
-    return image, fitting[0]
+    return image, fitting
 
 
 def _fits(image: tuple[int, ...], block: tuple[int, ...], attributes: Attributes, count: int) -> bool:

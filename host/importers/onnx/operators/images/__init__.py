@@ -1,0 +1,1 @@
+"""Operators over images: convolutions, pooling, resizing, boxes."""

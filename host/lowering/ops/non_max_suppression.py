@@ -1,0 +1,112 @@
+"""Boxes that no better one covers, as ONNX's NonMaxSuppression; attributes `centred`.
+
+Inputs are boxes (B, N, 4), scores (B, C, N), and three numbers (1): how many boxes of a batch and class are
+kept at most, the share of the union above which boxes cover each other, and the score that a box must be
+above. The output (R, 3) int64 has batch, class and box of R kept ones, in the order in which they are kept:
+batch by batch, class by class, the best first. Rows beyond the last one are -1.
+"""
+
+from __future__ import annotations
+
+import json
+
+import tvm
+from tvm import tirx
+
+from host.lowering.builder import Builder
+from host.lowering.graph import Node, Value
+from host.lowering.reader.call import OperatorCall
+from host.lowering.spec import OpSpec
+
+OPERATION = "non_max_suppression"
+
+# Corners of box `i`: the smaller and the larger coordinate along both axes.
+_CORNERS = {
+    False: ("T.min(boxes[b, i, {d}], boxes[b, i, {d} + 2])", "T.max(boxes[b, i, {d}], boxes[b, i, {d} + 2])"),
+    True: (
+        "(boxes[b, i, {d}] - boxes[b, i, {d} + 2] / {two})",
+        "(boxes[b, i, {d}] + boxes[b, i, {d} + 2] / {two})",
+    ),
+}
+
+
+def _read(builder: Builder, call: OperatorCall) -> Value:
+    *tensors, options = call.arguments
+    return builder.emit(OPERATION, tensors, json.loads(options.value), call.outputs)[0]
+
+
+def suppression_function(node: Node) -> tirx.PrimFunc:
+    """The function of a "non_max_suppression" node; arguments are its inputs and then its output."""
+    text = _text(node)
+    return tvm.script.from_source(text, extra_vars={"T": tvm.script.tirx}).with_attr("tirx.noalias", True)
+
+
+def _text(node: Node) -> str:
+    """TVMScript of the function: boxes are taken by score; each takes those out that it covers."""
+    boxes, scores, most, overlap, least = (_buffer(value) for value in node.inputs)
+    batch, classes, count = node.inputs[1].shape
+    rows, dtype = node.output.shape[0], node.inputs[0].dtype
+    low, high = (part.replace("{two}", f"T.{dtype}(2)") for part in _CORNERS[node.attrs["centred"]])
+    other = [part.replace("i,", "best[0],") for part in (low, high)]
+    sides = [
+        f"T.min({other[1]}, {high}) - T.max({other[0]}, {low})".replace("{d}", str(axis)) for axis in (0, 1)
+    ]
+    area = " * ".join(f"({high} - {low})".replace("{d}", str(axis)) for axis in (0, 1))
+    best_area = area.replace("i,", "best[0],")
+    return f"""
+@T.prim_func(s_tir=True, private=True)
+def function(
+    boxes: {boxes}, scores: {scores}, most: {most}, overlap: {overlap}, least: {least},
+    result: {_buffer(node.output)},
+) -> None:
+    with T.sblock("suppress"):
+        left = T.sblock_alloc_buffer(({count},), "int32")
+        # The best box that is left, how many of a class are kept, and how many of all.
+        best = T.sblock_alloc_buffer((1,), "int32", scope="local")
+        kept = T.sblock_alloc_buffer((1,), "int64", scope="local")
+        row = T.sblock_alloc_buffer((1,), "int64", scope="local")
+        inner = T.sblock_alloc_buffer((2,), "{dtype}", scope="local")
+        row[0] = T.int64(0)
+        for b in range({batch}):
+            for c in range({classes}):
+                for i in range({count}):
+                    left[i] = T.cast(scores[b, c, i] > least[0], "int32")
+                kept[0] = T.int64(0)
+                best[0] = 0
+                while best[0] >= 0:
+                    best[0] = -1
+                    if kept[0] < T.cast(most[0], "int64") and row[0] < T.int64({rows}):
+                        for i in range({count}):
+                            if left[i] != 0:
+                                if best[0] < 0:
+                                    best[0] = i
+                                elif scores[b, c, i] > scores[b, c, best[0]]:
+                                    best[0] = i
+                        if best[0] >= 0:
+                            for i in range({count}):
+                                inner[0] = T.max({sides[0]}, T.{dtype}(0))
+                                inner[0] = inner[0] * T.max({sides[1]}, T.{dtype}(0))
+                                inner[1] = {area} + {best_area} - inner[0]
+                                if inner[0] > T.{dtype}(0) and inner[0] / inner[1] > overlap[0]:
+                                    left[i] = 0
+                            left[best[0]] = 0
+                            result[row[0], 0] = T.int64(b)
+                            result[row[0], 1] = T.int64(c)
+                            result[row[0], 2] = T.cast(best[0], "int64")
+                            row[0] = row[0] + T.int64(1)
+                            kept[0] = kept[0] + T.int64(1)
+        for r in range({rows}):
+            if T.int64(r) >= row[0]:
+                for k in range(3):
+                    result[r, k] = T.int64(-1)
+"""
+
+
+def _buffer(value: Value) -> str:
+    sizes = ", ".join(map(str, value.shape))
+    return f'T.Buffer(({sizes},), "{value.dtype}")'
+
+
+SPECS: tuple[OpSpec, ...] = (
+    OpSpec(OPERATION, read={f"edgetlm.{OPERATION}": _read}, function=suppression_function),
+)
