@@ -37,9 +37,9 @@ def unroll(
     if node.op_type == "If":
         return _both_branches(node, types)
     if node.op_type == "Loop":
-        return _loop(node, value, opset)
-    if node.op_type == "Scan" and opset >= 9:
-        return _scan(node, types, opset)
+        return _loop(node, value, types, opset)
+    if node.op_type == "Scan":
+        return _scan(node, types, opset) if opset >= 9 else _scan_of_batch(node, types, opset)
     return None
 
 
@@ -79,15 +79,13 @@ def _both_branches(node: NodeProto, types: Mapping[str, ValueInfoProto]) -> Expa
     return nodes, tensors
 
 
-def _loop(node: NodeProto, value: Value, opset: int) -> Expansion | None:
+def _loop(node: NodeProto, value: Value, types: Mapping[str, ValueInfoProto], opset: int) -> Expansion | None:
     """A loop whose number of turns is known and whose body never stops it early."""
     body = _graph(node, "body")
-    count = value(node.input[0]) if node.input[0] else None
-    start = value(node.input[1]) if len(node.input) > 1 and node.input[1] else np.array(True)
-    if count is None or start is None or not _goes_on(body):
+    if not _goes_on(body):
         return None
-    turns = int(count.reshape(-1)[0]) if bool(start.reshape(-1)[0]) else 0
-    if turns > MAX_STEPS or turns * len(body.node) > MAX_NODES:
+    turns = _turns(node, value, types, len(body.input) - 2)
+    if turns is None or turns > MAX_STEPS or turns * len(body.node) > MAX_NODES:
         return None
     carried = len(body.input) - 2
     if turns == 0 and len(node.output) > carried:
@@ -102,6 +100,16 @@ def _loop(node: NodeProto, value: Value, opset: int) -> Expansion | None:
         given = numbers | dict(zip((entry.name for entry in body.input[2:]), state, strict=True))
         state = unrolled.step(turn, given, skip=1)
     return unrolled.finish(state, [0] * (len(node.output) - carried), [])
+
+
+def _turns(node: NodeProto, value: Value, types: Mapping[str, ValueInfoProto], carried: int) -> int | None:
+    """The number of turns, from constants or from the declared size of what every turn adds to."""
+    count = value(node.input[0]) if node.input[0] else None
+    start = value(node.input[1]) if len(node.input) > 1 and node.input[1] else np.array(True)
+    if count is not None and start is not None:
+        return int(count.reshape(-1)[0]) if bool(start.reshape(-1)[0]) else 0
+    rows = [static_shape(types.get(name)) for name in node.output[carried:] if name]
+    return next((shape[0] for shape in rows if shape), None)
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
@@ -155,6 +163,62 @@ def _scan(node: NodeProto, types: Mapping[str, ValueInfoProto], opset: int) -> E
         given = dict(zip((entry.name for entry in body.input), [*state, *pieces], strict=True))
         state = unrolled.step(turn, given, skip=0)
     return unrolled.finish(state, out_axes, out_backward)
+
+
+def _scan_of_batch(node: NodeProto, types: Mapping[str, ValueInfoProto], opset: int) -> Expansion | None:
+    """A scan of version 8: states and sequences have a batch in front, whose elements are scanned alone."""
+    held = {entry.name: list(entry.ints) or entry.i for entry in node.attribute if entry.name != "body"}
+    scanned, backward = int(held["num_scan_inputs"]), held.get("directions")
+    shapes = [static_shape(types.get(name)) for name in node.input[1:]]
+    # Sequences that end early need a choice in every step.
+    if node.input[0] or not shapes or not all(shapes):
+        return None
+    batch = min(shape[0] for shape in shapes if shape)
+    if batch == 0 or batch > MAX_STEPS:
+        return None
+    prefix = f"{node.output[0] or node.name}/batch/"
+    nodes: list[NodeProto] = []
+    tensors: list[TensorProto] = []
+    pieces: list[list[str]] = []
+    for element in range(batch):
+        index = f"{prefix}{element}"
+        tensors.append(numpy_helper.from_array(np.array(element, np.int64), index))
+        given = [f"{index}/in{number}" for number in range(len(shapes))]
+        nodes += [
+            helper.make_node("Gather", [source, index], [name], axis=0)
+            for source, name in zip(node.input[1:], given, strict=True)
+        ]
+        made = [f"{index}/out{number}" for number in range(len(node.output))]
+        one = helper.make_node("Scan", given, made, num_scan_inputs=scanned, body=_graph(node, "body"))
+        if backward:
+            one.attribute.append(helper.make_attribute("scan_input_directions", backward))
+        inner = {
+            name: _without_batch(types.get(source))
+            for source, name in zip(node.input[1:], given, strict=True)
+        }
+        expansion = _scan(one, inner, opset)
+        if expansion is None:
+            return None
+        nodes += expansion[0]
+        tensors += expansion[1]
+        pieces.append(made)
+    for number, output in enumerate(node.output):
+        if output:
+            raised = []
+            for made in pieces:
+                raised.append(f"{made[number]}/raised")
+                nodes.append(helper.make_node("Unsqueeze", [made[number]], [raised[-1]], axes=[0]))
+            nodes.append(helper.make_node("Concat", raised, [output], axis=0))
+    return nodes, tensors
+
+
+def _without_batch(value: ValueInfoProto | None) -> ValueInfoProto:
+    """The type of one element of a batch."""
+    result = ValueInfoProto()
+    if value is not None:
+        result.CopyFrom(value)
+        del result.type.tensor_type.shape.dim[0]
+    return result
 
 
 class _Unrolled:

@@ -156,6 +156,17 @@ def test_a_loop_of_known_length_is_unrolled(tmp_path: Path) -> None:
     check(load(path))
 
 
+def test_a_declared_output_gives_the_number_of_turns(tmp_path: Path) -> None:
+    model = _loop_model("Identity")
+    count = next(tensor for tensor in model.graph.initializer if tensor.name == "count")
+    model.graph.initializer.remove(count)
+    model.graph.input.append(value("count", np.array(4)))
+    path = tmp_path / "m.onnx"
+    assert "Loop" not in operators(simplified(path, model))
+    x = np.array([1.0, 2, 3], np.float32)
+    check(load(path, samples=[[x, np.array(4)]]))
+
+
 def test_a_loop_that_may_stop_early_stays(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(_loop_model("Not").SerializeToString())
@@ -208,3 +219,20 @@ def test_a_broadcast_tells_nothing_of_what_is_before_it(tmp_path: Path) -> None:
     model = load(path, samples=[[x, axes]], reference=lambda engine, file, given: [[x]])
     assert model.module is None
     assert "the shape of its output depends on the model's inputs" in model.reason
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_a_scan_of_version_8_goes_over_each_element_of_a_batch(tmp_path: Path, direction: int) -> None:
+    state = helper.make_tensor_value_info("s", TensorProto.FLOAT, (2,))
+    row = helper.make_tensor_value_info("r", TensorProto.FLOAT, (2,))
+    nodes = [helper.make_node("Add", ["s", "r"], ["s2"]), helper.make_node("Mul", ["s2", "r"], ["o"])]
+    outs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (2,)) for n in ("s2", "o")]
+    body = helper.make_graph(nodes, "body", [state, row], outs)
+    node = helper.make_node(
+        "Scan", ["", "start", "x"], ["last", "rows"], body=body, num_scan_inputs=1, directions=[direction]
+    )
+    inputs = {"start": np.zeros((3, 2), np.float32), "x": np.zeros((3, 4, 2), np.float32)}
+    path = tmp_path / "m.onnx"
+    outputs = [value("last", inputs["start"]), value("rows", inputs["x"])]
+    path.write_bytes(graph([node], inputs, outputs, opset=8).SerializeToString())
+    check(load(path))
