@@ -17,9 +17,16 @@ def check_file(path: Path) -> None:
     """Refuse a model file that is not there before anything slow starts.
 
     Raises:
-        ModelFileError: no such file, or neither a file nor a folder of transformers.
+        ModelFileError: no such file, one that the system refuses (a name that is too long, a folder that this
+            user may not enter), or neither a file nor a folder of transformers.
     """
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise ModelFileError(
+            f"{path}: {error.strerror}: give a path that this user may read, of a model file"
+        ) from error
+    if not there:
         raise ModelFileError(f"{path}: no such file")
     if path.is_dir() and not language_format(path):
         raise ModelFileError(

@@ -108,6 +108,7 @@ def test_a_light_answer_imports_no_heavy_package(
         (["deploy", "net.onnx", "--threads", "many"], "--threads"),
         (["deploy", "net.onnx", "--nonsense"], "--nonsense"),
         (["deploy", "absent.onnx"], "absent.onnx: no such file"),
+        (["deploy", "n" * 300 + ".onnx"], "File name too long: give a path that this user may read"),
         (["deploy", "."], "a folder without config.json"),
         (
             ["deploy", "absent.onnx", "--backend", "gcc"],
