@@ -19,7 +19,7 @@ from sdk.report.figures import DEPLOY_SCHEMA
 from sdk.report.page import figures_in
 from sdk.text import without_host_paths
 
-# A report with its chart library has five.
+# A report of an earlier version has five.
 _LARGEST_BYTES = 256 << 20
 _AGAIN = "deploy the model again with this version"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sdk
-from tests.browser import drawn, page_in_browser
+from tests.browser import LARGEST_PAGE_BYTES, drawn, page_in_browser
 from tests.integration import small_models
 
 
@@ -11,6 +11,7 @@ def test_the_report_of_a_real_deployment_draws_its_charts(tmp_path: Path) -> Non
     model = small_models.convnet(tmp_path / "net.onnx")
     deployment = sdk.deploy(model, threads=1, backend="tvm", report=tmp_path / "report.html")
     assert deployment.report == tmp_path / "report.html"
+    assert deployment.report.stat().st_size < LARGEST_PAGE_BYTES
     page = page_in_browser(deployment.report, tmp_path / "profile")
     result = deployment.result
     assert drawn(page, "latency", "box") == len(result.contenders) == 2
