@@ -28,7 +28,9 @@ _CHROMIUM = (
 # What a page takes at most; most take a tenth of it.
 LARGEST_PAGE_BYTES = 1_500_000
 
-_OUTLINES = {kind: rf'<path class="{kind}"[^>]* d="M[^"]{{5,}}"' for kind in ("box", "point", "line", "bar")}
+_OUTLINES = {
+    kind: rf'<path class="{kind}"[^>]* d="M[^"]{{5,}}"' for kind in ("box", "samples", "point", "line", "bar")
+}
 
 
 def page_in_browser(report: Path, profile: Path) -> str:
@@ -97,6 +99,6 @@ def layout_in_browser(report: Path, profile: Path, width: int) -> Layout:
 
 
 def drawn(page: str, chart: str, mark: str) -> int:
-    """Marks of one kind ("box", "point", "line", "bar") with an outline, inside one chart's element."""
+    """Marks of a kind of `_OUTLINES` with an outline, inside of one chart's first drawing."""
     begin = page.index(f'id="chart-{chart}"')
     return len(re.findall(_OUTLINES[mark], page[begin : page.index("</svg>", begin)]))

@@ -14,6 +14,7 @@ from sdk.report.drawing.elements import (
     add,
     dashes,
     digits,
+    dots,
     path,
     symbol,
     text,
@@ -62,9 +63,9 @@ def draw_box(plot: Plot, trace: Trace, colour: str) -> None:
     reach = 1.5 * (high - low)
     first = next(value for value in values if value >= low - reach)
     last = next(value for value in reversed(values) if value <= high + reach)
-    for index, value in enumerate(trace["x"]):
-        y = middle + (index * _SPREAD % 1 - 0.5) * half
-        add(plot.layer, "path", class_="point", d=symbol("circle", plot.x.at(value), y, 4), fill=colour)
+    spread = [middle + (index * _SPREAD % 1 - 0.5) * half for index in range(len(values))]
+    points = zip(map(plot.x.at, trace["x"]), spread, strict=True)
+    add(plot.layer, "path", class_="samples", d=dots(points), stroke=colour, stroke_width=4)
     left, right, line = (plot.x.at(value) for value in (low, high, median))
     top, bottom = digits(middle - half), digits(middle + half)
     outline = f"M{digits(left)} {top}H{digits(right)}V{bottom}H{digits(left)}ZM{digits(line)} {top}V{bottom}"

@@ -71,11 +71,28 @@ def test_points_lie_on_logarithmic_axes_by_ratio_and_those_without_a_place_are_l
 
 
 def test_a_box_shows_quartiles_of_its_samples() -> None:
-    chart = make_chart([{"type": "box", "name": "tvm", "x": [1.0, 2.0, 3.0, 4.0, 100.0]}], "ms", height=120)
+    chart = make_chart(
+        [{"type": "box", "orientation": "h", "name": "tvm", "x": [1.0, 2.0, 3.0, 4.0, 100.0]}],
+        "ms",
+        height=120,
+    )
     root = picture(chart, WIDE_PX)
     [box] = _marks(root, "box")
-    assert len(_marks(root, "point")) == 5
+    [samples] = _marks(root, "samples")
+    assert samples.get("d", "").count("h0") == 5
     assert [one.text for one in box] == ["tvm: 2, 3, 4 (quartiles), n 5"]
+
+
+def test_a_long_line_keeps_its_shape_in_few_points() -> None:
+    noise = [math.sin(number * number) for number in range(20_000)]
+    noise[12_345] = 9.0
+    trace = {"type": "scatter", "mode": "lines", "name": "tvm", "x": list(range(20_000)), "y": noise}
+    root = picture(make_chart([trace], "sample", "ms", height=300), WIDE_PX)
+    [line] = _marks(root, "line")
+    found = _corners(line)
+    assert 700 < len(found) <= 4 * WIDE_PX
+    alone = [y for _, y in sorted(found, key=lambda point: point[1])[:2]]
+    assert alone[1] - alone[0] > 100, "the one that is far above the others is there"
 
 
 def test_columns_stand_beside_each_other_and_what_is_unknown_is_refused() -> None:
@@ -89,7 +106,7 @@ def test_columns_stand_beside_each_other_and_what_is_unknown_is_refused() -> Non
     ("low", "high", "log", "ticks"),
     [
         (0.0, 10.0, False, [0, 2, 4, 6, 8, 10]),
-        (0.05, 0.45, False, [0.1, 0.2, 0.3, 0.4]),
+        (0.05, 0.45, False, [0.2, 0.4]),
         (1.0, 1e6, True, [1, 100, 1e4, 1e6]),
         (0.9, 11.0, True, [1, 2, 5, 10]),
     ],
