@@ -240,6 +240,7 @@ class _Deployment:
             context=context,
             quantisation=model.quantisation,
             text=text,
+            replaced=self.staging.replaced(),
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)

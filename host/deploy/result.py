@@ -19,6 +19,7 @@ from targets import MachineDescription
 if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
     from host.deploy.gates import Gate
+    from host.deploy.staging import ReplacedBundle
     from host.manifest import MemoryPart
     from host.model.quantisation import Quantisation
     from host.model.text_quality import TextQuality
@@ -55,6 +56,7 @@ class DeployResult(Tabular):
             language model keeps, whose step with one token is what was measured; 0 for another model.
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
             stage was under way. text: how well a language model continues the user's text; None without one.
+            replaced: the bundle of the deployment before, in whose place this one is put; None for the first.
     """
 
     name: str
@@ -83,6 +85,7 @@ class DeployResult(Tabular):
     quantisation: Quantisation | None = None
     stages: tuple[StageSpan, ...] = ()
     text: TextQuality | None = None
+    replaced: ReplacedBundle | None = None
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""

@@ -41,6 +41,7 @@ def render(result: DeployResult) -> str:
         charts |= quantisation_charts(result.quantisation)
     if result.tuning is not None:
         charts |= tuning_charts(result.tuning)
+    figures = deploy_json(result)
     return render_page(
         "report.html.j2",
         charts,
@@ -53,7 +54,8 @@ def render(result: DeployResult) -> str:
         any_throttled=bool(throttled(result)),
         throttle_reasons=", ".join(throttled(result)),
         uncounted=", ".join(_uncounted(result)),
-        figures=deploy_json(result),
+        figures=figures,
+        since_last=figures["since_last"],
         text_lines=[] if result.text is None else text_lines(result.text),
         stopped=STOPPED,
         **(power_context(result.power) if result.power is not None else {"power": None}),
