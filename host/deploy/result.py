@@ -57,6 +57,7 @@ class DeployResult(Tabular):
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
             stage was under way. text: how well a language model continues the user's text; None without one.
             replaced: the bundle of the deployment before, in whose place this one is put; None for the first.
+            date: on which it was made (UTC, ISO 8601).
     """
 
     name: str
@@ -86,6 +87,7 @@ class DeployResult(Tabular):
     stages: tuple[StageSpan, ...] = ()
     text: TextQuality | None = None
     replaced: ReplacedBundle | None = None
+    date: str = ""
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
@@ -142,6 +144,12 @@ class DeployResult(Tabular):
             error,
             "" if times.trusted else "throttled",
         )
+
+    @property
+    def flops(self) -> float | None:
+        """Floating-point operations of a run; None without a compiled model, or where the length is open."""
+        total = sum(task.weight * task.flops for task in self.tasks)
+        return total if total and not self.lengths else None
 
     @property
     def measurement(self) -> Measurement:

@@ -51,6 +51,8 @@ def _measured(result: DeployResult) -> dict[str, Any]:
         "samples": figures.contender(result.contenders[result.choice.backend])["samples"],
         "throttled": not result.measurement.trusted,
         "bundle_bytes": result.bundle_bytes,
+        "flops": result.flops,
+        "date": result.date,
         "memory": None if result.memory is None else result.memory.model_dump(),
         "emulated": result.emulated,
         "instructions": result.measurement.instructions,

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from host.errors import UserError
+from host.manifest import MemoryPart
 from host.model import Energy
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer
 from host.model.text_quality import TextQuality
@@ -300,6 +303,53 @@ def test_the_json_holds_what_readers_depend_on(energy: Energy | None) -> None:
         ("sort </script>", 1, "default", 500.0),
     ]
     assert figures["seconds"]["total"] == 4.0
+
+
+def test_a_picture_for_sharing_lies_beside_the_page(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    write_report(replace(result(), name="<net>", date="2026-11-24"), report)
+    root = ElementTree.parse(tmp_path / "report.svg").getroot()
+    said = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert said[:2] == ["<net>", "local: Test processor"]
+    first = "1.50 (1.45 to 1.55) times as fast as onnxruntime, the best of the peers, on local, verified"
+    assert " ".join(str(one) for one in said).startswith(f"<net> local: Test processor {first} tvm")
+    assert said[-1] == "EdgeTLM 0.1.0   2026-11-24"
+    bars = [float(one.get("width", "")) for one in root.iter() if one.get("class") == "bar"]
+    assert bars[1] / bars[0] == pytest.approx(1.5)
+    assert {"2 ms", "3 ms"} <= set(said)
+    page = report.read_text()
+    assert '<meta property="og:image" content="report.svg">' in page
+    assert '<meta property="og:title" content="&lt;net&gt; on local">' in page
+    assert "og:image" not in render(result())
+    # What is no machine's gets no figures.
+    write_report(replace(result(), emulated=True), report)
+    picture = (tmp_path / "report.svg").read_text()
+    assert "Simulated board" in picture and " ms<" not in picture
+    with pytest.raises(UserError, match="name of the picture"):
+        write_report(result(), tmp_path / "report.svg")
+
+
+def test_a_card_has_what_is_known_of_model_and_device() -> None:
+    memory = MemoryPart(weights_bytes=3 << 20, activations_bytes=1 << 20, peak_bytes=5 << 20)
+    one = replace(result(RAPL), memory=memory, bundle_bytes=2_500_000, date="2026-11-24")
+    found = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render(one)))
+    assert found == {
+        "device": "2 cores, 1 GiB of memory",
+        "arithmetic of a run": "4 MFLOP",
+        "rate": "2 GFLOP/s",
+        "weights": "3.0 MB",
+        "peak memory": "5.0 MB",
+        "size on the device": "2.5 MB",
+        "energy of a run": "250 mJ",
+        "made on": "2026-11-24",
+    }
+    figures = deploy_json(one)
+    assert (figures["flops"], figures["date"]) == (4e6, "2026-11-24")
+    # What is not known is not there, and never 0.
+    bare = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render(replace(result(), tasks=()))))
+    assert bare == {"device": "2 cores, 1 GiB of memory", "energy of a run": "unavailable"}
+    assert deploy_json(replace(result(), tasks=()))["flops"] is None
+    assert "<dt>rate</dt>" not in render(replace(one, emulated=True))
 
 
 def test_the_page_begins_with_what_was_gained_and_says_how_to_load_it() -> None:
