@@ -43,6 +43,7 @@ TABLES: dict[str, Table] = {
     "dot_products_avx2": Table(("dot_products_avx2",), operators.dot_products),
     "agent": Table(("agent",), device.agent),
     "overhead": Table(("overhead",), device.overhead),
+    "construction": Table(("construction",), operators.construction),
     "sampling": Table(("sampling",), device.sampling),
     "memory": Table(("memory",), device.memory),
     "light_commands": Table(("light_commands",), models.light_commands),

@@ -203,3 +203,24 @@ def _bounded(figure: Mapping[str, float | None], digits: int) -> str:
         return "-"
     bounds = "" if figure["low"] is None else f" ({figure['low']:.{digits}f} to {figure['high']:.{digits}f})"
     return f"{figure['mean']:.{digits}f}{bounds}"
+
+
+def construction(result: Result) -> list[str]:
+    """How near Gensor's programs are to the best of random ones, by target and rule."""
+    rows = []
+    for target, rules in result.figures["targets"].items():
+        for rule, found in rules.items():
+            missed = f"{found['below_target']} of {found['tasks']}"
+            least = f"{found['least']:.3f}, {found['least_task']}" if found["below_target"] else ""
+            seconds = f"{found['mean_seconds']:.2f}, {found['most_seconds']:.2f}"
+            rows.append((target, rule, f"{found['geometric_mean']:.4f}", missed, least, seconds))
+    target = result.figures["target"]
+    head = (
+        "target",
+        "rule",
+        f"geometric mean (target {target})",
+        f"below {target}",
+        "least",
+        "mean, most seconds",
+    )
+    return markdown(head, rows)

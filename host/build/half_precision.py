@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from host.build.structural import Rule, mapped
+from host.tensor_ir.structural import Rule, mapped
 from host.build.target import architecture_of
 
 # Operations whose operands become floats where they are halves; the result of the first kind is a half again.

@@ -12,12 +12,12 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
-from host.build.bfloat16 import as_bits, has_bfloat16, with_bfloat16
+from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.build.cache import KernelCache
 from host.build.half_precision import has_half_conversions, without_half_conversions
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.periodic_loads import has_periodic_loads, split_at_periods
-from host.build.structural import mapped
+from host.tensor_ir.structural import mapped
 from host.build.target import architecture_of
 from host.errors import BuildError
 
@@ -108,7 +108,7 @@ def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.
     - Register tiles are not taken from the heap: see `_sums_on_the_stack`.
     - Loops whose loads start again are split: see `host.build.periodic_loads`.
     - Halves are converted by integer arithmetic where a processor cannot: see `host.build.half_precision`.
-    - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.build.bfloat16`.
+    - Numbers of bfloat16 are multiplied and converted by x86's instructions: see `host.tensor_ir.bfloat16`.
     """
     transform = tvm.tirx.transform
     own_halves, bfloat16 = not has_half_conversions(target), has_bfloat16(target)

@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from host.build.structural import mapped
+from host.tensor_ir.structural import mapped
 
 # Iterations that are written out where a period does not begin with its loop, so that a remainder is left.
 _MOST_WRITTEN_OUT = 256

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
-from host.build.structural import mapped
+from host.tensor_ir.structural import mapped
 
 
 @dataclass(frozen=True)

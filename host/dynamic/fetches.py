@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from host.build.structural import mapped
+from host.tensor_ir.structural import mapped
 
 
 def apart(body: Any) -> tuple[Any, dict[Any, Any]]:

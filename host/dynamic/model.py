@@ -11,7 +11,6 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from host.build.structural import mapped
 from host.dynamic.formula import Formula
 from host.dynamic.request import Dimension
 from host.dynamic.source import Source
@@ -19,6 +18,7 @@ from host.dynamic.template import Template, numbers_of, unify
 from host.errors import LoweringError
 from host.lowering import lower
 from host.model import ImportedModel, LoweredModel, Signature
+from host.tensor_ir.structural import mapped
 from targets import Board
 
 # Lengths that a model is lowered at: enough for a parabola and one to check it.

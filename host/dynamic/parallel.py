@@ -15,7 +15,7 @@ import tvm.sym
 import tvm_ffi
 from tvm import tirx
 
-from host.build.structural import mapped
+from host.tensor_ir.structural import mapped
 
 # Chunks for each thread at least, as in programs of one length: the last chunk delays the others little.
 CHUNKS = 8

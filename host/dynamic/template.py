@@ -15,9 +15,9 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from host.build.structural import mapped
 from host.dynamic.formula import Formula, fit
 from host.errors import LoweringError
+from host.tensor_ir.structural import mapped
 
 
 @dataclass(frozen=True)

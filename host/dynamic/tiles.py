@@ -16,12 +16,12 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from host.build.structural import mapped
 from host.dynamic.fetches import apart, joined
 from host.dynamic.formula import Formula
 from host.dynamic.parallel import dependent_buffer, uses
 from host.dynamic.template import Share, unify
 from host.errors import ScheduleError
+from host.tensor_ir.structural import mapped
 
 # What TVM's own lowering does first. After it there are loops and buffers only, each of the size it needs.
 _TO_LOOPS = tvm.transform.Sequential(

@@ -18,6 +18,31 @@ LONGEST_FILE = 400
 WIDEST_FOLDER = 14
 
 
+# The rooms that a model and a measurement pass through (docs/architecture.md), in the order of their results:
+# what each one makes goes to the next, and none calls a later one.
+WALKS = {
+    "model": (
+        "host.importers",
+        "host.lowering",
+        "host.schedules",
+        "host.gensor",
+        "host.build",
+        "host.bundle",
+        "host.transport",
+        "host.compare",
+        "host.deploy",
+    ),
+    "measurement": ("host.transport", "host.measure", "host.tuning", "host.compile", "host.commands"),
+    "measurement on the board": (
+        "device_agent.board",
+        "device_agent.power",
+        "device_agent.measure",
+        "device_agent.execute",
+        "device_agent.serve",
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def sources() -> list[PurePosixPath]:
     """Sources of the working tree: those that are committed, and new ones that Git does not ignore."""
@@ -51,3 +76,12 @@ def test_no_module_imports_itself_by_others() -> None:
     while above := graph_of.keys() - set().union(*graph_of.values()):
         graph_of = {name: imported for name, imported in graph_of.items() if name not in above}
     assert not sorted(graph_of)
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_no_step_of_a_walk_calls_a_later_one(walk: str) -> None:
+    graph = grimp.build_graph("host", "device_agent", exclude_type_checking_imports=True, cache_dir=None)
+    rooms = WALKS[walk]
+    pairs = [(room, later) for number, room in enumerate(rooms) for later in rooms[number + 1 :]]
+    chains = [graph.find_shortest_chain(importer=a, imported=b, as_packages=True) for a, b in pairs]
+    assert not [chain for chain in chains if chain]

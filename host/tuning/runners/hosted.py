@@ -47,7 +47,7 @@ class MeasuringBoard(HostedBoard):
         """Measure for this profile from now on."""
         self._connection = DeviceConnection(self.name, profile, _not_here, self._of(number), keep=True)
 
-    def hold(self, key: str, files: Mapping[str, bytes], inputs: Sequence[np.ndarray]) -> None:
+    def keep_model(self, key: str, files: Mapping[str, bytes], inputs: Sequence[np.ndarray]) -> None:
         """Keep the model that kernels are measured in, under a name."""
         folder = self._folder / key
         folder.mkdir(exist_ok=True)
@@ -122,7 +122,7 @@ class HostedConnection:
         self._keep = keep
         self._lost = False
         self._used: Device | None = None
-        self._held: set[Path] = set()
+        self._kept_models: set[Path] = set()
 
     def connect(self) -> None:
         """See `BoardConnection.connect`."""
@@ -134,7 +134,7 @@ class HostedConnection:
         if self._used is not self.device:
             self._call("use", self.device.agent.number, self._profile)  # type: ignore[attr-defined]
             self._used = self.device
-            self._held.clear()
+            self._kept_models.clear()
 
     def measure(self, task: TuningTask, library: Path) -> Measurement:
         """See `BoardConnection.measure`."""
@@ -148,10 +148,10 @@ class HostedConnection:
         """See `BoardConnection.measure_variants`."""
         number = self._number()
         key = model.bundle.name
-        if model.bundle not in self._held:
+        if model.bundle not in self._kept_models:
             files = {file.name: file.read_bytes() for file in model.bundle.iterdir() if file.is_file()}
-            self._call("hold", key, files, model.inputs)
-            self._held.add(model.bundle)
+            self._call("keep_model", key, files, model.inputs)
+            self._kept_models.add(model.bundle)
         contents = [library.read_bytes() for library in libraries]
         found: VariantMeasurement = self._call("measure_variants", number, key, contents)
         return found

@@ -7,9 +7,9 @@ from typing import Any
 import tvm
 from tvm.s_tir import TensorIntrin
 
-from host.build.bfloat16 import dot_function
 from host.errors import ScheduleError
 from host.lowering.types import BFLOAT16, dot_product
+from host.tensor_ir.bfloat16 import dot_function
 
 # What the decision `intrinsic` says: plain code, or the instruction.
 PLAIN, INSTRUCTION = 0, 1
@@ -71,7 +71,7 @@ _OF_WIDENED = """
             dtype="int32x{lanes}",
         )
 """
-# Both operands go to the function as 32-bit integers: see `host.build.bfloat16`.
+# Both operands go to the function as 32-bit integers: see `host.tensor_ir.bfloat16`.
 _OF_BFLOAT16 = """
         group = T.reinterpret(a.vload([0], "{activations}x2"), dtype="float32")
         c[T.ramp(T.int32(0), 1, {lanes})] = T.call_pure_extern(

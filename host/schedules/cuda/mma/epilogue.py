@@ -10,9 +10,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from host.build.structural import mapped
 from host.schedules.cpu.common import epilogue_names, inline_chain, prologue_names
 from host.schedules.workload import Workload
+from host.tensor_ir.structural import mapped
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from host.build.bfloat16 import as_bits
 from host.errors import LoweringError
 from host.lowering import lower
 from host.lowering.builder import Builder
@@ -18,6 +17,7 @@ from host.lowering.ops import known_operators
 from host.lowering.passes.use_bfloat16 import use_bfloat16
 from host.model import LoweredModel
 from host.schedules import space_for
+from host.tensor_ir.bfloat16 import as_bits
 from targets import Board
 from tests.unit.lowering import harness
 from tests.unit.lowering.harness import imported, normal, relax_module, run, run_lowered, weight

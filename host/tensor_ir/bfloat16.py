@@ -17,8 +17,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from host.build.structural import Rule, mapped
 from host.errors import BuildError
+from host.tensor_ir.structural import Rule, mapped
 from targets.x86_64 import BFLOAT16_FEATURE
 
 _TYPE, _BITS, _REINTERPRET = "bfloat16", "uint16", "tirx.reinterpret"
@@ -62,8 +62,8 @@ def has_bfloat16(target: tvm.target.Target) -> bool:
 def as_bits(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function before it is lowered whose numbers of bfloat16 are 16 bits each; itself if it has none.
 
-    They are moved, converted, and given to dot products. TVM would store every buffer of the function's own in
-    single precision instead.
+    They are moved, converted, and given to dot products. TVM would store every buffer of the function's
+    own in single precision instead.
     """
     buffers: dict[Any, Any] = {}
     rules: list[Rule] = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from host.build.structural import mapped
+from host.tensor_ir.structural import mapped
 
 EXTENT = tirx.Var("n", "int32")
 
@@ -60,8 +60,8 @@ def test_an_interruption_is_raised_too() -> None:
 
 
 REFUSALS = """
-from host.build.structural import mapped
-from tests.unit.build.test_structural import longer, nest
+from host.tensor_ir.structural import mapped
+from tests.unit.tensor_ir.test_structural import longer, nest
 from tvm import tirx
 
 body, loops = nest()

@@ -11,9 +11,9 @@ import pytest
 import tvm
 from tvm import s_tir, te, tirx
 
-from host.build.bfloat16 import as_bits, dot_function, has_bfloat16
 from host.build.kernel import lower_function
 from host.errors import BuildError
+from host.tensor_ir.bfloat16 import as_bits, dot_function, has_bfloat16
 from tests.unit.schedules.cpu import bfloat16_cases as cases
 
 _SMALLEST_NORMAL = float(ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_normal)

@@ -1,0 +1,1 @@
+"""Rewriting TensorIR: what schedules, builds and ranges of lengths share."""
