@@ -94,12 +94,11 @@ def deploy(
     shapes = options.shapes
     with source as path, start_ahead(path, shapes, bool(options.quantize)) as reader:
         from host.deploy import deploy as run_deployment
-        from sdk.report.html import render
-        from sdk.report.page import StagedPage
+        from sdk.report.html import StagedReport
 
         options = replace(options, model=path, command=options.command or _call("deploy", model, options))
-        with StagedPage(_page(report, options, "report.html")) as page, shown(progress) as listener:
-            result = run_deployment(options, listener, lambda made: page.write(render(made)), reader)
+        with StagedReport(_page(report, options, "report.html")) as page, shown(progress) as listener:
+            result = run_deployment(options, listener, page.write, reader)
     return Deployment(result, page.path)
 
 

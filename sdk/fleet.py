@@ -113,11 +113,9 @@ class _Pages:
 
     def write(self, result: DeployResult) -> None:
         """Write the report of a kind, before anything is installed."""
-        from sdk.report.html import render
-        from sdk.report.page import StagedPage
+        from sdk.report.html import write_report
 
-        with StagedPage(self._of(result)) as page:
-            page.write(render(result))
+        write_report(result, self._of(result))
 
     def deployment(self, result: DeployResult) -> Deployment:
         """A kind's figures with its report."""

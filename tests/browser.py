@@ -1,9 +1,12 @@
-"""Opens a report in a headless browser and counts what its scripts drew."""
+"""Opens a report in a headless browser and counts what is drawn."""
 
 from __future__ import annotations
 
+import html
+import json
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 _CHROMIUM = (
@@ -22,16 +25,16 @@ _CHROMIUM = (
     "--virtual-time-budget=20000",
 )
 
+# What a page takes at most; most take a tenth of it.
+LARGEST_PAGE_BYTES = 1_500_000
+
 _OUTLINES = {
-    "box": r'<path class="box"[^>]* d="M[^"]{9,}"',
-    "point": r'<path class="point"[^>]* d="M[^"]{9,}"',
-    "line": r'<path class="js-line"[^>]* d="M[^"]{9,}"',
-    "bar": r'<g class="point"><path [^>]*d="M[^"]{5,}Z"',
+    kind: rf'<path class="{kind}"[^>]* d="M[^"]{{5,}}"' for kind in ("box", "samples", "point", "line", "bar")
 }
 
 
 def page_in_browser(report: Path, profile: Path) -> str:
-    """The page's elements after its scripts ran.
+    """The page's elements as a browser reads them.
 
     Args:
         report: the file.
@@ -41,9 +44,61 @@ def page_in_browser(report: Path, profile: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a page lies in a window.
+
+    Attributes:
+        width: pixels of the window without its scroll bar.
+        scroll_width: pixels that the content takes across; more than `width` where the page must be moved.
+        charts: names of the charts that are seen, once for each drawing.
+        smallest_px: size of the smallest letters in the charts, as seen.
+        outside: texts of charts that lie partly outside of their drawing.
+    """
+
+    width: int
+    scroll_width: int
+    charts: tuple[str, ...]
+    smallest_px: float
+    outside: tuple[str, ...]
+
+
+_MEASURE = """
+const page = document.querySelector("iframe").contentDocument, root = page.documentElement;
+const seen = [...page.querySelectorAll("figure.chart svg")].filter(svg => svg.clientWidth > 0);
+const texts = seen.flatMap(svg => [...svg.querySelectorAll("text")].map(text => [svg, text]));
+const outside = texts.filter(([svg, text]) => {
+  const frame = svg.getBoundingClientRect(), box = text.getBoundingClientRect();
+  return box.left < frame.left - 1 || box.right > frame.right + 1 ||
+    box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+}).map(([svg, text]) => text.firstChild.data);
+const sizes = texts.map(([svg, text]) => parseFloat(page.defaultView.getComputedStyle(text).fontSize) *
+  svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
+document.querySelector("pre").textContent = JSON.stringify({
+  width: root.clientWidth, scroll_width: root.scrollWidth, charts: seen.map(svg => svg.parentNode.id),
+  smallest_px: Math.min(...sizes), outside: outside});
+"""
+
+
+def layout_in_browser(report: Path, profile: Path, width: int) -> Layout:
+    """How a page lies in a window of a width in pixels, which may be less than a browser's own window has."""
+    frame = report.with_suffix(".frame.html")
+    inner = html.escape(report.read_text(encoding="utf-8"), quote=True)
+    frame.write_text(
+        f'<!doctype html><meta charset="utf-8"><pre></pre>'
+        f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
+        f"<script>onload = () => {{{_MEASURE}}}</script>",
+        encoding="utf-8",
+    )
+    found = re.search(r"<pre>(.*?)</pre>", page_in_browser(frame, profile), re.S)
+    assert found is not None and found.group(1), "the page was not measured"
+    measured = json.loads(html.unescape(found.group(1)))
+    return Layout(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in measured.items()}
+    )
+
+
 def drawn(page: str, chart: str, mark: str) -> int:
-    """Marks of one kind ("box", "point", "line", "bar") with an outline, inside one chart's element."""
+    """Marks of a kind of `_OUTLINES` with an outline, inside of one chart's first drawing."""
     begin = page.index(f'id="chart-{chart}"')
-    ends = [page.find(text, begin + 1) for text in ("<h2>", '<div id="chart-', "<script")]
-    part = page[begin : min(end for end in ends if end > 0)]
-    return len(re.findall(_OUTLINES[mark], part))
+    return len(re.findall(_OUTLINES[mark], page[begin : page.index("</svg>", begin)]))

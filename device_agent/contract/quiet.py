@@ -11,7 +11,7 @@ Each entry was seen at work under `strace` with a fresh home, or is in the libra
 - Hugging Face's libraries: `HF_HUB_DISABLE_TELEMETRY`, and `DO_NOT_TRACK`, which others follow too.
 - pip asks for its own newest version: `PIP_DISABLE_PIP_VERSION_CHECK`.
 
-TVM, PyTorch, LiteRT, tflite-runtime, ncnn, plotly and onnxslim look nothing up and write no identifier.
+TVM, PyTorch, LiteRT, tflite-runtime, ncnn and onnxslim look nothing up and write no identifier.
 """
 
 from __future__ import annotations

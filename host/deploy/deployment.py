@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,8 @@ class _Deployment:
             context=context,
             quantisation=model.quantisation,
             text=text,
+            replaced=self.staging.replaced(),
+            date=datetime.now(UTC).date().isoformat(),
         )
         gates = judged(options, result)
         met = all(one.passed for one in gates)

@@ -19,6 +19,7 @@ from targets import MachineDescription
 if TYPE_CHECKING:
     from host.compare.comparison import LengthFigures
     from host.deploy.gates import Gate
+    from host.deploy.staging import ReplacedBundle
     from host.manifest import MemoryPart
     from host.model.quantisation import Quantisation
     from host.model.text_quality import TextQuality
@@ -55,6 +56,8 @@ class DeployResult(Tabular):
             language model keeps, whose step with one token is what was measured; 0 for another model.
             quantisation: how the model was quantised with samples; None if it was not. stages: when each
             stage was under way. text: how well a language model continues the user's text; None without one.
+            replaced: the bundle of the deployment before, in whose place this one is put; None for the first.
+            date: on which it was made (UTC, ISO 8601).
     """
 
     name: str
@@ -83,6 +86,8 @@ class DeployResult(Tabular):
     quantisation: Quantisation | None = None
     stages: tuple[StageSpan, ...] = ()
     text: TextQuality | None = None
+    replaced: ReplacedBundle | None = None
+    date: str = ""
 
     def __repr__(self) -> str:
         """One line; the figures are in the fields."""
@@ -139,6 +144,12 @@ class DeployResult(Tabular):
             error,
             "" if times.trusted else "throttled",
         )
+
+    @property
+    def flops(self) -> float | None:
+        """Floating-point operations of a run; None without a compiled model, or where the length is open."""
+        total = sum(task.weight * task.flops for task in self.tasks)
+        return total if total and not self.lengths else None
 
     @property
     def measurement(self) -> Measurement:

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from device_agent.contract.manifest import MANIFEST
 from host import bundle
 from host.deploy.folders import make_folders, remove_empty
-from host.errors import UserError
+from host.errors import EdgeError, UserError
+from host.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class ReplacedBundle:
+    """What was deployed to the same place before.
+
+    Attributes:
+        manifest: of the bundle; None where it cannot be read.
+        bundle_bytes: of the files that the device runs.
+        reason: why it cannot be read; "" where it can.
+    """
+
+    manifest: Manifest | None
+    bundle_bytes: int = 0
+    reason: str = ""
 
 
 class Staging:
@@ -61,6 +78,17 @@ class Staging:
         archive = self.path("bundle.zip")
         bundle.pack(directory, archive)
         return archive
+
+    def replaced(self) -> ReplacedBundle | None:
+        """The bundle at the destination, which `commit` replaces; None if there is none."""
+        place = self.destination
+        if not (place.is_file() if self.is_archive else (place / MANIFEST).is_file()):
+            return None
+        try:
+            manifest = bundle.load(place) if self.is_archive else bundle.read_manifest(place)
+            return ReplacedBundle(manifest, bundle.runnable_bytes(place))
+        except EdgeError as error:
+            return ReplacedBundle(None, reason=str(error))
 
     def commit(self, prepared: Path) -> None:
         """Move the result of `prepare` to the destination; an older bundle there is replaced."""

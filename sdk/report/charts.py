@@ -1,4 +1,4 @@
-"""Charts of a deployment as plain figure descriptions for the chart library."""
+"""Charts of a deployment as plain figure descriptions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from host.deploy import DeployResult, TaskOutcome
 
-# Colour of text and rules on a light page; scripts.html.j2 draws a dark page's in its place.
-INK = "#1c2733"
+# Colour of text and rules: the page's own.
+INK = "currentColor"
 # Okabe and Ito's palette, which people with colour blindness tell apart.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 SOURCE_COLOURS = {
@@ -33,16 +33,10 @@ def latency_chart(result: DeployResult) -> Chart | None:
             "name": name,
             "x": [time * 1e3 for time in times],
             "orientation": "h",
-            "boxpoints": "all",
-            "jitter": 0.5,
-            "pointpos": 0,
-            "marker": {"size": 3, "opacity": 0.5},
-            "line": {"width": 1.5},
-            "fillcolor": "rgba(0,0,0,0)",
         }
         for name, times in _samples(result).items()
     ]
-    return make_chart(traces, "milliseconds a run", height=110 + 70 * len(traces)) if traces else None
+    return make_chart(traces, "milliseconds a run", height=50 + 70 * len(traces)) if traces else None
 
 
 def rounds_chart(result: DeployResult) -> Chart | None:
@@ -87,7 +81,7 @@ def kernel_chart(result: DeployResult) -> Chart | None:
                 "marker": {"color": SOURCE_COLOURS.get(source, "#999999")},
             }
         )
-    order = [task.name for task in reversed(shown)]
+    order = [task.name for task in shown]
     if rest:
         traces.append(
             {
@@ -99,11 +93,11 @@ def kernel_chart(result: DeployResult) -> Chart | None:
                 "marker": {"color": "#999999"},
             }
         )
-        order.insert(0, "(all others)")
+        order.append("(all others)")
     chart = make_chart(
-        traces, "microseconds in one run of the model", height=120 + 22 * len(order), legend=True
+        traces, "microseconds in one run of the model", height=50 + 22 * len(order), legend=True
     )
-    chart["layout"]["yaxis"] |= {"categoryorder": "array", "categoryarray": order, "tickfont": {"size": 10}}
+    chart["layout"]["yaxis"]["order"] = order
     chart["layout"]["barmode"] = "stack"
     return chart
 
@@ -145,28 +139,28 @@ def _bars(values: Mapping[str, float], title: str) -> Chart:
         "text": [f"{values[name]:.3g}" for name in names],
         "showlegend": False,
     }
-    chart = make_chart([trace], title, height=110 + 26 * len(names))
-    chart["layout"]["yaxis"]["autorange"] = "reversed"
-    return chart
+    return make_chart([trace], title, height=60 + 26 * len(names))
 
 
 def make_chart(
     traces: list[Chart], x_title: str, y_title: str = "", *, height: int, legend: bool = False
 ) -> Chart:
-    """A figure with the product's axes and colours."""
-    axis = {"automargin": True, "gridcolor": "rgba(128,128,128,0.25)", "zeroline": False}
+    """A figure as `sdk.report.drawing.figure` draws it.
+
+    Args:
+        traces: boxes, bars, lines and points.
+        x_title: what the axis across has, with its unit.
+        y_title: what the other has.
+        height: in pixels, without the legend.
+        legend: whether the traces are named at the top.
+    """
     return {
         "data": traces,
         "layout": {
             "height": height,
-            "margin": {"l": 10, "r": 20, "t": 10, "b": 45},
-            "xaxis": axis | {"title": {"text": x_title}, "rangemode": "tozero"},
-            "yaxis": axis | {"title": {"text": y_title}},
+            "xaxis": {"title": {"text": x_title}, "rangemode": "tozero"},
+            "yaxis": {"title": {"text": y_title}},
             "colorway": list(COLOURS),
             "showlegend": legend,
-            "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "system-ui, sans-serif", "size": 12},
         },
     }

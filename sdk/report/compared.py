@@ -1,13 +1,17 @@
-"""With what a deployment is compared, in half a sentence: a page begins and a terminal ends with it."""
+"""With what a deployment is compared: the best peer, in half a sentence, and the deployment before."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from host.errors import EdgeError
 from sdk.text import simulation
 
 if TYPE_CHECKING:
     from host.deploy import DeployResult
+
+_BEFORE, _AFTER = "the deployment before", "this one"
 
 
 def compared_text(result: DeployResult) -> str:
@@ -27,3 +31,31 @@ def headline(result: DeployResult) -> str:
     if simulation(result.device, result.emulated) or result.choice.backend != "tvm" or not result.ratios:
         return ""
     return f"{compared_text(result)}, on {result.device}, verified"
+
+
+def since_last(result: DeployResult, figures: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What changed since the deployment of the model to the device before, as `sdk report compare` judges it.
+
+    Args:
+        result: the deployment.
+        figures: of it, as `sdk deploy --json` has them.
+
+    Returns:
+        What `sdk report compare --json` writes and `reason`: why there is no comparison, or "". None where
+        nothing was deployed to this place before.
+    """
+    from sdk.report.compare import compare, compare_json
+    from sdk.report.sides import side_of_figures, side_of_manifest
+
+    if result.replaced is None:
+        return None
+    if result.replaced.manifest is None:
+        return {"reason": result.replaced.reason, "changes": []}
+    try:
+        before = side_of_manifest(_BEFORE, result.replaced.manifest, result.replaced.bundle_bytes)
+        after = side_of_figures(_AFTER, figures)
+    except EdgeError as error:
+        return {"reason": str(error), "changes": []}
+    if (before.name, before.device) != (after.name, after.device):
+        return {"reason": f"{_BEFORE} was {before.name} on {before.device}", "changes": []}
+    return compare_json(compare(before, after)) | {"reason": ""}

@@ -18,7 +18,6 @@ def write_explanation(found: Explanation, path: Path) -> None:
 
     Raises:
         DeviceFull: no space left.
-        EdgeError: the chart library is not installed.
     """
     with StagedPage(path) as page:
         page.write(render_explanation(found))

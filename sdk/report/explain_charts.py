@@ -1,4 +1,4 @@
-"""Charts of one kernel's explanation as plain figure descriptions for the chart library."""
+"""Charts of one kernel's explanation as plain figure descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # A kernel has more decisions than the palette has colours; Okabe and Ito's yellow and two greys follow.
 _MANY = (*COLOURS, "#f0e442", "#555555", "#999999", "#7b4173")
-_FAINT = "rgba(120,120,120,0.35)"
+_FAINT = "#a8a8a8"
 _PATH, _CHOSEN, _MEASURED = "#0072b2", "#d55e00", "#009e73"
 
 
@@ -68,12 +68,11 @@ def benefit_chart(found: Explanation) -> Chart | None:
             "x": series[0],
             "y": series[1],
             "text": series[2],
-            "hoverinfo": "text",
             "marker": {"size": 7, "color": _MANY[index % len(_MANY)], "opacity": 0.75},
         }
         for index, (name, series) in enumerate(sorted(points.items()))
     ]
-    ring = {"size": 14, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": INK}}
+    ring = {"size": 14, "color": "none", "line": {"width": 2, "color": INK}}
     traces.append(
         {
             "type": "scatter",
@@ -82,7 +81,6 @@ def benefit_chart(found: Explanation) -> Chart | None:
             "x": taken[0],
             "y": taken[1],
             "text": taken[2],
-            "hoverinfo": "text",
             "marker": ring,
         }
     )
@@ -155,9 +153,7 @@ def shares_chart(found: Explanation) -> Chart | None:
         "marker": {"color": _PATH},
         "showlegend": False,
     }
-    chart = make_chart([trace], "microseconds on one core", height=110 + 30 * len(names))
-    chart["layout"]["yaxis"]["autorange"] = "reversed"
-    return chart
+    return make_chart([trace], "microseconds on one core", height=60 + 30 * len(names))
 
 
 def _program(found: Explanation, label: str, rate: float, colour: str) -> dict[str, Any]:

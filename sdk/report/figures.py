@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from host.commands.tune import TunedModel
     from host.deploy import DeployResult
 
-DEPLOY_SCHEMA = "edgetlm.deploy/2"
 TUNE_SCHEMA = "edgetlm.tune/2"
 
 
@@ -26,7 +25,15 @@ def deploy_json(result: DeployResult) -> dict[str, Any]:
 
 
 def _deployed(result: DeployResult) -> dict[str, Any]:
+    from sdk.report.compared import since_last
+
+    whole = _measured(result)
+    return whole | {"since_last": since_last(result, whole)}
+
+
+def _measured(result: DeployResult) -> dict[str, Any]:
     from host.deploy import figures
+    from sdk.report.sides import DEPLOY_SCHEMA
 
     return {
         "schema": DEPLOY_SCHEMA,
@@ -44,6 +51,8 @@ def _deployed(result: DeployResult) -> dict[str, Any]:
         "samples": figures.contender(result.contenders[result.choice.backend])["samples"],
         "throttled": not result.measurement.trusted,
         "bundle_bytes": result.bundle_bytes,
+        "flops": result.flops,
+        "date": result.date,
         "memory": None if result.memory is None else result.memory.model_dump(),
         "emulated": result.emulated,
         "instructions": result.measurement.instructions,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from host.compile.memory_cap import described
+from host.compile.memory_cap import described, megabytes
+from host.errors import UserError
 from sdk.report.charts import instructions_chart, kernel_chart, latency_chart, rounds_chart, stage_chart
 from sdk.report.compared import headline
+from sdk.report.drawing.share import share_picture
 from sdk.report.figures import deploy_json
 from sdk.report.page import StagedPage, render_page
-from sdk.report.power import energy_charts, energy_rows, power_context, throttled
+from sdk.report.power import energy_charts, energy_rows, joules_of, power_context, throttled
 from sdk.report.quantisation.charts import quantisation_charts
 from sdk.report.quantisation.language_model import text_lines
 from sdk.report.tuning import STOPPED, tuning_charts
@@ -21,14 +25,56 @@ if TYPE_CHECKING:
     from host.model import TensorSpec
 
 
+class StagedReport:
+    """The report of a deployment and a picture beside it: both come to their places at the end, or neither.
+
+    Args:
+        path: of the page; the picture is an SVG file of the same name.
+
+    Raises:
+        UserError: the page would have the picture's name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix == ".svg":
+            raise UserError(f"{path} is the name of the picture beside the report: give the report .html")
+        self.path = path
+        self._files = ExitStack()
+        self._page, self._picture = StagedPage(path), StagedPage(path.with_suffix(".svg"))
+
+    def __enter__(self) -> StagedReport:
+        self._files.enter_context(self._page)
+        self._files.enter_context(self._picture)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.__exit__(kind, error, trace)
+
+    def write(self, result: DeployResult) -> None:
+        """Write both beside their places.
+
+        Raises:
+            DeviceFull: no space left.
+        """
+        self._page.write(render(result, self._picture.path.name))
+        self._picture.write(share_picture(result))
+
+
 def write_report(result: DeployResult, path: Path) -> None:
-    """Write the report of a deployment completely or not at all; see `StagedPage.write` and `render_page`."""
-    with StagedPage(path) as page:
-        page.write(render(result))
+    """Write the report of a deployment and its picture completely or not at all; see `StagedReport`."""
+    with StagedReport(path) as report:
+        report.write(result)
 
 
-def render(result: DeployResult) -> str:
-    """The report as text."""
+def render(result: DeployResult, picture: str = "") -> str:
+    """The report as text.
+
+    Args:
+        result: of the deployment.
+        picture: name of a file beside the page, which sites show with a link to it; "" for none.
+    """
     charts = {
         "latency": latency_chart(result),
         "instructions": instructions_chart(result),
@@ -41,24 +87,50 @@ def render(result: DeployResult) -> str:
         charts |= quantisation_charts(result.quantisation)
     if result.tuning is not None:
         charts |= tuning_charts(result.tuning)
+    figures = deploy_json(result)
     return render_page(
         "report.html.j2",
         charts,
         result=result,
         simulation=simulation(result.device, result.emulated),
         headline=headline(result),
+        facts=_facts(result),
+        picture=picture,
         memory="" if result.memory is None else described(result.memory),
         rows=[_row(result, name) for name in [result.choice.backend, *result.peers]],
         energies=energy_rows(result),
         any_throttled=bool(throttled(result)),
         throttle_reasons=", ".join(throttled(result)),
         uncounted=", ".join(_uncounted(result)),
-        figures=deploy_json(result),
+        figures=figures,
+        since_last=figures["since_last"],
         text_lines=[] if result.text is None else text_lines(result.text),
         stopped=STOPPED,
         **(power_context(result.power) if result.power is not None else {"power": None}),
         shape_text=lambda spec: _shape_text(result, spec),
     )
+
+
+def _facts(result: DeployResult) -> list[tuple[str, str]]:
+    """The card of model and device: what is known of them, by name."""
+    machine, memory = result.machine, result.memory
+    energy = joules_of(result.contenders[result.choice.backend])
+    board = [f"{machine.cores} cores"]
+    if machine.memory_bytes:
+        board.append(f"{machine.memory_bytes / 2**30:.3g} GiB of memory")
+    found = [("device", ", ".join(board))]
+    if result.flops is not None:
+        found.append(("arithmetic of a run", f"{result.flops / 1e6:,.4g} MFLOP"))
+        if not result.emulated:
+            rate = result.flops / result.measurement.median_s / 1e9
+            found.append(("rate", f"{rate:.3g} GFLOP/s"))
+    if memory is not None:
+        found += [("weights", megabytes(memory.weights_bytes)), ("peak memory", megabytes(memory.peak_bytes))]
+    if result.bundle_bytes:
+        found.append(("size on the device", f"{result.bundle_bytes / 1e6:.1f} MB"))
+    joules = "unavailable" if energy is None else f"{energy.value * 1e3:.4g} mJ"
+    found.append(("energy of a run", joules))
+    return found + ([("made on", result.date)] if result.date else [])
 
 
 def _uncounted(result: DeployResult) -> list[str]:

@@ -1,20 +1,18 @@
-"""Self-contained pages: one HTML file with its charts and the library that draws them."""
+"""Self-contained pages: one HTML file with its charts, without scripts."""
 
 from __future__ import annotations
 
-import html
-import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from host.errors import EdgeError
 from sdk.report.charts import Chart
-from sdk.text import data_without_host_paths, visible_line, visible_lines, without_host_paths
+from sdk.report.drawing.figure import inline
+from sdk.text import data_without_host_paths, visible_lines, without_host_paths
 
-# What the figures begin with, in scripts.html.j2.
+# What the figures begin with, in figures.html.j2.
 _FIGURES = '<script type="application/json" id="figures">'
 
 
@@ -71,9 +69,6 @@ def render_page(
         charts: by name; None leaves a chart out.
         figures: the result as plain data, embedded in the page for programs; None for none.
         values: further values of the template.
-
-    Raises:
-        EdgeError: the chart library is not installed.
     """
     import jinja2
 
@@ -83,10 +78,10 @@ def render_page(
         undefined=jinja2.StrictUndefined,
         finalize=_shown,
     )
-    drawn = {name: _script_json(_plain(chart)) for name, chart in charts.items() if chart is not None}
+    known = {name: chart for name, chart in charts.items() if chart is not None}
     kept = None if figures is None else _script_json(data_without_host_paths(figures))
     return environment.get_template(template).render(
-        charts=drawn, figures=kept, library=_chart_library(), **values
+        charts=known, chart=lambda name: _drawn(name, known.get(name)), figures=kept, **values
     )
 
 
@@ -100,12 +95,13 @@ def figures_in(page: str) -> dict[str, Any] | None:
     return kept if isinstance(kept, dict) else None
 
 
-def _chart_library() -> str:
-    """Source of the chart library, out of the plotly package."""
-    spec = importlib.util.find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise EdgeError("the report needs the package plotly: install edgetlm[host]")
-    return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+def _drawn(name: str, chart: Chart | None) -> Any:
+    """A chart's element; nothing where there is no chart."""
+    import markupsafe
+
+    if chart is None:
+        return markupsafe.Markup("")
+    return markupsafe.Markup(f'<figure class="chart" id="chart-{name}">{inline(chart)}</figure>')
 
 
 def _shown(value: Any) -> Any:
@@ -119,15 +115,6 @@ def _shown(value: Any) -> Any:
         if isinstance(value, (markupsafe.Markup, jinja2.Undefined))
         else visible_lines(without_host_paths(str(value)))
     )
-
-
-def _plain(part: Any) -> Any:
-    """Part of a chart, whose texts the chart library must not take for its markup: links, breaks, styles."""
-    if isinstance(part, Mapping):
-        return {key: _plain(value) for key, value in part.items()}
-    if isinstance(part, (list, tuple)):
-        return [_plain(value) for value in part]
-    return html.escape(visible_line(part), quote=False) if isinstance(part, str) else part
 
 
 def _script_json(content: Mapping[str, Any]) -> str:

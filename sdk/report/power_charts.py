@@ -134,13 +134,9 @@ def _bars(estimates: Sequence[Estimate | None]) -> Chart:
         for one in estimates
     ]
     return {
-        "type": "data",
-        "symmetric": False,
         "array": [(high - value) * 1e3 for value, _, high in known],
         "arrayminus": [(value - low) * 1e3 for value, low, _ in known],
         "color": INK,
-        "thickness": 1.2,
-        "width": 4,
     }
 
 
@@ -156,17 +152,13 @@ def joules_chart(estimates: Mapping[str, Estimate | None]) -> Chart | None:
             "y": [name],
             "x": [one.value * 1e3],
             "text": [f"{one.value * 1e3:.3g}"],
-            "textposition": "inside",
-            "insidetextanchor": "start",
             "error_x": _bars([one]),
             "marker": {"color": COLOURS[0]},
             "showlegend": False,
         }
         for name, one in known.items()
     ]
-    chart = make_chart(traces, "millijoules a run, with 95% bounds", height=110 + 28 * len(known))
-    chart["layout"]["yaxis"]["autorange"] = "reversed"
-    return chart
+    return make_chart(traces, "millijoules a run, with 95% bounds", height=60 + 28 * len(known))
 
 
 def trace_chart(windows: Iterable[tuple[str, Measurement]]) -> Chart | None:
@@ -223,7 +215,6 @@ def temperature_chart(windows: Sequence[tuple[str, Measurement]]) -> Chart | Non
                 "x": [t - begin for t, _, _ in crossed],
                 "y": [c for _, c, _ in crossed],
                 "text": [text for _, _, text in crossed],
-                "hoverinfo": "text",
                 "marker": {"symbol": "x", "size": 11, "color": _BAD},
             }
         )

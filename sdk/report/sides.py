@@ -15,11 +15,12 @@ from host import bundle
 from host.errors import UserError
 from host.manifest import Manifest
 from host.model_file import is_zip
-from sdk.report.figures import DEPLOY_SCHEMA
 from sdk.report.page import figures_in
 from sdk.text import without_host_paths
 
-# A report with its chart library has five.
+# What `sdk deploy --json` writes. Version 2 has the samples that bounds are made of.
+DEPLOY_SCHEMA = "edgetlm.deploy/2"
+# A report of an earlier version has five.
 _LARGEST_BYTES = 256 << 20
 _AGAIN = "deploy the model again with this version"
 
@@ -126,7 +127,7 @@ def read_side(path: Path) -> Side:
     if content["schema"] != DEPLOY_SCHEMA:
         schema = printable(repr(content["schema"]), 80)
         raise UserError(f"{path} is {schema}, this program compares {DEPLOY_SCHEMA!r}: {_AGAIN}")
-    return _from_figures(path, content)
+    return side_of_figures(str(path), content)
 
 
 class _Part(BaseModel):
@@ -214,20 +215,29 @@ class _Measured(_Part):
     emulated: bool = False
 
 
-def _from_figures(path: Path, content: Mapping[str, Any]) -> Side:
+def side_of_figures(source: str, content: Mapping[str, Any]) -> Side:
+    """The side of what `sdk deploy --json` writes.
+
+    Args:
+        source: what it is called in messages.
+        content: the figures.
+
+    Raises:
+        UserError: they are damaged, or have no samples.
+    """
     try:
         part = DeployFigures.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"{path} is damaged ({_first(error)}): {_AGAIN}") from error
+        raise UserError(f"{source} is damaged ({_first(error)}): {_AGAIN}") from error
     return Side(
-        source=str(path),
+        source=source,
         name=part.name,
         device=without_host_paths(part.device),
         backend=part.backend,
         threads=part.threads,
         cpu=part.machine.cpu,
         own=part.side(),
-        peers=_measured_peers(path, part.backend, {**part.peers, part.backend: part}),
+        peers=_measured_peers(source, part.backend, {**part.peers, part.backend: part}),
         bundle_bytes=part.bundle_bytes,
         default_share=part.default_share if part.tasks else None,
         versions=part.versions,
@@ -237,22 +247,35 @@ def _from_figures(path: Path, content: Mapping[str, Any]) -> Side:
 
 
 def _from_bundle(path: Path) -> Side:
-    manifest = bundle.load(path)
+    return side_of_manifest(str(path), bundle.load(path), bundle.runnable_bytes(path))
+
+
+def side_of_manifest(source: str, manifest: Manifest, bundle_bytes: int) -> Side:
+    """The side of a bundle.
+
+    Args:
+        source: what it is called in messages.
+        manifest: of the bundle.
+        bundle_bytes: of the files that the device runs.
+
+    Raises:
+        UserError: it holds no figures, or they have no samples.
+    """
     try:
         part = _Measured.model_validate(manifest.measured)
         own = part.contenders[manifest.backend].side()
     except (ValidationError, KeyError):
-        raise UserError(f"{path} holds no measured figures: only a deployed bundle has them") from None
+        raise UserError(f"{source} holds no measured figures: only a deployed bundle has them") from None
     return Side(
-        source=str(path),
+        source=source,
         name=manifest.name,
         device=without_host_paths(part.device),
         backend=manifest.backend,
         threads=part.threads,
         cpu=part.cpu,
         own=own,
-        peers=_measured_peers(path, manifest.backend, part.contenders),
-        bundle_bytes=bundle.runnable_bytes(path),
+        peers=_measured_peers(source, manifest.backend, part.contenders),
+        bundle_bytes=bundle_bytes,
         default_share=_default_share(manifest),
         versions=manifest.versions,
         emulated=part.emulated,
@@ -260,14 +283,14 @@ def _from_bundle(path: Path) -> Side:
     )
 
 
-def _measured_peers(path: Path, backend: str, engines: Mapping[str, _Engine]) -> dict[str, EngineSide]:
+def _measured_peers(source: str, backend: str, engines: Mapping[str, _Engine]) -> dict[str, EngineSide]:
     """The other engines that have samples.
 
     Raises:
         UserError: the deployed one has none.
     """
     if not engines[backend].samples.rounds_ms:
-        raise UserError(f"{path} holds no samples, so noise cannot be distinguished from change: {_AGAIN}")
+        raise UserError(f"{source} holds no samples, so noise cannot be distinguished from change: {_AGAIN}")
     return {name: one.side() for name, one in engines.items() if name != backend and one.samples.rounds_ms}
 
 

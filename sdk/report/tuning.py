@@ -99,11 +99,9 @@ def tuned_kernels_chart(result: TuneResult) -> Chart | None:
             ("best program", 2, "#0072b2", [f"{best / total:.1%}" for _, _, best in shown]),
         )
     ]
-    chart = make_chart(
-        traces, "microseconds in one run of the model", height=130 + 34 * len(shown), legend=True
+    return make_chart(
+        traces, "microseconds in one run of the model", height=60 + 34 * len(shown), legend=True
     )
-    chart["layout"]["yaxis"] |= {"autorange": "reversed", "tickfont": {"size": 10}}
-    return chart
 
 
 def render_tuning(result: TunedModel) -> str:

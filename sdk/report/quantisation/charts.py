@@ -23,7 +23,7 @@ def _front(one: Quantisation) -> Chart | None:
     points = [point for point in one.front if math.isfinite(point.rms)]
     if not points:
         return None
-    colours = [COLOURS[0] if point.taken else "rgba(0,0,0,0)" for point in points]
+    colours = [COLOURS[0] if point.taken else "none" for point in points]
     traces = [
         {
             "type": "scatter",
@@ -65,13 +65,13 @@ def _layers(one: Quantisation) -> Chart | None:
                 "marker": {"color": COLOURS[0] if quantised else COLOURS[1]},
             }
         )
-    order = [layer.name for layer in reversed(lost)]
+    order = [layer.name for layer in lost]
     chart = make_chart(
         traces,
         "rms error of the outputs where it is quantised alone",
-        height=120 + 22 * len(order),
+        height=50 + 22 * len(order),
         legend=True,
     )
-    chart["layout"]["yaxis"] |= {"categoryorder": "array", "categoryarray": order, "tickfont": {"size": 10}}
+    chart["layout"]["yaxis"]["order"] = order
     chart["layout"]["barmode"] = "stack"
     return chart

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import sdk
-from tests.browser import drawn, page_in_browser
+from host.statistics import spread_of
+from sdk.report.figures import deploy_json
+from tests.browser import LARGEST_PAGE_BYTES, drawn, page_in_browser
 from tests.integration import small_models
 
 
@@ -11,6 +15,7 @@ def test_the_report_of_a_real_deployment_draws_its_charts(tmp_path: Path) -> Non
     model = small_models.convnet(tmp_path / "net.onnx")
     deployment = sdk.deploy(model, threads=1, backend="tvm", report=tmp_path / "report.html")
     assert deployment.report == tmp_path / "report.html"
+    assert deployment.report.stat().st_size < LARGEST_PAGE_BYTES
     page = page_in_browser(deployment.report, tmp_path / "profile")
     result = deployment.result
     assert drawn(page, "latency", "box") == len(result.contenders) == 2
@@ -24,3 +29,16 @@ def test_the_report_of_a_real_deployment_draws_its_charts(tmp_path: Path) -> Non
     energy = result.measurement.energy
     assert energy.source in page
     assert drawn(page, "energy", "bar") == 1 if energy.gross_j is not None else "Unavailable:" in page
+
+
+def test_a_second_deployment_says_what_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_models.convnet(tmp_path / "net.onnx")
+    monkeypatch.chdir(tmp_path)
+    first, second = (sdk.deploy(model, threads=1, backend="tvm", peers=()) for _ in range(2))
+    assert deploy_json(first.result)["since_last"] is None
+    found = deploy_json(second.result)["since_last"]
+    assert found["reason"] == "" and [one["metric"] for one in found["changes"]][:2] == ["latency", "energy"]
+    latency = found["changes"][0]
+    rounds = deploy_json(first.result)["samples"]["rounds_ms"]
+    assert latency["before"] == pytest.approx(spread_of(rounds).value)
+    assert "<h2>Since the last deployment</h2>" in second.report.read_text()

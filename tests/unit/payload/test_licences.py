@@ -83,8 +83,8 @@ def test_wheels_that_lack_their_licence_get_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_notice_names_everything_that_is_sent() -> None:
-    sent = {pin.partition("==")[0] for pin in pins()} | {"ziglang", "plotly"}
-    named = set(re.findall(r"^ {4}([a-z][\w-]+) ", NOTICE, re.MULTILINE)) | {"plotly"}
+    sent = {pin.partition("==")[0] for pin in pins()} | {"ziglang"}
+    named = set(re.findall(r"^ {4}([a-z][\w-]+) ", NOTICE, re.MULTILINE))
     assert named == sent
     runtime = {part.requirement.partition("==")[0] for part in python_runtime.runtime_parts()}
     assert runtime < named

@@ -23,7 +23,7 @@ from targets.files import board_files, load_board
 # What must not be imported for an answer that needs no compiler.
 _HEAVY = (
     *("tvm", "torch", "onnx", "onnxruntime", "ai_edge_litert", "transformers", "scipy", "pandas"),
-    *("sqlalchemy", "jinja2", "plotly"),
+    *("sqlalchemy", "jinja2"),
 )
 # What must not be imported for an answer of this host alone either.
 _HEAVY_WITHOUT_DEVICE = (*_HEAVY, "numpy", "cryptography")
