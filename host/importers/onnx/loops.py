@@ -167,7 +167,9 @@ def _scan(node: NodeProto, types: Mapping[str, ValueInfoProto], opset: int) -> E
 
 def _scan_of_batch(node: NodeProto, types: Mapping[str, ValueInfoProto], opset: int) -> Expansion | None:
     """A scan of version 8: states and sequences have a batch in front, whose elements are scanned alone."""
-    held = {entry.name: list(entry.ints) or entry.i for entry in node.attribute if entry.name != "body"}
+    held: dict[str, Any] = {
+        entry.name: list(entry.ints) or entry.i for entry in node.attribute if entry.name != "body"
+    }
     scanned, backward = int(held["num_scan_inputs"]), held.get("directions")
     shapes = [static_shape(types.get(name)) for name in node.input[1:]]
     # Sequences that end early need a choice in every step.

@@ -104,9 +104,12 @@ def _places(context: Context, data: Any, count: int) -> Any:
 
     def compute(total: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, size), name="k")
-        # Element n is behind all elements up to which there are n or fewer.
-        before = lambda n: tirx.Cast("int64", total[k] <= tirx.Cast("int64", n))  # noqa: E731
-        return te.compute((count,), lambda n: te.sum(before(n), axis=k), name="place")
+
+        def element(n: Any) -> Any:
+            # Element n is behind all elements up to which there are n or fewer.
+            return te.sum(tirx.Cast("int64", total[k] <= tirx.Cast("int64", n)), axis=k)
+
+        return te.compute((count,), element, name="place")
 
     places = context.compute(compute, found)
     return context.emit(relax.op.minimum(places, scalar(size - 1, "int64")))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
 from tvm import relax, te, tirx
 
 from host.importers.onnx.operators.context import (
@@ -52,14 +52,14 @@ def _with_places(context: Context, inputs: Inputs, given: dict[str, Any]) -> Any
             for at, stride, low, tap, dilation in zip(position, strides, pads, taps, dilations, strict=False)
         ]
 
-    def compute(source: te.Tensor) -> list[te.Tensor]:
+    def compute(source: te.Tensor) -> Any:
         taps = [te.reduce_axis((0, size), name=f"k{axis}") for axis, size in enumerate(kernel)]
-        image = int(np.prod(sizes))
+        image = math.prod(sizes)
         largest = te.comm_reducer(
             _larger, lambda a, b: (tirx.const(-1, a), tirx.min_value(b)), name="largest"
         )
 
-        def element(n: Any, c: Any, *at: Any) -> tuple[Any, Any]:
+        def element(n: Any, c: Any, *at: Any) -> Any:
             where = place(at, tuple(taps))
             inside = tirx.all(*[tirx.all(i >= 0, i < size) for i, size in zip(where, sizes, strict=True)])
             held = [tirx.max(tirx.min(i, size - 1), 0) for i, size in zip(where, sizes, strict=True)]
@@ -69,7 +69,8 @@ def _with_places(context: Context, inputs: Inputs, given: dict[str, Any]) -> Any
             return largest(
                 (
                     tirx.Select(inside, tirx.Cast("int64", number), tirx.const(-1, "int64")),
-                    tirx.Select(inside, source(n, c, *held), lowest),
+                    # No Select, which may read outside: within its condition the bounds of an index go.
+                    tirx.if_then_else(inside, source(n, c, *held), lowest),
                 ),
                 axis=taps,
             )
@@ -81,7 +82,7 @@ def _with_places(context: Context, inputs: Inputs, given: dict[str, Any]) -> Any
     return [values, indices]
 
 
-def _larger(first: Any, second: Any) -> tuple[Any, Any]:
+def _larger(first: Any, second: Any) -> Any:
     """The larger of two values with its place, the first one in the order of the window if they are equal."""
     later = tirx.any(first[0] < 0, tirx.all(second[0] >= 0, second[1] > first[1]))
     return tirx.Select(later, second[0], first[0]), tirx.Select(later, second[1], first[1])
@@ -89,9 +90,8 @@ def _larger(first: Any, second: Any) -> tuple[Any, Any]:
 
 def _steps(sizes: tuple[int, ...], storage_order: int) -> list[int]:
     """What one step along each axis of an image adds to the number of a place."""
-    if storage_order:
-        return [int(np.prod(sizes[:axis])) for axis in range(len(sizes))]
-    return [int(np.prod(sizes[axis + 1 :])) for axis in range(len(sizes))]
+    inner = [sizes[:axis] if storage_order else sizes[axis + 1 :] for axis in range(len(sizes))]
+    return [math.prod(part) for part in inner]
 
 
 CONVERTERS: dict[str, Converter] = dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool)

@@ -148,7 +148,7 @@ def _without_members(context: Context, trees: _Trees, values: np.ndarray) -> _Tr
         others, last = members[1:], no[node]
         for position, member in enumerate(others):
             rest = first + position + 1 if position + 1 < len(others) else last
-            added.append((node, member, yes[node], rest))
+            added.append((int(node), float(member), int(yes[node]), int(rest)))
         no[node] = first if others else last
     origin = np.array([node for node, *_ in added], np.int64)
     return replace(
