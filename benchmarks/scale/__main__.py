@@ -39,6 +39,11 @@ def main() -> None:
         figures = figures_of(options.records)
     print(json.dumps(figures, indent=1))
     write_result(options.json, {**about, **figures})
+    if options.nodes and options.kill and figures["recovery_s"] is None:
+        raise SystemExit(
+            f"recovery_s is unknown: a board measured nothing after {options.kill} was killed;"
+            f" give it more --trials than {options.trials}"
+        )
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@ The same tuning runs on one board and on all of them; what is killed is killed i
     speedup         measurements a second of all boards over those of one
     idle_share      of the boards' time between the first and the last begin of a measurement
     overhead_ms     of a measurement by a board's actor: median from call to answer, without itself
-    lost            records of before the kill that are not there at the end, and missing measurements
+    lost            records of before the kill that are not there at the end, and missing measurements; what
+                    is both counts once
+    surplus         programs on record beyond those that were asked for
     duplicated      programs with more than one record
     measured_again  programs that a board had measured to the end before, of which nobody heard
-    recovery_s      from the kill until every board has ended a measurement that began after it
+    recovery_s      from the kill until every board has ended a measurement that began after it; null where
+                    a board has none
 
 Whatever is killed is started again at once, as systemd does on a real host. Where the command itself ended,
 the same command is given again.
@@ -82,6 +85,7 @@ class Trial:
                 "idle_share": every.idle_share(),
                 "overhead_ms": every.overhead_ms(),
                 "lost": every.lost,
+                "surplus": every.surplus,
                 "duplicated": every.duplicated,
                 "measured_again": every.measured_again,
                 "recovery_s": every.recovery_s,
@@ -104,7 +108,7 @@ class Run:
         said: by the command.
         notes: of the command.
         commands: how often it was given.
-        lost, duplicated, measured_again, recovery_s: see the docstring of the module.
+        lost, surplus, duplicated, measured_again, recovery_s: see the docstring of the module.
     """
 
     def __init__(
@@ -120,18 +124,18 @@ class Run:
         self._records = server.url(server.database())
         self.said: Mapping[str, Any] = {}
         self.notes: list[str] = []
-        self.commands = self.lost = self.duplicated = self.measured_again = 0
+        self.commands = self.lost = self.surplus = self.duplicated = self.measured_again = 0
         self.recovery_s: float | None = None
 
     def whole(self, kill: str | None = None) -> None:
         """Tune to the end, whatever is killed meanwhile."""
-        before: set[str] = set()
+        before: dict[str, str] = {}
         killed = None
         until = time.monotonic() + _LIMIT_S
         command = self._begun()
         while True:
             if kill is not None and killed is None and len(self.journal()) >= _MIDDLE * self._trials:
-                before = set(self._keys())
+                before = self._programs()
                 killed = time.time()
                 self._kill(kill)
             if command.poll() is not None:
@@ -144,13 +148,13 @@ class Run:
             time.sleep(0.05)
         if kill is not None and killed is None:
             raise RuntimeError(f"the tuning ended before {kill} was killed: give it more trials")
-        keys = self._keys()
-        self.lost = len(before - set(keys)) + max(0, self._trials - len(keys))
-        self.duplicated = sum(count - 1 for count in Counter(self._programs()).values())
+        found = self._programs()
+        self.lost, self.surplus = lost_and_surplus(before, found, self._trials)
+        self.duplicated = sum(count - 1 for count in Counter(found.values()).values())
         again = Counter(one["library"] for one in self.journal())
         self.measured_again = sum(count - 1 for count in again.values())
         if killed is not None:
-            self.recovery_s = self._recovered(killed)
+            self.recovery_s = recovery_s(self.journal(), self._names, killed)
 
     def _begun(self) -> subprocess.Popen[bytes]:
         self.commands += 1
@@ -225,24 +229,49 @@ class Run:
         ]
         return 1e3 * statistics.median(spent) if spent else None
 
-    def _recovered(self, killed: float) -> float:
-        ends = {
-            name: min(
-                (
-                    float(one["end"])
-                    for one in self.journal()
-                    if one["board"] == name and one["begin"] > killed
-                ),
-                default=float("inf"),
-            )
-            for name in self._names
-        }
-        return max(ends.values()) - killed
-
-    def _keys(self) -> list[str]:
+    def _programs(self) -> dict[str, str]:
+        """The program of each record, by the record's key."""
         with RecordStore(self._records) as store:
-            return [one.record_key for one in store.select(profile_data(profile()), failed=True)]
+            every = store.select(profile_data(profile()), failed=True)
+            return {one.record_key: one.candidate_key for one in every}
 
-    def _programs(self) -> list[str]:
-        with RecordStore(self._records) as store:
-            return [one.candidate_key for one in store.select(profile_data(profile()), failed=True)]
+
+def recovery_s(journal: Sequence[Mapping[str, Any]], names: Sequence[str], killed: float) -> float | None:
+    """Seconds from a kill until every board has ended a measurement that began after it.
+
+    Args:
+        journal: what the boards have measured: `board`, `begin` and `end`, in seconds of one clock.
+        names: of the boards.
+        killed: when, by the same clock.
+
+    Returns:
+        None where a board measured nothing after the kill: its share of the trials was at an end.
+    """
+    ends: dict[str, float] = {}
+    for one in journal:
+        if one["begin"] > killed:
+            board, end = str(one["board"]), float(one["end"])
+            ends[board] = min(end, ends.get(board, end))
+    if set(names) - set(ends):
+        return None
+    return max(ends[name] for name in names) - killed
+
+
+def lost_and_surplus(before: Mapping[str, str], found: Mapping[str, str], trials: int) -> tuple[int, int]:
+    """Records that are lost, and programs that nobody asked for.
+
+    Args:
+        before: the program of each record that was there at the kill, by the record's key.
+        found: the same at the end.
+        trials: programs that were to be measured.
+
+    Returns:
+        Records of before that are gone, and measurements that are missing beside these; programs on record
+        beyond the trials. A second record of a program is in neither.
+    """
+    programs = set(found.values())
+    gone = [program for key, program in before.items() if key not in found]
+    # A program whose record is gone, and that nobody measured again, is one of those that are missing.
+    known = len(set(gone) - programs)
+    missing = max(0, trials - len(programs) - known)
+    return len(gone) + missing, max(0, len(programs) - trials)

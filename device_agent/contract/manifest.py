@@ -126,7 +126,7 @@ def check_manifest(data: bytes) -> CheckedManifest:
     _need(is_name(fields.get("name")), "its name is not made of letters, digits, dot, dash and underscore")
     backend = fields.get("backend")
     _need(isinstance(backend, str) and backend in BACKENDS, "its backend is none of %s" % ", ".join(BACKENDS))
-    files = _files(fields.get("files"))
+    files = check_files(fields.get("files"))
     _need(isinstance(fields.get("model"), str) and fields["model"] in files, "its model is none of its files")
     threads = _whole(fields.get("threads"), "threads", 1, _BOUNDS.threads)
     _check_signature(fields.get("signature"))
@@ -174,7 +174,12 @@ def _shown(value: object) -> str:
     return printable(repr(value), 60)
 
 
-def _files(value: object) -> Dict[str, FileEntry]:
+def check_files(value: object) -> Dict[str, FileEntry]:
+    """The files that a manifest names, by name.
+
+    Raises:
+        ContractError: one has no size, no SHA-256, or a name of another folder; or they are too large.
+    """
     entries = _object(value, "the list of files")
     _need(0 < len(entries) <= _BOUNDS.files, "it names %d files, not 1 to %d" % (len(entries), _BOUNDS.files))
     files = {}

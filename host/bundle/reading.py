@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import shutil
-import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from pydantic import ValidationError
 
 from device_agent.contract.limits import LIMITS
-from device_agent.contract.manifest import (
-    BESIDE,
-    MANIFEST,
-    SIGNATURE,
-    ContractError,
-    FileEntry,
-    check_manifest,
-)
-from device_agent.contract.signing import check_signature, parse_signature
+from device_agent.contract.manifest import BESIDE, MANIFEST, ContractError, FileEntry, check_manifest
 from device_agent.contract.text import printable
 from device_agent.contract.verify import read_bounded, verify_directory
+from host.bundle.archive import DAMAGED, check_members, copy_member, copy_seal, reading
 from host.bundle.disk import writing
 from host.errors import BundleError, ModelFileError
 from host.manifest import Manifest
@@ -37,15 +25,7 @@ from host.model import GoldenCase
 from targets import MachineDescription
 
 GOLDEN, TASKS = BESIDE
-_CHUNK_BYTES = 1 << 20
-_ENCRYPTED = 1
-# As `pack` writes them; other methods are refused before their libraries see the data.
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# Whatever zipfile and zlib raise for a damaged archive, or for one that they cannot read.
-_DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError, RuntimeError),
-    *(NotImplementedError, ValueError, OverflowError),
-)
+_KIND = "bundle"
 
 
 def load(path: Path) -> Manifest:
@@ -65,7 +45,7 @@ def load(path: Path) -> Manifest:
     with _opened(path) as archive:
         manifest, files = _check_members(archive, path)
         for name, entry in files.items():
-            _copy_member(archive, name, entry, None)
+            copy_member(archive, name, entry, None, _KIND)
     return manifest
 
 
@@ -88,12 +68,10 @@ def unpacked(path: Path, scratch: Path) -> Path:
     try:
         with writing(target), _opened(path) as archive:
             _, files = _check_members(archive, path)
-            for name in (MANIFEST, SIGNATURE):
-                if name in archive.namelist():
-                    (target / name).write_bytes(_small_member(archive, name))
+            copy_seal(archive, target)
             for name, entry in files.items():
                 with (target / name).open("xb") as file:
-                    _copy_member(archive, name, entry, file)
+                    copy_member(archive, name, entry, file, _KIND)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -184,7 +162,7 @@ def golden_cases(directory: Path, manifest: Manifest) -> tuple[GoldenCase, ...]:
                 )
                 for case in range(count)
             )
-    except (*_DAMAGED, OSError, TypeError, MemoryError, AttributeError) as error:
+    except (*DAMAGED, OSError, TypeError, MemoryError, AttributeError) as error:
         raise BundleError(
             f"{directory}: its golden cases cannot be read ({printable(error, 100)}): make the bundle again"
         ) from error
@@ -215,85 +193,19 @@ def _refused(path: Path) -> Iterator[None]:
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """A bundle's archive."""
-    try:
-        if not zipfile.is_zipfile(path):
-            raise ModelFileError(f"{path} is neither a bundle directory nor a zip of one")
-        with _refused(path), zipfile.ZipFile(path) as archive:
-            if MANIFEST not in archive.namelist():
-                raise ModelFileError(f"{path} holds no {MANIFEST}: it is not a bundle")
-            yield archive
-    except _DAMAGED as error:
-        raise _damaged(path, error) from error
-    except OSError as error:
-        # A place before the file's beginning, which a damaged directory of the archive names.
-        if error.errno != errno.EINVAL:
-            raise
-        raise _damaged(path, error) from error
+    if not zipfile.is_zipfile(path):
+        raise ModelFileError(f"{path} is neither a bundle directory nor a zip of one")
+    with _refused(path), reading(path, _KIND) as archive:
+        if MANIFEST not in archive.namelist():
+            raise ModelFileError(f"{path} holds no {MANIFEST}: it is not a bundle")
+        yield archive
 
 
-def _damaged(path: Path, error: Exception) -> BundleError:
-    return BundleError(
-        f"bundle {path}: the archive is damaged ({printable(error, 100)}): copy or make the bundle again"
-    )
-
-
-def _check_members(archive: zipfile.ZipFile, path: Path) -> tuple[Manifest, dict[str, FileEntry]]:
+def _check_members(archive: zipfile.ZipFile, path: Path) -> tuple[Manifest, Mapping[str, FileEntry]]:
     """The manifest of an archive, of which nothing has been unpacked, and what its files must be like.
 
     Raises:
         ContractError: manifest or signature is damaged, or the archive holds other files.
     """
-    bounds = LIMITS.bundle
-    names = archive.namelist()
-    if len(names) > bounds.files + 2 or len(set(names)) != len(names):
-        raise ContractError(
-            f"the archive holds {len(names)} files, some of them twice or more than a bundle has"
-        )
-    if any(one.compress_type not in _METHODS or one.flag_bits & _ENCRYPTED for one in archive.infolist()):
-        raise ContractError("the archive is encrypted, or packed in another way than a bundle's")
-    data = _small_member(archive, MANIFEST)
-    checked = check_manifest(data)
-    if SIGNATURE in names:
-        check_signature(data, parse_signature(_small_member(archive, SIGNATURE)))
-    expected = {MANIFEST, *checked.files} | ({SIGNATURE} & set(names))
-    for name in sorted(expected - set(names)):
-        raise ContractError(f"it lacks {name}: copy or make the bundle again")
-    for name in sorted(set(names) - expected):
-        raise ContractError(f"it holds {printable(name)}, which its manifest does not name")
-    for name, entry in checked.files.items():
-        if archive.getinfo(name).file_size != entry.size:
-            raise ContractError(
-                f"{name} does not match the hash in the manifest: copy or make the bundle again"
-            )
-    total, packed = sum(entry.size for entry in checked.files.values()), path.stat().st_size
-    if total > bounds.unpacked_bytes + bounds.unpacked_ratio * packed:
-        raise ContractError(
-            f"its {packed} bytes unpack to {total}, more than {bounds.unpacked_ratio} times as much:"
-            " if that is right, unpack it yourself and give the directory"
-        )
-    return _typed(checked.fields), checked.files
-
-
-def _small_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    most = LIMITS.bundle.manifest_bytes
-    with archive.open(name) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ContractError(f"{name} has more than {most} bytes")
-    return data
-
-
-def _copy_member(archive: zipfile.ZipFile, name: str, entry: FileEntry, target: IO[bytes] | None) -> None:
-    """Read a file of an archive, and write it somewhere, as long as it is what the manifest says."""
-    hasher = hashlib.sha256()
-    size = 0
-    with archive.open(name) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            size += len(chunk)
-            if size > entry.size:
-                break
-            hasher.update(chunk)
-            if target is not None:
-                target.write(chunk)
-    if size != entry.size or hasher.hexdigest() != entry.sha256:
-        raise ContractError(f"{name} does not match the hash in the manifest: copy or make the bundle again")
+    members = check_members(archive, path, _KIND, lambda data: check_manifest(data).files)
+    return _typed(check_manifest(members.manifest).fields), members.files

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from urllib.parse import quote
 
+from device_agent.contract.text import printable
+from host.calibration.foreign import for_machine
 from host.calibration.model import Calibration, machine_hash
 from host.errors import DeviceFull, UserError
 from host.places import data_root
@@ -77,6 +79,8 @@ def board_of(description: MachineDescription, device: str) -> Board:
 def calibrated(device: str, description: MachineDescription, board: Board) -> tuple[HardwareModel, str]:
     """The hardware model to make programs for, and a note for the user.
 
+    A device that was never calibrated takes the figures of one of its kind that came with a pack of records.
+
     Args:
         device: name of the device.
         description: what its agent says of it now.
@@ -92,10 +96,31 @@ def calibrated(device: str, description: MachineDescription, board: Board) -> tu
     except UserError as error:
         return board.hardware, f"declared figures are used: {error}"
     if found is None:
-        return board.hardware, ""
+        return _from_pack(device, description, board)
     if found.machine != machine_hash(description, board):
         return board.hardware, (
             f"declared figures are used: the calibration of {device} of {found.date[:10]} was taken on"
             f" another machine or for other vectors; {again}"
         )
     return found.applied(board.hardware), f"{device} as calibrated on {found.date[:10]}"
+
+
+def _from_pack(device: str, description: MachineDescription, board: Board) -> tuple[HardwareModel, str]:
+    try:
+        known = for_machine(machine_hash(description, board))
+    except UserError as error:
+        return board.hardware, f"declared figures are used: {error}"
+    if known is None:
+        return board.hardware, ""
+    found, signer = known
+    complaints = found.complaints(board.hardware)
+    if found.board != board.name:
+        complaints.append(f"the board {printable(found.board)}")
+    if complaints:
+        return board.hardware, (
+            f"declared figures are used: the calibration in the pack of {printable(signer)} has"
+            f" {complaints[0]}; run sdk devices calibrate {device}"
+        )
+    return found.applied(board.hardware), (
+        f"{device} as its kind was calibrated on {found.date[:10]}, from a pack of {printable(signer)}"
+    )

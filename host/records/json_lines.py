@@ -49,18 +49,20 @@ def write_lines(records: Iterable[Record], path: Path) -> int:
     return count
 
 
-def read_lines(path: Path, refused: Refused) -> Iterator[Record]:
+def read_lines(path: Path, refused: Refused, shown: str = "") -> Iterator[Record]:
     """The records of a file.
 
     Args:
         path: of the file.
         refused: told of the records that are left out.
+        shown: what messages call the file; its path if "".
 
     Raises:
         UserError: there is no such file.
         EdgeError: a line is no record, or every record is left out; the message has its number.
     """
     found = False
+    shown = shown or str(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; give one that sdk records export wrote")
     with path.open("rb") as file:
@@ -75,12 +77,12 @@ def read_lines(path: Path, refused: Refused) -> Iterator[Record]:
             except ValueError as error:
                 reason = printable(error, 200)
                 raise EdgeError(
-                    f"{path}, line {number} is no record ({reason}): nothing was imported"
+                    f"{shown}, line {number} is no record ({reason}): nothing was imported"
                 ) from error
             found = True
             yield record
     if refused.count and not found:
-        raise EdgeError(f"{path}: {refused}: nothing was imported")
+        raise EdgeError(f"{shown}: {refused}: nothing was imported")
 
 
 def bounded_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:

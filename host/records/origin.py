@@ -9,6 +9,8 @@ from typing import Any
 
 # `RecordOrigin.measured_in` of a kernel that was timed inside of a model.
 MODEL = "model"
+# Of `RecordOrigin.pack`.
+_PACK_FIELDS = {"signer", "key", "made_at", "version"}
 # No rule's estimate has more parts.
 _MOST_PARTS = 32
 
@@ -38,6 +40,8 @@ class RecordOrigin:
             them; None where it was timed by itself.
         estimate_parts_s: what the estimate of the program is made of, in seconds, and their "total": see
             `DesignSpace.estimated`.
+        pack: where it came with a pack of another host: its "signer", their "key", when it was "made_at", and
+            its "version", the SHA-256 of its manifest.
         foreign: everything else, by name.
     """
 
@@ -56,6 +60,7 @@ class RecordOrigin:
     unit_factor: float | None = None
     measured_in: str | None = None
     estimate_parts_s: Mapping[str, float] | None = None
+    pack: Mapping[str, str] | None = None
     foreign: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -75,7 +80,7 @@ class RecordOrigin:
         known = {name: value for name in _CHECKS if (value := getattr(self, name)) is not None}
         if self.sentence is not None:
             known["sentence"] = list(self.sentence)
-        for name in ("versions", "estimate_parts_s"):
+        for name in ("versions", "estimate_parts_s", "pack"):
             if name in known:
                 known[name] = dict(known[name])
         return {**self.foreign, **known}
@@ -91,6 +96,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def _is_pack(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == _PACK_FIELDS and all(map(_is_text, value.values()))
 
 
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
@@ -111,4 +120,5 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "estimate_parts_s": lambda value: (
         isinstance(value, dict) and len(value) <= _MOST_PARTS and all(map(_is_number, value.values()))
     ),
+    "pack": _is_pack,
 }

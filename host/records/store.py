@@ -174,13 +174,14 @@ class RecordStore(Closing):
         """What is on record, by task, profile and version of the rule."""
         keys = (RECORDS.c.workload_hash, RECORDS.c.profile_key, RECORDS.c.space_version)
         # What the line of a record says; a column would be a new version of every database.
-        throttled = sql.func.count(sql.case((RECORDS.c.content.like('%"throttled": true%'), 1)))
         count = sql.func.count
+        throttled = count(sql.case((RECORDS.c.content.like('%"throttled": true%'), 1)))
+        pulled = count(sql.case((RECORDS.c.content.like('%"pack": {"key": "%'), 1)))
         measured_ones = count(sql.case((_MEASURED, 1)))
-        query = sql.select(*keys, count(), measured_ones, throttled).group_by(*keys)
+        query = sql.select(*keys, count(), measured_ones, throttled, pulled).group_by(*keys)
         groups = self._reader.ask(lambda asked: asked.execute(query.order_by(*keys)).all())
         found = []
-        for task, profile, version, total, measured, slowed in groups:
+        for task, profile, version, total, measured, slowed, others in groups:
             ordered = (
                 sql.select(RECORDS.c.id, RECORDS.c.content)
                 .where(*(key == value for key, value in zip(keys, (task, profile, version), strict=True)))
@@ -192,7 +193,7 @@ class RecordStore(Closing):
             failed = total - measured - slowed
             if read:
                 _, best = min(read, key=_rank)
-                found.append(Summary(task, version, measured, failed, best, slowed))
+                found.append(Summary(task, version, measured, failed, best, slowed, others))
         return tuple(found)
 
     def export(self, path: Path) -> int:

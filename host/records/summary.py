@@ -18,6 +18,7 @@ class Summary:
         failed: records of candidates that do not build or run.
         best: the fastest record; the latest one where none has times that count.
         throttled: records whose times do not count, because the device throttled.
+        pulled: records, of all these, that came in packs of other hosts.
     """
 
     workload_hash: str
@@ -26,6 +27,7 @@ class Summary:
     failed: int
     best: Record
     throttled: int = 0
+    pulled: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,14 @@ class TaughtRule:
         threads: of the programs.
         models: that the programs were measured for.
         evidence: what follows for kernels that were not measured.
+        pulled: programs, of all these, whose records came in packs of other hosts.
     """
 
     board: str
     threads: int
     models: int
     evidence: Evidence
+    pulled: int = 0
 
 
 def what_was_taught(store: RecordStore, device: dict[str, object] | None = None) -> list[TaughtRule]:
@@ -42,6 +44,7 @@ def what_was_taught(store: RecordStore, device: dict[str, object] | None = None)
     from host.learned_estimate.estimate import LearnedEstimate
     from host.learned_estimate.evidence import evidence_of
     from host.learned_estimate.observation import observations_of
+    from host.records.record import of_one_kind
     from host.schedules.families import rule_versions
     from sdk.management.records import without_threads
 
@@ -54,10 +57,13 @@ def what_was_taught(store: RecordStore, device: dict[str, object] | None = None)
     found = []
     for records in by_profile.values():
         observations = observations_of(records)
-        profile = records[0].profile
+        pulled = Counter(
+            one.rule for one in observations_of(one for one in of_one_kind(records) if one.origin.pack)
+        )
+        board, threads = str(records[0].profile["board"]), records[0].profile["threads"]
         for rule, process in LearnedEstimate(observations).processes.items():
             models = _models(observations, rule)
-            found.append(TaughtRule(str(profile["board"]), profile["threads"], models, evidence_of(process)))
+            found.append(TaughtRule(board, threads, models, evidence_of(process), pulled[rule]))
     return sorted(found, key=lambda one: (one.board, one.threads, -one.evidence.programs))
 
 

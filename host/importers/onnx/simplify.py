@@ -17,6 +17,7 @@ from host.importers.bounds import check_count
 from host.importers.onnx.branches import inline_constant_branch
 from host.importers.onnx.evaluate import STANDARD, evaluate, static_shape, value_types
 from host.importers.onnx.functions import expand, has_body
+from host.importers.onnx.kept_shapes import spread_back
 from host.importers.onnx.loops import unroll
 from host.importers.onnx.model_file import OnnxFile
 
@@ -50,6 +51,7 @@ def simplify(
         model = onnx.inliner.inline_local_functions(model, convert_version=False)
     for _ in range(_MAX_ROUNDS):
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        spread_back(model.graph)
         changed = _fold(file.name, model)
         changed = _inline_functions(file.name, model, supported) or changed
         if not changed:

@@ -10,6 +10,7 @@ import typer
 
 from host.options import CompileOptions
 from sdk.cli.help import add_command, new_group
+from sdk.cli.management.packs import publish, pull
 from sdk.cli.management.taught import taught
 from sdk.cli.options import DeviceFilter, DeviceName, Records, Verbose
 from sdk.cli.rows import Form, write_list
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _FORMATS = ("jsonl", "metaschedule")
 _COLUMNS = (
     *("task", "function", "board", "threads", "space", "measured", "failed", "best_s", "proposer", "date"),
+    *("pulled", "pack"),
 )
 # Columns are not cut where no terminal sets a width.
 _WIDTH = 160
@@ -43,6 +45,8 @@ def register(app: typer.Typer) -> None:
     )
     add_command(group, upgrade, "sdk records upgrade --records postgresql+psycopg://owner@host/records")
     add_command(group, taught, "sdk records taught --device pi5")
+    add_command(group, publish, "sdk records publish orin orin.pack")
+    add_command(group, pull, "sdk records pull orin.pack")
     app.add_typer(group)
 
 
@@ -206,11 +210,13 @@ def _rows(summaries: Sequence[Summary], foreign: Sequence[ForeignSummary]) -> li
                 *counts,
                 best.candidate.proposer,
                 best.made_at[:10],
+                one.pulled,
+                None if best.origin.pack is None else best.origin.pack["signer"],
             )
         )
     for other in foreign:
         counts = (other.measured, other.failed, other.best_s)
-        rows.append((other.workload_hash, None, None, None, None, *counts, "metaschedule", None))
+        rows.append((other.workload_hash, None, None, None, None, *counts, "metaschedule", None, 0, None))
     return rows
 
 
@@ -226,13 +232,16 @@ def _print_table(rows: Sequence[Sequence[object]], device: str) -> None:
         return
     console = table_console(_WIDTH)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in _COLUMNS:
-        numeric = title in ("threads", "space", "measured", "failed", "best_s")
+    # Who shares nothing sees nothing of packs.
+    pulled = _COLUMNS.index("pulled")
+    columns = _COLUMNS if any(row[pulled] for row in rows) else _COLUMNS[:pulled]
+    for title in columns:
+        numeric = title in ("threads", "space", "measured", "failed", "best_s", "pulled")
         shown = title.removesuffix("_s")
         table.add_column(shown, justify="right" if numeric else "left", no_wrap=title != "function")
     best = _COLUMNS.index("best_s")
     for row in rows:
-        texts = ["" if value is None else value for value in row]
+        texts = ["" if value is None else value for value in row[: len(columns)]]
         texts[best] = _time(row[best])
         table.add_row(*map(cell, texts))
     console.print(table)

@@ -13,7 +13,19 @@ if TYPE_CHECKING:
 
 # Columns are not cut where no terminal sets a width.
 _WIDTH = 110
-_COLUMNS = ("board", "threads", "rule", "programs", "models", "speed", "low", "high", "tasks", "used")
+_COLUMNS = (
+    "board",
+    "threads",
+    "rule",
+    "programs",
+    "models",
+    "speed",
+    "low",
+    "high",
+    "tasks",
+    "used",
+    "pulled",
+)
 
 
 def taught(
@@ -47,6 +59,7 @@ def _row(rule: TaughtRule) -> tuple[object, ...]:
         speed.high,
         speed.n,
         evidence.convinces,
+        rule.pulled,
     )
 
 
@@ -61,11 +74,14 @@ def _print_table(rows: Sequence[Sequence[object]]) -> None:
         print_line("the records teach nothing yet: sdk deploy MODEL --trials 300 measures programs")
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("board", "threads", "rule", "programs", "models", "first programs, 95%", "tasks", "used"):
+    titles = ["board", "threads", "rule", "programs", "models", "first programs, 95%", "tasks", "used"]
+    # Who shares nothing sees nothing of packs.
+    shared = any(row[-1] for row in rows)
+    for title in [*titles, *["pulled"] * shared]:
         table.add_column(title, justify="left" if title in ("board", "rule") else "right", no_wrap=True)
-    for board, threads, rule, programs, models, value, low, high, tasks, used in rows:
+    for board, threads, rule, programs, models, value, low, high, tasks, used, pulled in rows:
         bounds = "" if low is None else f" ({low:.3f} to {high:.3f})"
         speed = "" if value is None else f"{value:.3f}{bounds}"
         texts = (board, threads, rule, programs, models, speed, tasks, "yes" if used else "no")
-        table.add_row(*map(cell, texts))
+        table.add_row(*map(cell, (*texts, pulled)[: len(table.columns)]))
     table_console(_WIDTH).print(table)

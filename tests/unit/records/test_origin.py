@@ -31,6 +31,7 @@ FULL: dict[str, Any] = {
     "unit_factor": 1.04,
     "measured_in": "model",
     "estimate_parts_s": {"total": 1e-3, "compute": 8e-4},
+    "pack": {"signer": "anna@desk", "key": "0f", "made_at": "2026-11-24T10:00:00+00:00", "version": "1e"},
 }
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -72,6 +73,9 @@ def test_a_line_from_elsewhere_is_written_again_as_it_came(origin: dict[str, Any
         ("sentence", "words"),
         ("sentence", ["a", 1]),
         ("unit_factor", 0),
+        ("pack", "bob"),
+        ("pack", {"signer": "bob"}),
+        ("pack", {**FULL["pack"], "key": 1}),
         ("task", None),
         ("foreign", {"task": "dense"}),
         ("ticket", "A-17"),

@@ -13,11 +13,14 @@ from host.importers.onnx.operators.context import (
     Converter,
     Inputs,
     constant,
+    constant_value,
     dtype_of,
     get,
     known,
+    scalar,
     shape_of,
 )
+from host.importers.onnx.operators.selection import wrap_negative
 
 # A matrix of this many rows is 4 MB in float32; a fast transform would be wanted beyond it.
 MAX_LENGTH = 1024
@@ -54,24 +57,81 @@ def _stacked(context: Context, real: Any, imaginary: Any) -> Any:
 
 
 def _dft(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
-    data = inputs[0]
-    rank = len(shape_of(context, data))
-    given = known(context, inputs, 2, "its axis") if context.opset >= 20 else None
-    default = 1 if context.opset < 20 else -2
-    axis = (int(given.reshape(-1)[0]) if given is not None else attributes.get("axis", default)) % rank
+    """A transform along one axis; if the model computes it, along all that give the output's shape."""
+    rank = len(shape_of(context, inputs[0]))
     wanted = known(context, inputs, 1, "its length")
+    length = None if wanted is None else int(wanted.reshape(-1)[0])
+    given = get(inputs, 2) if context.opset >= 20 else None
+    if given is None:
+        axis = attributes.get("axis", 1) if context.opset < 20 else -2
+        return _along(context, inputs[0], axis % rank, length, attributes)
+    axis = constant_value(given)
+    if axis is not None:
+        return _along(context, inputs[0], int(axis.reshape(-1)[0]) % rank, length, attributes)
+    shape = context.output_shape()
+    candidates = [
+        axis
+        for axis in range(rank - 1)
+        if _result_shape(shape_of(context, inputs[0]), axis, length, attributes) == shape
+    ]
+    if not candidates:
+        raise context.fail("no axis gives the declared shape of its output")
+    wrapped = wrap_negative(context, context.emit(relax.op.reshape(given, ())), rank)
+    result = context.emit(_along(context, inputs[0], candidates[0], length, attributes))
+    for axis in candidates[1:]:
+        other = context.emit(_along(context, inputs[0], axis, length, attributes))
+        here = context.emit(relax.op.equal(wrapped, scalar(axis, dtype_of(wrapped))))
+        result = context.emit(relax.op.where(here, other, result))
+    return result
+
+
+def _result_shape(
+    shape: tuple[int, ...], axis: int, length: int | None, attributes: Attributes
+) -> tuple[int, ...]:
     inverse, onesided = bool(attributes.get("inverse", 0)), bool(attributes.get("onesided", 0))
+    if length is None:
+        length = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
+    rows = length // 2 + 1 if onesided and not inverse else length
+    parts = 1 if inverse and onesided else 2
+    return (*shape[:axis], rows, *shape[axis + 1 : -1], parts)
+
+
+def _along(context: Context, data: Any, axis: int, length: int | None, attributes: Attributes) -> Any:
+    """The transform along a known axis, of the axis' own length if none is given."""
+    shape = shape_of(context, data)
+    inverse, onesided = bool(attributes.get("inverse", 0)), bool(attributes.get("onesided", 0))
+    size = _result_shape(shape, axis, length, {"inverse": inverse, "onesided": inverse and onesided})[axis]
+    data = _fitted(context, data, axis, size // 2 + 1 if inverse and onesided else size)
+    parts = [_part(context, data, index, axis) for index in range(shape[-1])]
     if inverse and onesided:
-        raise context.fail("the inverse of a one-sided transform has no conversion")
-    length = shape_of(context, data)[axis] if wanted is None else int(wanted.reshape(-1)[0])
-    data = _fitted(context, data, axis, length)
-    parts = [_part(context, data, index, axis) for index in range(shape_of(context, data)[-1])]
-    rows = length // 2 + 1 if onesided else length
-    real, imaginary = _transform(context, parts[0], parts[1] if len(parts) == 2 else None, rows, inverse)
-    result = _stacked(context, real, imaginary)
+        result = _inverse_of_half(context, parts, size)
+    else:
+        rows = size // 2 + 1 if onesided else size
+        imaginary = parts[1] if len(parts) == 2 else None
+        result = _stacked(context, *_transform(context, parts[0], imaginary, rows, inverse))
+    rank = len(shape)
     order = list(range(rank - 2))
     order.insert(axis, rank - 2)
     return relax.op.permute_dims(result, [*order, rank - 1])
+
+
+def _inverse_of_half(context: Context, parts: list[Any], length: int) -> Any:
+    """Real values of the half of their spectrum, the other half being its conjugate: (..., length, 1).
+
+    x[n] = sum over k of w[k] (Re X[k] cos(2 pi k n / N) - Im X[k] sin(2 pi k n / N)) / N, where w is 1 for
+    the frequencies that are their own conjugates (0, and N / 2 of even lengths), and 2 for others.
+    """
+    if not 0 < length <= MAX_LENGTH:
+        raise context.fail(f"a transform to {length} values is not one to 1 to {MAX_LENGTH}")
+    rows = length // 2 + 1
+    weights = np.array([1.0 if 2 * k in (0, length) else 2.0 for k in range(rows)])[:, None] / length
+    angles = 2 * np.pi * np.outer(np.arange(rows), np.arange(length)) / length
+    dtype = dtype_of(parts[0])
+    result = context.emit(relax.op.matmul(parts[0], constant((weights * np.cos(angles)).astype(dtype))))
+    if len(parts) == 2:
+        sine = constant((weights * np.sin(angles)).astype(dtype))
+        result = context.emit(relax.op.subtract(result, relax.op.matmul(parts[1], sine)))
+    return context.emit(relax.op.expand_dims(result, -1))
 
 
 def _fitted(context: Context, data: Any, axis: int, length: int) -> Any:
@@ -96,24 +156,66 @@ def _part(context: Context, data: Any, index: int, axis: int) -> Any:
 
 
 def _stft(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
+    """Transforms of frames of a real signal; a computed step places them when the model runs.
+
+    A computed length of the frames is that of the window, or one of the two that give the output's shape.
+    """
     signal, window = inputs[0], get(inputs, 2)
-    step = known(context, inputs, 1, "its step")
-    wanted = known(context, inputs, 3, "the length of its frames")
     shape = shape_of(context, signal)
     if len(shape) == 3 and shape[2] == 2:
         raise context.fail("complex signals have no conversion")
-    if step is None or (wanted is None and window is None):
+    if get(inputs, 1) is None or (get(inputs, 3) is None and window is None):
         raise context.fail("no step, or no length of its frames")
-    length = int(wanted.reshape(-1)[0]) if wanted is not None else shape_of(context, window)[0]
-    hop = int(step.reshape(-1)[0])
-    frames = (shape[1] - length) // hop + 1
-    places = np.arange(frames)[:, None] * hop + np.arange(length)[None, :]
+    onesided = bool(attributes.get("onesided", 1))
+    lengths = _frame_lengths(context, inputs, onesided)
     flat = context.emit(relax.op.reshape(signal, shape[:2]))
-    pieces = context.emit(relax.op.take(flat, constant(places.astype(np.int64)), 1, mode="clip"))
+    results = []
+    for length in lengths:
+        places = _frame_places(context, inputs[1], shape[1], length)
+        pieces = context.emit(relax.op.take(flat, places, 1, mode="clip"))
+        if window is not None:
+            pieces = context.emit(relax.op.multiply(pieces, window))
+        rows = length // 2 + 1 if onesided else length
+        results.append(_stacked(context, *_transform(context, pieces, None, rows, False)))
+    if len(results) == 1:
+        return results[0]
+    given = context.emit(relax.op.reshape(inputs[3], ()))
+    here = context.emit(relax.op.equal(given, scalar(lengths[1], dtype_of(given))))
+    return relax.op.where(here, results[1], results[0])
+
+
+def _frame_lengths(context: Context, inputs: Inputs, onesided: bool) -> list[int]:
+    """The length of the frames, or the two between which the model chooses."""
+    window, given = get(inputs, 2), get(inputs, 3)
+    length = None if given is None else constant_value(given)
+    if length is not None:
+        return [int(length.reshape(-1)[0])]
     if window is not None:
-        pieces = context.emit(relax.op.multiply(pieces, window))
-    rows = length // 2 + 1 if attributes.get("onesided", 1) else length
-    return _stacked(context, *_transform(context, pieces, None, rows, False))
+        return [shape_of(context, window)[0]]
+    _, frames, rows, _ = context.output_shape()
+    size, hop = shape_of(context, inputs[0])[1], constant_value(inputs[1])
+    both = [2 * (rows - 1), 2 * rows - 1] if onesided else [rows]
+    fitting = [
+        length
+        for length in both
+        if 0 < length <= size and (hop is None or (size - length) // int(hop.reshape(-1)[0]) + 1 == frames)
+    ]
+    if not fitting:
+        raise context.fail("no length of frames gives the declared shape of its output")
+    return fitting
+
+
+def _frame_places(context: Context, step: Any, size: int, length: int) -> Any:
+    """Where the values of each frame are in the signal, (frames, length)."""
+    within = np.arange(length, dtype=np.int64)[None, :]
+    hop = constant_value(step)
+    if hop is not None:
+        frames = (size - length) // int(hop.reshape(-1)[0]) + 1
+        return constant(np.arange(frames, dtype=np.int64)[:, None] * int(hop.reshape(-1)[0]) + within)
+    numbers = np.arange(context.output_shape()[1], dtype=np.int64)[:, None]
+    distance = context.emit(relax.op.reshape(relax.op.astype(step, "int64"), ()))
+    starts = context.emit(relax.op.multiply(constant(numbers), distance))
+    return context.emit(relax.op.add(starts, constant(within)))
 
 
 CONVERTERS: dict[str, Converter] = {"DFT": _dft, "STFT": _stft}

@@ -13,7 +13,7 @@ from host.importers import load_here as load
 from host.importers.onnx.model_file import read_onnx
 from host.importers.onnx.operators import supported_operators
 from host.importers.onnx.simplify import simplify
-from tests.unit.importers.harness import check, graph, value
+from tests.unit.importers.harness import check, graph, run_model, value
 
 X = np.zeros((2, 3, 4), np.float32)
 
@@ -179,3 +179,32 @@ def test_a_scan_is_unrolled(tmp_path: Path) -> None:
     outputs = [value("last", inputs["start"]), value("rows", inputs["x"])]
     path.write_bytes(graph([node], inputs, outputs).SerializeToString())
     check(load(path))
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_a_declared_output_gives_the_shape_before_operators_that_keep_it(
+    tmp_path: Path, keepdims: int
+) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    axes = np.array([-2])
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "axes"], ["sums"], keepdims=keepdims),
+        helper.make_node("Sqrt", ["sums"], ["roots"]),
+        helper.make_node("CastLike", ["roots", "x"], ["y"]),
+    ]
+    wanted = np.sqrt(x.sum(1, keepdims=bool(keepdims)))
+    model = graph(nodes, {"x": x, "axes": axes}, [value("y", wanted)])
+    run_model(tmp_path / "m.onnx", model, {"x": x, "axes": axes}, [wanted], relative=1e-5)
+
+
+def test_a_broadcast_tells_nothing_of_what_is_before_it(tmp_path: Path) -> None:
+    x, axes = np.ones((2, 3), np.float32), np.array([0])
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "axes"], ["sums"], keepdims=1),
+        helper.make_node("Add", ["sums", "x"], ["y"]),
+    ]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(nodes, {"x": x, "axes": axes}, [value("y", x)]).SerializeToString())
+    model = load(path, samples=[[x, axes]], reference=lambda engine, file, given: [[x]])
+    assert model.module is None
+    assert "the shape of its output depends on the model's inputs" in model.reason

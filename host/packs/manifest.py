@@ -1,0 +1,82 @@
+"""`manifest.json` of a pack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from device_agent.contract import strict_json
+from device_agent.contract.fields import Fields
+from device_agent.contract.limits import LIMITS
+from device_agent.contract.manifest import ContractError, FileEntry, check_files
+from device_agent.contract.text import is_printable
+
+SCHEMA = "edgetlm.pack/1"
+RECORDS, CALIBRATION = "records.jsonl", "calibration.json"
+_MAX_BYTES = 1 << 16
+_VERSIONS = 100
+
+
+@dataclass(frozen=True)
+class PackManifest:
+    """What a pack says of itself.
+
+    Attributes:
+        board: that everything in it was measured on.
+        made_at: UTC time in ISO format.
+        versions: of the packages that made it, by name.
+        records: number of them.
+        files: by name.
+    """
+
+    board: str
+    made_at: str
+    versions: Mapping[str, str]
+    records: int
+    files: Mapping[str, FileEntry]
+
+    def data(self) -> bytes:
+        """The content of the file, which is signed."""
+        fields = {
+            "schema": SCHEMA,
+            "board": self.board,
+            "made_at": self.made_at,
+            "versions": dict(self.versions),
+            "records": self.records,
+            "files": {name: entry._asdict() for name, entry in self.files.items()},
+        }
+        return json.dumps(fields, indent=1, sort_keys=True).encode()
+
+
+def parse_manifest(data: bytes) -> PackManifest:
+    """The content of a pack's manifest.
+
+    Raises:
+        ContractError: it is none of this schema, or says what no pack says.
+    """
+    try:
+        content = strict_json.parse(data, _MAX_BYTES, "its manifest")
+    except ValueError as error:
+        raise ContractError(str(error)) from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise ContractError(f"its manifest is not of the schema {SCHEMA}: it is no pack of records")
+    fields = Fields(content, lambda text: ContractError(f"its manifest is wrong: {text}"))
+    board, made_at = fields.name("board"), fields.name("made_at")
+    if not is_printable(board) or not _is_date(made_at):
+        raise ContractError("its manifest is wrong: it names no board, or no date")
+    versions = fields.text_map("versions", _VERSIONS)
+    records = fields.whole("records", 1, LIMITS.records.file_lines)
+    files = check_files(content.get("files"))
+    if RECORDS not in files or set(files) - {RECORDS, CALIBRATION}:
+        raise ContractError(f"its manifest names other files than {RECORDS} and {CALIBRATION}")
+    return PackManifest(board, made_at, versions, records, files)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return is_printable(text)

@@ -1,0 +1,83 @@
+"""What a benchmark of killed boards says of a recovery, and of records that are lost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.scale import __main__ as command
+from benchmarks.scale.boards import Trial, lost_and_surplus, recovery_s
+
+
+def _entry(board: str, begin: float, end: float) -> dict[str, Any]:
+    return {"library": f"{board}{begin}", "board": board, "begin": begin, "end": end}
+
+
+JOURNAL = [
+    *(_entry("a", 0.0, 3.0), _entry("b", 1.0, 4.0)),
+    *(_entry("a", 6.0, 9.0), _entry("b", 7.0, 11.0), _entry("b", 12.0, 13.0)),
+]
+
+
+def test_recovery_ends_with_the_slowest_boards_first_measurement() -> None:
+    assert recovery_s(JOURNAL, ["a", "b"], killed=5.0) == 6.0
+
+
+@pytest.mark.parametrize(("names", "killed"), [(["a", "b"], 6.5), (["a", "b", "never"], 5.0), (["a"], 100.0)])
+def test_a_board_that_measures_nothing_after_the_kill_gives_no_figure(
+    names: list[str], killed: float
+) -> None:
+    assert recovery_s(JOURNAL, names, killed) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "found", "trials", "expected"),
+    [
+        ("", "1p 2q", 2, (0, 0)),
+        ("1p", "1p 2q", 2, (0, 0)),
+        ("1p", "2q", 2, (1, 0)),
+        ("1p", "3p 2q", 2, (1, 0)),
+        ("1p", "3p", 2, (2, 0)),
+        ("", "1p 2p 3q", 3, (1, 0)),
+        ("", "1p 2q 3r", 2, (0, 1)),
+        ("1p 2q", "", 4, (4, 0)),
+        ("1p 2p", "3q", 2, (2, 0)),
+    ],
+    ids=[
+        *(
+            "nothing",
+            "kept",
+            "gone is missing too",
+            "gone and measured again",
+            "gone, again, another missing",
+        ),
+        *("a duplicate hides nothing", "surplus", "all", "both records of a program"),
+    ],
+)
+def test_a_loss_counts_once(before: str, found: str, trials: int, expected: tuple[int, int]) -> None:
+    """A word is a record: its key, and its program."""
+
+    def records(words: str) -> dict[str, str]:
+        return {word[0]: word[1] for word in words.split()}
+
+    assert lost_and_surplus(records(before), records(found), trials) == expected
+
+
+def test_no_recovery_is_null_and_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Trial, "figures", lambda trial: {"kill": trial.kill, "recovery_s": None})
+    path = tmp_path / "result.json"
+    line = f"scale --nodes 3 --trials 7 --kill board --json {path}"
+    monkeypatch.setattr(sys, "argv", line.split())
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert str(ended.value.code) == (
+        "recovery_s is unknown: a board measured nothing after board was killed; give it more --trials than 7"
+    )
+    assert json.loads(path.read_text())["recovery_s"] is None
+    assert '"recovery_s": null' in capsys.readouterr().out
