@@ -55,6 +55,14 @@ class Members:
         return hashlib.sha256(self.manifest).hexdigest()
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a file begins to be read as a zip; one of several disks, which `reading` refuses, does."""
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:
+        return True
+
+
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[zipfile.ZipFile]:
     """An open archive.

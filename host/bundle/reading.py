@@ -17,7 +17,7 @@ from device_agent.contract.limits import LIMITS
 from device_agent.contract.manifest import BESIDE, MANIFEST, ContractError, FileEntry, check_manifest
 from device_agent.contract.text import printable
 from device_agent.contract.verify import read_bounded, verify_directory
-from host.bundle.archive import DAMAGED, check_members, copy_member, copy_seal, reading
+from host.bundle.archive import DAMAGED, check_members, copy_member, copy_seal, is_archive, reading
 from host.bundle.disk import writing
 from host.errors import BundleError, ModelFileError
 from host.manifest import Manifest
@@ -193,7 +193,7 @@ def _refused(path: Path) -> Iterator[None]:
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """A bundle's archive."""
-    if not zipfile.is_zipfile(path):
+    if not is_archive(path):
         raise ModelFileError(f"{path} is neither a bundle directory nor a zip of one")
     with _refused(path), reading(path, _KIND) as archive:
         if MANIFEST not in archive.namelist():

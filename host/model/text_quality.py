@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 # What a text is compared with: the model in float32 as it came, or the values of a file that was quantised.
 FLOATS, FILE = "float32", "file"
@@ -62,6 +64,8 @@ class TextQuality:
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
     """Logarithms (..., V) float64 of the probabilities that logits stand for."""
+    import numpy as np
+
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
@@ -76,6 +80,8 @@ def divergence(reference: np.ndarray, logits: np.ndarray) -> float:
     Raises:
         ValueError: they have different shapes, or some are not finite.
     """
+    import numpy as np
+
     if reference.shape != logits.shape:
         raise ValueError(f"logits {list(logits.shape)} beside {list(reference.shape)}")
     if not (np.isfinite(reference).all() and np.isfinite(logits).all()):
