@@ -43,7 +43,8 @@ class CachingProposer:
         fresh = [one for decisions, one in pool.items() if decisions not in known]
         if len(fresh) < k and task not in self._used_up:
             before = len(pool)
-            for one in self._proposer.propose(space, profile, history, max(_POOL, k), seed):
+            # The best programs are nearly the same for every seed: more of them, to have some that are new.
+            for one in self._proposer.propose(space, profile, history, before + max(_POOL, k), seed):
                 pool.setdefault(one.decisions, one)
             if len(pool) == before:
                 self._used_up.add(task)
