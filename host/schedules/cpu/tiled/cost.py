@@ -181,7 +181,7 @@ def _waiting_cycles(
     first = _step_cycles(anchor, roles, hardware, values, vectors, values["rows"], depth) * depth
     coming = _weight_cycles(anchor, roles, hardware, vectors)
     waiting = _lost_by_fetching(anchor, roles, hardware, values) * coming * panels
-    if "fetch" not in values or not values["fetch"]:
+    if not values.get("fetch"):
         return waiting + max(0.0, coming - first) * panels
     panel = first * roles.row_total / values["rows"]
     return waiting + max(0.0, coming - panel) * panels + min(coming, panel) * min(panels, values["panel"])
