@@ -13,8 +13,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from host.tensor_ir.structural import Rule, mapped
 from host.build.target import architecture_of
+from host.tensor_ir.structural import Rule, mapped
 
 # Operations whose operands become floats where they are halves; the result of the first kind is a half again.
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)

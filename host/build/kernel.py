@@ -12,14 +12,14 @@ from pathlib import Path
 import tvm
 import tvm_ffi
 
-from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
 from host.build.cache import KernelCache
 from host.build.half_precision import has_half_conversions, without_half_conversions
 from host.build.memory.workspace import Workspace, workspace_of
 from host.build.periodic_loads import has_periodic_loads, split_at_periods
-from host.tensor_ir.structural import mapped
 from host.build.target import architecture_of
 from host.errors import BuildError
+from host.tensor_ir.bfloat16 import as_bits, has_bfloat16, with_bfloat16
+from host.tensor_ir.structural import mapped
 
 # Raised whenever the same scheduled function would give another object: pipeline, options, symbols.
 BUILD_VERSION = 6

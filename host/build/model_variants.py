@@ -58,9 +58,7 @@ class VariantLinker:
         Raises:
             BuildError: linking fails, or the disk is full.
         """
-        return link_kernels(
-            {**self._objects, **others}, output, architecture_of(self.target), [self._packed]
-        )
+        return link_kernels({**self._objects, **others}, output, architecture_of(self.target), [self._packed])
 
 
 def _called(function: relax.Function) -> frozenset[str]:

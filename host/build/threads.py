@@ -55,10 +55,12 @@ def compiled_with_defaults(
     """Kernels of given schedules, and of default ones where none is given or the given one does not compile.
 
     Args:
-        names, progress, workers: as `compiled_in_threads`.
+        names: as `compiled_in_threads`.
         given: names of the kernels that have a schedule.
         compile_given: compiles the given schedule of one of them.
         compile_default: compiles the default schedule.
+        progress: as `compiled_in_threads`.
+        workers: as `compiled_in_threads`.
 
     Returns:
         The kernels by name, and the reasons why given schedules were not used.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import tvm
 
 from host.build.cache import KernelCache
-from host.build.cuda.library import CudaKernel, compile_cuda
 from host.build.cuda.default_schedule import default_schedule_gpu
+from host.build.cuda.library import CudaKernel, compile_cuda
 from host.build.threads import Progress, compiled_with_defaults
 
 

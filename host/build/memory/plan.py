@@ -32,8 +32,8 @@ def plan_memory(module: tvm.IRModule) -> tvm.IRModule:
 
     What an entry returns keeps memory of its own, since it outlives the run. So does a tensor whose size has
     no bound. Inputs, state and parameters are the caller's memory and never used for anything else. A kernel
-    takes the address of a tensor and knows no offset, so a tensor that is not at the beginning of the block is
-    replaced by a view that begins where its data does.
+    takes the address of a tensor and knows no offset, so a tensor that is not at the beginning of the block
+    is replaced by a view that begins where its data does.
 
     Args:
         module: after calls of kernels got their outputs as arguments, with `relax.builtin.alloc_tensor`.

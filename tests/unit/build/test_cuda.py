@@ -10,8 +10,8 @@ import tvm
 from tvm import s_tir, te, topi
 
 from host.build import KernelCache, Nvrtc, build_cuda_library, compile_cuda
-from host.build.cuda.nvrtc import parse_resources
 from host.build.cuda.default_schedule import default_schedule_gpu
+from host.build.cuda.nvrtc import parse_resources
 from host.build.elf import machine_of
 from host.errors import BuildError
 

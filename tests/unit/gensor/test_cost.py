@@ -73,6 +73,37 @@ def test_larger_register_tiles_are_faster_until_registers_run_out() -> None:
     assert not space.legal({**UNIT, "vectors": 4, "rows": 16})
 
 
+def test_a_tile_that_keeps_all_load_ports_busy_is_slower() -> None:
+    """16 x 1 and 8 x 2 vectors are 8 cycles of two units each, with 8.5 and 5 cycles of loads."""
+    two_units = dataclasses.replace(HARDWARE, fma_per_cycle=2.0, peak_flops=2.0 * HARDWARE.peak_flops)
+    first, *others = two_units.levels
+    wide = dataclasses.replace(first, bandwidth_bytes_per_s=2.0 * first.bandwidth_bytes_per_s)
+    hardware = dataclasses.replace(two_units, levels=(wide, *others))
+    space = space_for(fn.task(fn.dense(64, 32, 240)), hardware, 1)
+    tall, square = ({**UNIT, "vectors": 16 // rows, "rows": rows, "fetch": 0} for rows in (16, 8))
+    compute = [space.estimate_parts_s(values)["compute"] for values in (tall, square)]
+    assert compute[0] > 1.1 * compute[1]
+
+
+def test_fetched_weights_come_during_all_of_the_panel_before() -> None:
+    """64 rows in tiles of eight: without the fetch, weights come during the first of eight tiles only."""
+    space = _space(fn.dense(64, 512, 4096))
+    values = {**UNIT, "vectors": 2, "rows": 8, "block": 8}
+    fetched, waiting = (space.estimate_parts_s({**values, "fetch": fetch})["compute"] for fetch in (1, 0))
+    assert waiting > 1.05 * fetched
+    # The first block of panels has none before it: the more panels it has, the longer it waits.
+    wide = space.estimate_parts_s({**values, "fetch": 1, "panel": 4})["compute"]
+    assert wide > fetched
+
+
+def test_a_tile_with_a_remainder_of_a_vector_is_slower() -> None:
+    """49 columns are three vectors and one lane, for which the code of its tile is repeated."""
+    space = _space(fn.batched(4, 49, 49, 64))
+    whole = space.estimate_s({**UNIT, "vectors": 4, "rows": 7})
+    half = space.estimate_s({**UNIT, "vectors": 2, "rows": 7})
+    assert whole > 1.5 * half
+
+
 def test_rows_in_one_cache_set_are_slower() -> None:
     """16 rows at a step of 4,096 bytes share one set of eight ways; at a step of 4,160 they don't."""
     conflict = _space(fn.dense(128, 256, 1024))

@@ -146,6 +146,36 @@ def test_multiply_adds_of_a_core_by_its_name_and_instructions(
 
 
 @pytest.mark.parametrize(
+    ("cpu", "features", "first", "third"),
+    [
+        # Bytes in a cycle of the first level and of the third, which is behind a mesh in servers.
+        ("Intel(R) Xeon(R) Platinum 8480+", _ICE_LAKE, 128, 10),
+        ("Intel(R) Xeon(R) Silver 4110 CPU @ 2.10GHz", _V4, 64, 10),
+        ("Intel(R) Xeon(R) E-2388G CPU @ 3.20GHz", _ICE_LAKE, 64, 20),
+        ("AMD EPYC 9555 64-Core Processor", (*_ICE_LAKE, "avx512_bf16", "avx_vnni"), 128, 20),
+        ("AMD EPYC 7763 64-Core Processor", ("avx2", "fma"), 64, 20),
+    ],
+)
+def test_what_the_caches_of_a_core_deliver(
+    cpu: str, features: tuple[str, ...], first: int, third: int
+) -> None:
+    board = board_for(machine("x86_64", cpu, features=features))
+    assert board is not None
+    levels, clock = board.hardware.levels, board.hardware.frequency_hz
+    assert levels[0].bandwidth_bytes_per_s == first * clock
+    assert levels[2].bandwidth_bytes_per_s == third * clock
+
+
+def test_a_larger_first_level_has_more_ways() -> None:
+    """Its sets are found by the bits of an address within a page of 4 KB."""
+    described = machine("x86_64", "", features=("avx2", "fma"))
+    for size, ways in ((32 << 10, 8), (48 << 10, 12)):
+        board = board_for(replace(described, cache_bytes={"L1": size}))
+        assert board is not None
+        assert board.hardware.levels[0].ways == ways
+
+
+@pytest.mark.parametrize(
     ("cpu", "features", "per_cycle"),
     [
         ("AMD EPYC 9354 32-Core Processor", (*_ICE_LAKE, "avx512_bf16"), 1.0),
