@@ -88,7 +88,7 @@ def native_check(bundle: Path, keys: Path, folder: Path, repeats: int) -> dict[s
 
 
 def main() -> int:
-    """Run the benchmark."""
+    """Time the check of a bundle by both executors and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=15)

@@ -70,7 +70,7 @@ class ScheduleError(EdgeError):
 
 
 class BuildError(EdgeError):
-    """Compiling or linking failed."""
+    """A program or a library could not be compiled or linked."""
 
 
 class EngineError(EdgeError):

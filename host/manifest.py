@@ -122,7 +122,7 @@ class FilePart(_Part):
 
 
 class Manifest(_Part):
-    """Contents of manifest.json."""
+    """The contents of `manifest.json`, in the order in which they are written."""
 
     bundle_schema: str = Field(default=SCHEMA, alias="schema")
     name: str

@@ -13,7 +13,7 @@ class Progress(Protocol):
     """Where long work tells what it is doing."""
 
     def stage(self, name: str) -> None:
-        """A new stage begins."""
+        """A new stage begins; the one before it has ended."""
 
     def advance(self, done: int, total: int) -> None:
         """So much of the stage is done."""
@@ -32,19 +32,19 @@ class Silence:
     """Progress that nobody listens to."""
 
     def stage(self, name: str) -> None:
-        """Say nothing."""
+        """Ignored."""
 
     def advance(self, done: int, total: int) -> None:
-        """Say nothing."""
+        """Ignored."""
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Ignored."""
 
     def status(self, text: str) -> None:
-        """Say nothing."""
+        """Ignored."""
 
     def latencies(self, seconds: Mapping[str, float]) -> None:
-        """Say nothing."""
+        """Ignored."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Estimate:
 
     @property
     def bounded(self) -> bool:
-        """Whether it has bounds."""
+        """Whether the estimate has confidence bounds; one of a single sample has none."""
         return self.low is not None and self.high is not None
 
     @property
@@ -119,7 +119,7 @@ class Spread:
 
     @property
     def value(self) -> float:
-        """The figure."""
+        """The central value: the exponential of the mean logarithm."""
         return math.exp(self.log)
 
 

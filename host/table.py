@@ -82,7 +82,7 @@ class Tabular(ABC):
         return tables[wanted].to_pandas()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """All tables that have rows, as HTML for a notebook."""
         return "".join(table.html() for table in self.tables() if table.rows)
 
 

@@ -1,4 +1,4 @@
-"""What the API returns."""
+"""What the functions of the API return: deployments, models and loaded bundles."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Deployment(Tabular):
 
     @property
     def bundle(self) -> Path:
-        """Where the bundle lies."""
+        """The folder or the archive of the bundle on this host."""
         return self.result.bundle
 
     def tables(self) -> tuple[Table, ...]:
-        """Those of the result."""
+        """The tables of the deployment's result, for a notebook."""
         return self.result.tables()
 
 

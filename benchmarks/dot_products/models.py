@@ -26,7 +26,7 @@ class Operator:
 
     @property
     def multiply_adds(self) -> float:
-        """Of one run."""
+        """Multiplications of one run, each with its addition."""
         size = float(np.prod(self.weights))
         return size * (np.prod(self.data[2:]) if self.is_convolution else self.data[0])
 

@@ -50,7 +50,7 @@ class Bench:
         self.kernels = {kernel.name: kernel.source for kernel in manifest.kernels}
 
     def at(self, device: Device, length: int, rounds: int, kernels: bool) -> dict[str, Any]:
-        """Figures at one length."""
+        """The figures of the ranged bundle and of a static one at one length."""
         static = self._folder / f"at{length}"
         start = time.perf_counter()
         options = CompileOptions(

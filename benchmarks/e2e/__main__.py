@@ -214,7 +214,7 @@ def _bounds(result: Any) -> dict[str, list[float]]:
 
 
 def show(name: str, entry: dict[str, Any]) -> None:
-    """One line per model."""
+    """Print one model's latency, its peers and its kernels in a line."""
     if "error" in entry:
         sys.stdout.write(f"{name:<24} failed: {entry['error']}\n")
         return

@@ -72,5 +72,5 @@ def _plain(found: Estimate) -> dict[str, Any]:
 
 
 def geometric_means(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Each figure over models."""
+    """The geometric mean of each ratio over the models, with its bounds."""
     return {name: bounded([one[name]["value"] for one in models.values()]) for name in _RATIOS}

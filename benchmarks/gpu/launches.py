@@ -29,7 +29,7 @@ class Launch:
 
     @property
     def count(self) -> int:
-        """Blocks of the launch."""
+        """Number of thread blocks of the launch."""
         return math.prod(self.blocks)
 
 

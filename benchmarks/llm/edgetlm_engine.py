@@ -13,7 +13,7 @@ from device_agent.runtime import Model, load
 
 
 class Edgetlm:
-    """A deployed language model."""
+    """A language model that EdgeTLM compiled, in a bundle."""
 
     def __init__(self) -> None:
         self._loaded: Model | None = None

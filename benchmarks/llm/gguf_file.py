@@ -72,7 +72,7 @@ def interleaved(weight: np.ndarray, heads: int) -> np.ndarray:
 
 
 def halved(weight: np.ndarray, heads: int) -> np.ndarray:
-    """The reverse of `interleaved`."""
+    """The reverse of `interleaved`: elements i and i + n/2 of a head lie half a head apart again."""
     return weight.reshape(heads, -1, 2, weight.shape[-1]).swapaxes(1, 2).reshape(weight.shape)
 
 

@@ -60,7 +60,7 @@ def best(estimate: LearnedEstimate | None, space: DesignSpace, programs: Sequenc
 
 
 def random_programs(space: DesignSpace, seed: int) -> list[Program]:
-    """Uniformly random legal programs."""
+    """Draw `DRAWN` legal programs of the space, uniformly."""
     generator = random.Random(f"{space.task.workload_hash}/{seed}")
     return [space.sample(generator) for _ in range(DRAWN)]
 

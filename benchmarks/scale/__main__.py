@@ -17,7 +17,7 @@ BOARDS_SCHEMA = "edgetlm.scale-boards/1"
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure a large database of records, or a tuning with many boards, and print the figures."""
     parser = argparse.ArgumentParser(description="Figures of many records, or of many boards.")
     parser.add_argument("--records", type=int, default=1_000_000, help="how many the database holds")
     parser.add_argument("--nodes", type=int, default=0, help="hosts of a Ray cluster on this machine")

@@ -41,7 +41,7 @@ _TASK, _TILE, _TIME = "f" * 64, 4095, 123456.0
 
 
 def task_name(number: int) -> str:
-    """A workload hash."""
+    """The workload hash of the task with this number."""
     return hashlib.sha256(b"task %d" % number).hexdigest()
 
 

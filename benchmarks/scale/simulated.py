@@ -54,10 +54,10 @@ class SimulatedBoard:
         self._journal = journal / f"{name}.jsonl"
 
     def connect(self) -> None:
-        """Nothing: it is there."""
+        """Nothing to do: the board is simulated in this process."""
 
     def use(self, number: int, profile: DeviceProfile) -> None:
-        """Every profile will do."""
+        """Nothing to do: the times do not depend on the profile."""
 
     def measure_kernel(self, number: int, kernel: str, arguments: Arguments, library: bytes) -> Measurement:
         """Take the time of a measurement, and give one that follows from the library."""

@@ -1,4 +1,4 @@
-"""Tables of language models."""
+"""Tables of the benchmarks of language models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of single operators."""
+"""Tables of the benchmarks of single operators."""
 
 from __future__ import annotations
 

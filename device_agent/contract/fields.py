@@ -91,7 +91,7 @@ class Fields:
         return value
 
     def texts(self, name: str, limit: int = LIMITS.wire.items) -> List[str]:
-        """A list of texts."""
+        """A list of at most `limit` texts, each of a bounded length; refuses anything else."""
         found = self.items(name, limit)
         if not all(isinstance(one, str) and len(one) <= LIMITS.wire.text_characters for one in found):
             raise self.wrong(name, "a list of texts")
@@ -112,7 +112,7 @@ class Fields:
         return self._inner(name, value)
 
     def objects(self, name: str, limit: int = LIMITS.wire.items) -> "Iterator[Fields]":
-        """A list of objects."""
+        """The fields of each object of a list of at most `limit` objects; refuses anything else."""
         for place, one in enumerate(self.items(name, limit)):
             if not isinstance(one, dict):
                 raise self.wrong(name, "a list of objects")

@@ -27,7 +27,7 @@ class NoSensor:
         raise OSError(self._reason)
 
     def describe(self) -> Dict[str, Any]:
-        """Nothing to describe."""
+        """The fields of a sensor that is not there: its kind is `unavailable`."""
         return {
             "kind": "unavailable",
             "source": "none",

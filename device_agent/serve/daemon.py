@@ -199,7 +199,7 @@ class Daemon:
         return None if left_s == math.inf else max(0.0, left_s)
 
     def stop(self) -> None:
-        """Makes `run` return soon."""
+        """Makes `run` return soon; called from another thread or a signal handler."""
         self._stop.set()
         self._sessions.wake()
 

@@ -123,7 +123,7 @@ class ExecutorProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id of the executor."""
         return self._process.pid
 
     @property

@@ -29,7 +29,7 @@ class KeyCommands:
         self._store = store
 
     def all(self) -> Dict[str, KeyCommand]:
-        """The commands by name."""
+        """The functions that answer the commands `keys.*`, by the names of the commands."""
         return {
             "keys.list": lambda fields: _listed(_refused(self._store.read)),
             "keys.enrol": self._enrol,

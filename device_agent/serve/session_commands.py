@@ -44,7 +44,7 @@ class SessionCommands:
         self._present = present
 
     def all(self) -> Dict[str, Command]:
-        """The commands by name."""
+        """The functions that answer the commands `session.*`, by the names of the commands."""
         return {
             "session.open": self._open,
             "session.attach": lambda f, c: self._sessions.attach(f.name("session")),

@@ -170,14 +170,14 @@ class Sessions:
             self.close(name)
 
     def close_all(self) -> None:
-        """Ends all sessions."""
+        """Ends all sessions and their executors."""
         with self._lock:
             names = list(self._sessions)
         for name in names:
             self.close(name)
 
     def wake(self) -> None:
-        """Makes `poll` return soon."""
+        """Makes a `poll` that waits return soon."""
         os.write(self._wake_writer, b"x")
 
     def _start(self, session: Session) -> Dict[str, Any]:

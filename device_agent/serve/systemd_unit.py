@@ -38,7 +38,7 @@ class SystemdUnit(NamedTuple):
     nvpmodel: bool = False
 
     def text(self) -> str:
-        """The unit file."""
+        """The unit file's text: the command, and the hardening that grants it what it needs."""
         command = [self.python, "-m", "device_agent", "serve", "--home", self.home, "--python", self.python]
         lines = [
             "[Unit]",

@@ -84,7 +84,7 @@ class SimulatedBoard:
         return self._speed * (self.scenario.thermal.throttled_speed if self.throttled else 1.0)
 
     def watts(self, working: bool) -> float:
-        """True power."""
+        """The true power of the board in watts, while it works or is idle."""
         scenario = self.scenario
         if not working:
             return scenario.idle_w

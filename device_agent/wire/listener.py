@@ -79,7 +79,7 @@ class Listener:
         self._thread: Optional[threading.Thread] = None
 
     def open(self) -> None:
-        """Begins to answer."""
+        """Starts the thread that accepts connections."""
         self._thread = threading.Thread(target=self._watch, name="listener", daemon=True)
         self._thread.start()
 

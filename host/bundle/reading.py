@@ -192,7 +192,11 @@ def _refused(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A bundle's archive."""
+    """Open a bundle that is a zip file.
+
+    Raises:
+        ModelFileError: the file is no zip, is damaged, or has no manifest.
+    """
     if not is_archive(path):
         raise ModelFileError(f"{path} is neither a bundle directory nor a zip of one")
     with _refused(path), reading(path, _KIND) as archive:

@@ -95,7 +95,7 @@ def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
 
 
 def status(cluster: ClusterDescription) -> tuple[HostState, ...]:
-    """Whether each host runs."""
+    """The state of each host, in the order of the description: "up", "down", or "failed" with the reason."""
     return _each(lambda host: _told(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S), cluster.hosts)
 
 

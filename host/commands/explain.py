@@ -246,7 +246,7 @@ def _roofline(
 
 
 def _argument_bytes(function: Any) -> float:
-    """Bytes of all arguments."""
+    """Bytes of all tensors that a kernel reads and writes, each counted once."""
     import numpy as np
 
     total = 0.0

@@ -128,7 +128,7 @@ def _run(
     seed: int,
     folder: Path,
 ) -> LoadgenResult:
-    """One scenario."""
+    """Run one scenario; `folder` is made for LoadGen's logs."""
     from importlib.metadata import version
 
     loadgen = _library()

@@ -176,7 +176,7 @@ class InterleavedRun:
         self._loaded_inputs = inputs
 
     def _release(self) -> None:
-        """Resume all sessions."""
+        """Resume all sessions; one that is lost fails alone."""
         for key, session in self._sessions.items():
             self._attempt(key, session.resume)
 

@@ -168,7 +168,7 @@ def compile_bundle(
 
 @dataclass
 class _Deployment:
-    """One deployment under way."""
+    """The deployment of one model to one device: its options, its connections and what it has made so far."""
 
     options: DeployOptions
     clock: StageClock

@@ -30,15 +30,15 @@ class CpioWriter:
         self._entry(name, stat.S_IFDIR | mode, b"", owner)
 
     def file(self, name: str, content: bytes, mode: int = 0o644, owner: int = 0) -> None:
-        """Adds a file."""
+        """Add a file with these permissions."""
         self._entry(name, stat.S_IFREG | mode, content, owner)
 
     def link(self, name: str, target: str) -> None:
-        """Adds a symbolic link."""
+        """Add a symbolic link that points to `target`."""
         self._entry(name, stat.S_IFLNK | 0o777, target.encode(), 0)
 
     def device(self, name: str, mode: int, major: int, minor: int) -> None:
-        """Adds a character device."""
+        """Add a character device with these numbers."""
         self._entry(name, stat.S_IFCHR | mode, b"", 0, major, minor)
 
     def _entry(

@@ -45,7 +45,7 @@ class Machine:
 
     @property
     def user(self) -> str:
-        """Who may log in."""
+        """The name of the only user who may log in."""
         return USER
 
     @property

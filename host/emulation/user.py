@@ -64,7 +64,7 @@ class UserDevice:
 
     @property
     def home(self) -> Path:
-        """The agent's folder."""
+        """The folder in which the agent keeps its state."""
         return self.folder / "home"
 
     @property

@@ -55,7 +55,7 @@ class Actor(Protocol):
         """Call a method without waiting."""
 
     def end(self) -> None:
-        """End it for good."""
+        """End the actor's process; later calls of it fail."""
 
 
 class Engine(Protocol):

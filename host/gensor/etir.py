@@ -31,7 +31,7 @@ class State:
 
     @property
     def decisions(self) -> dict[str, int]:
-        """The values by name."""
+        """The values that are decided so far, by the names of their decisions."""
         return dict(self.values)
 
     def key(self) -> tuple[tuple[str, int], ...]:

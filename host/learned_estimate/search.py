@@ -105,7 +105,7 @@ class _Seen:
 
 
 def _pool(space: DesignSpace, profile: DeviceProfile, seed: int) -> list[dict[str, int]]:
-    """Programs to begin with."""
+    """The programs that the search begins with: those of Gensor, and the best-ranked of random ones."""
     found = [values_of(one) for one in Gensor().propose(space, profile, (), _CONSTRUCTED, seed=0)]
     generator = random.Random(f"{space.task.workload_hash}/{seed}")
     for _ in range(_RANDOM):

@@ -77,7 +77,7 @@ class Builder:
         return self.one(op, [left, right], broadcast_shape(left.shape, right.shape), dtype)
 
     def cast(self, value: Value, dtype: str) -> Value:
-        """`value` as another dtype."""
+        """Convert `value` to another type; nothing is emitted where the type is the same."""
         return value if value.dtype == dtype else self.one("cast", [value], value.shape, dtype)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:

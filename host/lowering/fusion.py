@@ -33,7 +33,7 @@ class Group:
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """What the function returns."""
+        """The values that the fused function returns: those of its last operation."""
         return self.nodes[-1].outputs
 
     @property

@@ -109,7 +109,7 @@ class Graph:
     functions: dict[str, Any] = field(default_factory=dict)
 
     def output_values(self) -> list[Value]:
-        """All returned tensors, flattened."""
+        """All tensors that the graph returns, tuples flattened."""
         return list(flatten(self.outputs))
 
     def consumers(self) -> dict[Value, list[Node]]:
@@ -150,7 +150,7 @@ def broadcast_shape(*shapes: Shape) -> Shape:
 
 
 def normalise_axis(axis: int, rank: int) -> int:
-    """A non-negative axis."""
+    """The axis counted from the first dimension, where `axis` may count from the last (-1)."""
     return axis + rank if axis < 0 else axis
 
 

@@ -57,7 +57,7 @@ class HubModel:
 
     @property
     def text(self) -> str:
-        """As it is written."""
+        """The model as a user writes it: `hf://NAME@REVISION/PATH`."""
         at = "" if self.revision == "main" else f"@{self.revision}"
         return f"hf://{self.model}{at}" + (f"/{self.path}" if self.path else "")
 
@@ -162,7 +162,11 @@ def _check(wanted: HubModel, files: Sequence[Any], cache: str) -> None:
 
 
 def _before(wanted: HubModel, patterns: Sequence[str], error: Exception, hub: Any) -> Path:
-    """What was downloaded before."""
+    """The folder of an earlier download, which is used where the hub cannot be reached.
+
+    Raises:
+        UserError: the model was not downloaded before.
+    """
     try:
         folder = Path(
             hub.snapshot_download(

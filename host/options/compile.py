@@ -234,7 +234,7 @@ class CompileOptions:
 
     @property
     def tuned(self) -> bool:
-        """Whether kernels are measured."""
+        """Whether kernels are measured: a number of trials or a time budget is given."""
         return bool(self.trials or self.budget_s)
 
     def fixed_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""`manifest.json` of a pack."""
+"""The manifest of a pack, `manifest.json`: its fields, and their checks on reading."""
 
 from __future__ import annotations
 

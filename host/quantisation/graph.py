@@ -166,7 +166,7 @@ def _nodes_of(model: onnx.ModelProto, layers: Sequence[Layer]) -> Iterable[tuple
 
 @dataclass(frozen=True, eq=False)
 class _Pair:
-    """Nodes behind one tensor."""
+    """The QuantizeLinear and DequantizeLinear through which one tensor passes."""
 
     quantize: NodeProto
     dequantize: NodeProto

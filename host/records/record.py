@@ -78,7 +78,7 @@ class Record:
 
     @property
     def profile_key(self) -> str:
-        """Hash of the profile."""
+        """Hash of the device profile: records of equal profiles may be compared."""
         return key_of(self.profile)
 
     @property

@@ -84,7 +84,7 @@ class Decision:
 
     @property
     def name(self) -> str:
-        """What is decided."""
+        """The name of the decision, as candidates and records have it."""
         return self.kind.name
 
 

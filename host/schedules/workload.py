@@ -78,7 +78,7 @@ class Access:
 
     @cached_property
     def element_bytes(self) -> int:
-        """Size of one element."""
+        """Bytes of one element as it is stored."""
         return self.type.bytes
 
     @cached_property

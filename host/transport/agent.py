@@ -56,7 +56,7 @@ class OnThisMachine:
         return dial_loopback(port)
 
     def forward(self, port: int) -> int:
-        """The port itself."""
+        """The port of this host at which the agent's `port` is reached: the same one."""
         return port
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:

@@ -128,7 +128,7 @@ class HostedBoard:
         return name
 
     def send(self, stream: int, content: bytes) -> None:
-        """Send everything."""
+        """Send all bytes through a stream."""
         self._stream(stream).sendall(content)
 
     def receive(self, stream: int, most: int, timeout_s: float | None) -> bytes:
@@ -141,7 +141,7 @@ class HostedBoard:
         return bytes(buffer[:got])
 
     def hang_up(self, stream: int) -> None:
-        """Close a stream."""
+        """Close a stream; one that is closed already is ignored."""
         one = self._streams.pop(stream, None)
         if one is not None:
             with contextlib.suppress(OSError):

@@ -68,7 +68,7 @@ class Stream(Protocol):
         """Longest wait of each of the following calls; None for no limit."""
 
     def sendall(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Send everything."""
+        """Send all bytes."""
 
     def recv_into(self, buffer: memoryview, /) -> int:
         """Receive what there is; 0 once the other end has closed."""

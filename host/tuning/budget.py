@@ -60,7 +60,7 @@ class Budget:
 
     @property
     def batch_size(self) -> int:
-        """Trials of one batch."""
+        """Trials of a batch: as given, else a share of all trials within bounds."""
         if self.batch:
             return self.batch
         kind = int(self.together)

@@ -24,7 +24,7 @@ class TuningTask:
 
     @property
     def key(self) -> str:
-        """Workload hash."""
+        """The workload hash of the task."""
         return self.space.task.workload_hash
 
     @property

@@ -29,7 +29,7 @@ class _FixedSampler(Sampler):
     """Uses plain numbers instead of sampling instructions: a replay gives the same program."""
 
     def sample(self, name: str) -> int:
-        """The value taken."""
+        """The value of the decision, which is fixed: nothing is drawn."""
         return self.value(name)
 
 
@@ -81,7 +81,7 @@ class OwnSpace(ms.space_generator.PySpaceGenerator):  # type: ignore[misc]
         """Required by MetaSchedule; the context is not used."""
 
     def generate_design_space(self, mod: Any) -> list[s_tir.Schedule]:
-        """Different random programs."""
+        """Draw `population` random programs; those that are equal count once."""
         generator = random.Random(self.seed)
         drawn = (self.space.sample(generator) for _ in range(self.population))
         distinct = {tuple(values.items()): values for values in drawn}

@@ -35,7 +35,7 @@ class MeasuredTask:
     whole_sweep: bool
 
     def observations(self) -> list[Observation]:
-        """What the programs teach."""
+        """The measured times of the programs with their decisions, for a fit of the constants."""
         return [Observation(self.space, one.decisions, one.seconds) for one in self.programs]
 
 

@@ -244,7 +244,7 @@ class Comparison:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Tune the language model on the simulated board and print what it gains."""
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("replay", type=Path)

@@ -54,7 +54,7 @@ class Case:
         self.seconds = math.inf
 
     def run(self, arguments: Sequence[Any]) -> None:
-        """A few calls."""
+        """Call the function a few times and keep the shortest time."""
         for _ in range(_CALLS):
             begin = time.perf_counter()
             self._function(*arguments)

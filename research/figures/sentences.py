@@ -78,7 +78,7 @@ class Comparison:
         self.applied = self.written = 0
 
     def add(self, board: Board, space: DesignSpace) -> None:
-        """One task."""
+        """Let the model write programs for one task, and compare them with Gensor's."""
         profile = DeviceProfile("figures", board, board.hardware, space.threads)
         [constructed] = Gensor().propose(space, profile, [], 1, 0)
         reference = constructed.estimate_s
@@ -109,7 +109,7 @@ class Comparison:
             self.applied += space.legal(values) and _applies(space, values)
 
     def lines(self) -> list[str]:
-        """The figures as text."""
+        """The figures over all tasks, one line of text each."""
         return [
             f"tasks {len(self.first)}",
             f"estimated speed beside Gensor's: likeliest {_mean(self.first)}, first as ranked "
@@ -126,7 +126,7 @@ def _mean(ratios: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Print the figures."""
+    """Let the language model write programs for the tasks of networks, and print how good they are."""
     parser = argparse.ArgumentParser()
     parser.add_argument("models", type=Path)
     parser.add_argument("--networks", default=",".join(NETWORKS.values()))

@@ -78,7 +78,7 @@ class Validity:
         self.failures: list[str] = []
 
     def add(self, space: DesignSpace, board: Board, seed: int) -> None:
-        """One task."""
+        """Let the model write programs for one task, and count those that parse, apply and build."""
         begin = time.process_time()
         written = generate(self._model, self._vocabulary, space, self._programs, seed)
         self.seconds.append(time.process_time() - begin)
@@ -113,7 +113,7 @@ class Validity:
         self.failures.append(f"{board.name}, {space.task.name} {decisions}: {lines[-1][:200]}")
 
     def figures(self) -> dict[str, Any]:
-        """Shares, and processor time."""
+        """The shares of programs that parse, apply and build, and the processor time in seconds."""
         counts = self.counts
         return {
             "tasks": counts["tasks"],
@@ -153,7 +153,7 @@ def build(function: tvm.tirx.PrimFunc, board: Board) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the figures."""
+    """Let the language model write programs for drawn tasks, and print how many can be built."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tasks", type=int, default=50)
     parser.add_argument("--programs", type=int, default=32)

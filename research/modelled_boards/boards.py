@@ -91,7 +91,7 @@ class ModelledBoard:
 
 
 def modelled_board_names() -> tuple[str, ...]:
-    """All modelled boards."""
+    """The names of all modelled boards, sorted."""
     return tuple(sorted(path.stem for path in (_FOLDER / "boards").glob("*.toml")))
 
 

@@ -74,7 +74,7 @@ class Run:
 
     @property
     def executed(self) -> int:
-        """Executed instructions."""
+        """Instructions executed in all runs together."""
         return self.runs * len(self.instructions)
 
 

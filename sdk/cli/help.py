@@ -118,7 +118,7 @@ class _Page:
             self.table(rows)
 
     def title(self, text: str) -> None:
-        """Begin a section."""
+        """Begin a section of the page with this title."""
         self.lines += ["", f"{text}:"]
 
     def table(self, rows: Sequence[tuple[str, str]]) -> None:

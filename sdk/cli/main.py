@@ -60,13 +60,13 @@ class _Notes(logging.Handler):
         self._state = state
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
+        """Print a note: on stderr where stdout has JSON for a program."""
         show = print_error if self._state.for_programs else print_line
         show(f"note: {record.getMessage()}")
 
 
 def build_app() -> typer.Typer:
-    """The whole command line."""
+    """Build the typer application with all commands and groups."""
     app = new_group(
         _NAME, "Compile a model for a device, measure it there beside its peers, and deploy it.", root=True
     )

@@ -170,7 +170,7 @@ def contender_text(one: EntrantResult) -> str:
 
 
 def latency_text(measurement: Measurement) -> str:
-    """Median with its spread."""
+    """The median with the 10th and 90th percentiles, in milliseconds, and the number of samples."""
     return (
         f"{measurement.median_s * 1e3:.3f} ms "
         f"(10% {measurement.p10_s * 1e3:.3f}, 90% {measurement.p90_s * 1e3:.3f}, n {measurement.n})"

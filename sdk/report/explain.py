@@ -24,7 +24,7 @@ def write_explanation(found: Explanation, path: Path) -> None:
 
 
 def render_explanation(found: Explanation) -> str:
-    """The page as HTML."""
+    """The page of an explanation as HTML, with its charts."""
     made: dict[str, Chart | None] = {
         "walk": walk_chart(found),
         "benefits": benefit_chart(found),

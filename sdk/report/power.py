@@ -77,7 +77,7 @@ def throttled(result: DeployResult) -> tuple[str, ...]:
 
 
 def power_context(power: VariantSelection) -> dict[str, Any]:
-    """What `power_part.html.j2` shows."""
+    """The variables of the template `power_part.html.j2`."""
     modes = {point.mode for point in power.points}
     taken = power.taken.energy if power.taken is not None else None
     return {

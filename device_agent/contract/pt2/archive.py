@@ -146,7 +146,7 @@ class _Archive:
             raise ValueError("%s is damaged at %s" % (self._what, shown))
 
     def names(self) -> List[str]:
-        """Names of the entries."""
+        """The names of all entries, in the archive's order."""
         return list(self._entries)
 
     def without_folder(self, names: List[str]) -> List[str]:

@@ -65,7 +65,7 @@ class CudaMemory:
         self._check(self._driver.cuStreamSynchronize(ctypes.c_void_p(self.stream)), "work")
 
     def free(self) -> None:
-        """Frees all buffers."""
+        """Frees all buffers that this object allocated."""
         for address in self._buffers:
             self._driver.cuMemFree_v2(ctypes.c_uint64(address))
         self._buffers = []

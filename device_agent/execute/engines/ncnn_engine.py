@@ -16,7 +16,7 @@ from device_agent.wire.frames import TensorData
 
 
 class NcnnEngine:
-    """One loaded network."""
+    """A network that ncnn runs; see Engine."""
 
     def __init__(self, package: Any) -> None:
         self._package = package

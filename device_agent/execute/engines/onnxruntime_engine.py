@@ -12,7 +12,7 @@ _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
 
 
 class OnnxRuntimeEngine:
-    """One inference session."""
+    """An inference session of ONNX Runtime; see Engine."""
 
     def __init__(self, package: Any) -> None:
         self._package = package

@@ -10,7 +10,7 @@ from device_agent.wire.frames import TensorData
 
 
 class TorchEngine:
-    """One exported program."""
+    """An exported program that PyTorch runs; see Engine."""
 
     def __init__(self, package: Any) -> None:
         self._torch = package

@@ -17,7 +17,7 @@ _ALLOCATING = (BUILTIN + "alloc_tensor", BUILTIN + "ensure_zero_offset")
 
 
 class TvmEngine:
-    """One loaded bundle."""
+    """A bundle's compiled model, which TVM's virtual machine runs; see Engine."""
 
     def __init__(self) -> None:
         self._signature: Any = None
@@ -153,6 +153,6 @@ def _data(tensor: Any) -> TensorData:
 
 
 def create() -> TvmEngine:
-    """Creates an engine."""
+    """Loads TVM's runtime and creates the engine."""
     ffi.load_runtime()
     return TvmEngine()

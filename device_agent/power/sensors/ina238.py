@@ -68,7 +68,7 @@ class Ina238:
         return sum([attribute.number() for _, attribute in self._total]) * 1e-6
 
     def describe(self) -> Dict[str, Any]:
-        """The input rail."""
+        """The fields of the sensor on the board's input rail."""
         return {
             "kind": "measured",
             "source": self.name,

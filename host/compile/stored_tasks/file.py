@@ -70,7 +70,7 @@ class StoredTask:
 
 
 def tasks_json(tasks: Sequence[Task], plan: Plan, profile: DeviceProfile, seed: int) -> str:
-    """The text of tasks.json."""
+    """The text of `tasks.json`: the program and the estimate of each task, by workload hash."""
     entries: dict[str, Any] = {}
     for task in tasks:
         candidate = plan.chosen.get(task.workload_hash)

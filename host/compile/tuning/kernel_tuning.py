@@ -247,7 +247,7 @@ class KernelTuning:
         )
 
     def _builders(self, low_priority: bool) -> int:
-        """Programs built at once."""
+        """How many programs are built at once: one for each core of the cluster or of this host."""
         engine = self._reach().engine
         if engine.remote:
             return engine.cores()

@@ -206,7 +206,7 @@ class DecoderWeights:
     positions: Matrix | None = None
 
     def products(self) -> Iterator[Product]:
-        """All products, each once."""
+        """The products of the embedding, the layers and the head; a head that is the embedding comes once."""
         yield self.embedding
         for layer in self.layers:
             yield from (layer.query_key_value, layer.output, layer.up, layer.down)

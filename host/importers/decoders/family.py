@@ -102,7 +102,7 @@ def layer_windows(config: Config, layers: int, standard: list[int] | None = None
 
 
 def window(config: Config) -> int:
-    """The field `sliding_window`."""
+    """The tokens that a sliding window covers, from the field `sliding_window`."""
     return config.whole("sliding_window", 1, MAX_POSITIONS)
 
 

@@ -81,7 +81,7 @@ def build_prefill(
 
 
 class _Builder:
-    """Emits one function."""
+    """Emits the function of one entry, a step or a prefill, with relax's block builder."""
 
     def __init__(
         self, description: DecoderDescription, weights: DecoderWeights, constants: Constants, context: int

@@ -137,7 +137,7 @@ def _write(
 
 
 def _answers(archive: Path, texts: int) -> Answers:
-    """What the process wrote."""
+    """Read the outputs that the reference process wrote."""
     with np.load(archive) as arrays:
         return Answers(
             tuple(np.asarray(arrays[str(number)]) for number in range(texts)),
@@ -159,7 +159,7 @@ def _failure(folder: Path, result: subprocess.CompletedProcess[str], error: Path
 
 
 def _run(directory: Path) -> int:
-    """The process."""
+    """Compute the outputs in the reference process; returns its exit status."""
     plan, archive, answers, error = (directory / name for name in _FILES)
     try:
         request = json.loads(plan.read_text())

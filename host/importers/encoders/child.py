@@ -158,7 +158,7 @@ def _text(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]
 
 
 def _image(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
-    """An image, channels first."""
+    """The inputs of a vision model, [batch, channels, height, width], and the sizes of their dimensions."""
     channels = int(getattr(config, "num_channels", _CHANNELS) or _CHANNELS)
     size = getattr(config, "image_size", None) or _SIDE
     height, width = (int(side) for side in (size if isinstance(size, list | tuple) else (size, size)))
@@ -175,7 +175,7 @@ def _spectrum(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, i
 
 
 def _sound(config: Any, model: Any) -> tuple[list[DeclaredInput], dict[str, int]]:
-    """Samples of sound."""
+    """The inputs of a speech model, [batch, samples], and the sizes of their dimensions."""
     sizes = {_BATCH_NAME: _BATCH, "samples": _SAMPLES}
     return [DeclaredInput("input_values", (_BATCH_NAME, "samples"), _VALUES_DTYPE)], sizes
 

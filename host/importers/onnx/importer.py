@@ -1,4 +1,4 @@
-"""ONNX files to `ImportedModel`."""
+"""Reads an ONNX file into an `ImportedModel`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 
 
 class Names:
-    """Makes identifiers, each once."""
+    """Makes identifiers out of the names of a model; no identifier is made twice."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()

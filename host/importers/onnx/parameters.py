@@ -91,7 +91,7 @@ def _repeats(use: _Use) -> np.ndarray:
 
 
 def _inserted(use: _Use) -> np.ndarray | None:
-    """Axes of an Unsqueeze."""
+    """The axes of an Unsqueeze, from the shapes of input and output; None where no axes fit."""
     for axes in combinations(range(len(use.out[0])), len(use.out[0]) - len(use.data)):
         rest = tuple(size for axis, size in enumerate(use.out[0]) if axis not in axes)
         if rest == use.data and all(use.out[0][axis] == 1 for axis in axes):
@@ -100,7 +100,7 @@ def _inserted(use: _Use) -> np.ndarray | None:
 
 
 def _dropped(use: _Use) -> np.ndarray | None:
-    """Axes of a Squeeze."""
+    """The axes of a Squeeze, from the shapes of input and output; None where no axes fit."""
     for axes in combinations(range(len(use.data)), len(use.data) - len(use.out[0])):
         if tuple(size for axis, size in enumerate(use.data) if axis not in axes) == use.out[0]:
             return np.array(axes)
@@ -108,7 +108,7 @@ def _dropped(use: _Use) -> np.ndarray | None:
 
 
 def _reduced(use: _Use) -> np.ndarray | None:
-    """Axes of a reduction."""
+    """The axes of a reduction, from the shapes of input and output; None where no axes fit."""
     keep = use.attribute("keepdims", 1)
     for axes in combinations(range(len(use.data)), int(np.prod(use.shape, dtype=np.int64))):
         kept = [

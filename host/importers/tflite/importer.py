@@ -1,4 +1,4 @@
-"""TFLite files to `ImportedModel`."""
+"""Reads a TFLite file into an `ImportedModel`."""
 
 from __future__ import annotations
 

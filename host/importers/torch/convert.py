@@ -28,7 +28,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]  # TVM has no ty
         super().__init__()
 
     def create_convert_map(self) -> dict[str, _Convert]:
-        """Converters by operator name."""
+        """The converters of TVM and of this project, by the name of the operator in the exported program."""
         converters = super().create_convert_map()
         converters |= dict.fromkeys(recurrent.OPERATORS, self._recurrent)
         converters |= {CONSTANT.__name__: self._constant, "cumsum.default": self._cumsum}

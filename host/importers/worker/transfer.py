@@ -85,7 +85,7 @@ def unpack(answer: Any, folder: Path, original: Path) -> ImportedModel:
 
 
 def pack_golden(golden: Sequence[GoldenCase], folder: Path) -> dict[str, Any]:
-    """Write golden cases."""
+    """Write the arrays of golden cases into `folder`; returns what `unpack_golden` needs to read them."""
     arrays = [array for case in golden for array in (*case.inputs, *case.outputs)]
     return {
         "arrays": write_arrays(folder / "golden.bin", arrays),

@@ -61,7 +61,7 @@ class _Both:
 
     @property
     def inputs(self) -> tuple[_Both, ...]:
-        """What that operation reads."""
+        """The inputs of the operation that makes this value, each in both graphs."""
         assert self.old.producer is not None and self.new.producer is not None
         pairs = zip(self.old.producer.inputs, self.new.producer.inputs, strict=True)
         return tuple(_Both(old, new) for old, new in pairs)
@@ -235,7 +235,7 @@ def _several(shape: Shape) -> list[int]:
 
 
 def _long(shape: Shape) -> list[int]:
-    """Their extents."""
+    """The extents of the dimensions that are longer than 1."""
     return [size for size in shape if size != 1]
 
 

@@ -85,7 +85,7 @@ def cached_attention_function(node: Node) -> tirx.PrimFunc:
 
 
 def _text(shape: CacheShape) -> str:
-    """TVMScript of the function."""
+    """The function of cached attention as text of TVMScript."""
     rows, heads, key_heads, size = shape.rows, shape.heads, shape.key_heads, shape.size
     capacity, tile = shape.capacity, shape.tile
     blocks = capacity // POSITIONS

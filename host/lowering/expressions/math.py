@@ -68,7 +68,7 @@ _SQRT_HALF = 0.7071067811865476
 
 
 def number(value: float) -> Expression:
-    """An fp32 immediate."""
+    """A float32 constant."""
     return tirx.const(value, "float32")
 
 
@@ -141,12 +141,12 @@ def _odd_rational(x: Expression, bound: float, p: Sequence[float], q: Sequence[f
 
 
 def tanh(x: Expression) -> Expression:
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent in float32: a quotient of two polynomials of `x`, clipped to [-9, 9]."""
     return _odd_rational(x, 9.0, _TANH_P, _TANH_Q)
 
 
 def erf(x: Expression) -> Expression:
-    """Error function."""
+    """The error function in float32: a quotient of two polynomials of `x`, clipped to [-3.9, 3.9]."""
     return _odd_rational(x, 3.9, _ERF_P, _ERF_Q)
 
 
@@ -198,5 +198,5 @@ def gelu_tanh(x: Expression) -> Expression:
 
 
 def silu(x: Expression) -> Expression:
-    """X * sigmoid(x)."""
+    """`x * sigmoid(x)` in float32, also called swish."""
     return bind(x, lambda v: v / (number(1.0) + exp(-v)))

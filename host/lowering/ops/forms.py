@@ -85,7 +85,7 @@ def single_or(single: Callable[[Expression], Expression], other: ElementExpressi
 
 
 def number(value: float, dtype: str) -> Expression:
-    """An immediate."""
+    """A constant of this numeric type."""
     return tirx.const(int(value) if numeric_type(dtype).is_integer else float(value), dtype)
 
 

@@ -92,7 +92,7 @@ def _layer_norm_of_any_length(stage: Stage, node: Node, vectors: WholeVectors) -
 
 
 def _rms_norm(stage: Stage, node: Node) -> None:
-    """Blocks "square_sum", "scale"."""
+    """Blocks "square_sum" (of a row) and "scale" (1 / root mean square); the output multiplies by it."""
     value, dims = node.inputs[0], node.attrs["dims"]
     rows, count, dtype = value.shape[:-dims], prod(value.shape[-dims:]), value.dtype
     data = stage.tensor(value, "prologue")

@@ -59,7 +59,7 @@ class WeightLayout:
 
     @property
     def steps(self) -> int:
-        """Steps of a group."""
+        """Steps of `width` elements that a group takes."""
         return GROUP // self.width
 
     @property

@@ -65,7 +65,11 @@ class _Reading:
         self.functions: dict[str, Any] = {}
 
     def bind(self, binding: Any) -> None:
-        """Translate one binding."""
+        """Add the operation of one relax binding to the graph.
+
+        Raises:
+            LoweringError: the binding is a branch, or an operator that cannot be lowered.
+        """
         value = binding.value
         if isinstance(value, relax.Call):
             result = self.call(value)
@@ -97,7 +101,11 @@ class _Reading:
         return expression
 
     def call(self, call: Any) -> Any:
-        """Translate a call."""
+        """Add the operation of a relax call to the graph; returns its value, or a tuple of them.
+
+        Raises:
+            LoweringError: no specification reads the operator.
+        """
         if not isinstance(call.op, tvm.ir.Op):
             raise LoweringError(f"The model calls {call.op}, which is not an operator that can be lowered.")
         name = call.op.name.removeprefix("relax.")

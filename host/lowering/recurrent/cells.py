@@ -30,7 +30,7 @@ class Arithmetic(Protocol):
         """The result of "sigmoid", "tanh" or "relu"."""
 
     def number(self, value: float) -> Term:
-        """A constant."""
+        """A constant operand."""
 
     def result(self, name: str, value: Term) -> Term:
         """A result of a phase, for what uses it in the same phase."""

@@ -73,7 +73,7 @@ class LoopShape:
 
     @property
     def hidden(self) -> int:
-        """Hidden units."""
+        """Hidden units, rounded up to whole vectors."""
         return self.blocks * self.lanes
 
 
@@ -120,7 +120,7 @@ def _buffer_of(cell: Cell, name: str) -> str:
 
 
 def _text(cell: Cell, shape: LoopShape, reverse: bool) -> str:
-    """TVMScript of the function."""
+    """The loop over all steps as text of TVMScript."""
     steps, batch, blocks, lanes, hidden = shape.steps, shape.batch, shape.blocks, shape.lanes, shape.hidden
     lines = ["@T.prim_func(s_tir=True, private=True)", "def function("]
     lines += [f"    given: {_buffer(steps, batch, cell.gates, blocks, lanes)},"]

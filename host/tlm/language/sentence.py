@@ -137,7 +137,7 @@ def _after(token: str, prefix: str, reader: _Reader) -> str:
 
 
 class _Reader:
-    """Reads tokens in order."""
+    """Reads the tokens of a sentence from the first to the last."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens = tokens
@@ -148,7 +148,7 @@ class _Reader:
         return self._tokens[self.position] if self.position < len(self._tokens) else ""
 
     def take(self) -> str:
-        """Read the next token."""
+        """Read the next token; "" behind the last."""
         token = self.peek()
         self.position += 1
         return token
@@ -160,14 +160,18 @@ class _Reader:
             raise self.error(token, found)
 
     def level(self) -> int:
-        """Read a quantity."""
+        """Read a quantity's token; returns its level on the logarithmic scale.
+
+        Raises:
+            TlmError: the next token is none.
+        """
         token = self.take()
         if not token.startswith("q") or not token[1:].isdigit():
             raise self.error("a quantity", token)
         return int(token[1:])
 
     def number(self) -> int:
-        """Read a number."""
+        """Read the tokens of a number."""
         value, self.position = numbers.read(self._tokens, self.position)
         return value
 

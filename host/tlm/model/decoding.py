@@ -66,7 +66,7 @@ class _Writer:
         )
 
     def take(self, token: str) -> None:
-        """Append a token."""
+        """Append a token to the program; a token behind a whole value begins the next decision."""
         if self._spelled is None or token in (self._following(1), END):
             if self._spelled is not None:
                 done = next(value for value, spelling in self._open if spelling == self._spelled)

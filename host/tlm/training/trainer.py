@@ -84,7 +84,7 @@ class Trainer:
         self.seen: set[int] = set()
 
     def train(self, samples: Sequence[Sample]) -> None:
-        """One step."""
+        """Take one step of the optimiser on a batch, with the gradient clipped."""
         for group in self._optimiser.param_groups:
             group["lr"] = self._schedule.rate(self.step)
         self.model.train()

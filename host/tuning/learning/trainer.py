@@ -32,7 +32,7 @@ class TrainingResult:
 
 
 class Training(Protocol):
-    """A training under way."""
+    """A training that runs beside the measurements."""
 
     def result(self, report: Report) -> TrainingResult:
         """Wait for its end.
@@ -49,7 +49,7 @@ class Training(Protocol):
 
 
 class Trainer(Protocol):
-    """Trains in the background."""
+    """Starts trainings of the language model, which run beside the measurements."""
 
     def start(self, records: Sequence[Record], last: bool, seconds: float) -> Training | None:
         """Begin to train on the records of the board; None while they are too few.

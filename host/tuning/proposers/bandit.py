@@ -43,7 +43,7 @@ class BetaPosterior:
 
     @property
     def rate(self) -> float:
-        """Expected chance."""
+        """The mean of the distribution: the expected chance of a win."""
         return self.wins / (self.wins + self.losses)
 
     def draw(self, generator: random.Random) -> float:

@@ -32,7 +32,7 @@ class Trial:
 
     @property
     def task(self) -> str:
-        """Workload hash."""
+        """The workload hash of the task."""
         return self.candidate.workload_hash
 
 

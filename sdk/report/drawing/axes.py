@@ -58,7 +58,7 @@ class Bands:
 
     @property
     def size(self) -> float:
-        """Pixels of a band."""
+        """Width of a band in pixels."""
         return (self.end - self.begin) / max(1, len(self.names))
 
     def middle(self, name: str) -> float:

@@ -14,7 +14,7 @@ _MAX_LAYERS = 40
 
 
 def quantisation_charts(one: Quantisation) -> dict[str, Chart | None]:
-    """The charts by name."""
+    """The charts of a quantisation by their names; None for one without data."""
     return {"quantisation-front": _front(one), "quantisation-layers": _layers(one)}
 
 

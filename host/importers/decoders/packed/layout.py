@@ -45,11 +45,11 @@ class PackedLayout:
 
     @property
     def elements(self) -> int:
-        """Elements of a word."""
+        """Elements of a 32-bit word."""
         return 32 // self.bits
 
     def groups(self, columns: int) -> int:
-        """Groups of a row."""
+        """Groups with a scale of their own in a row of `columns` elements; 1 where a row has one scale."""
         return columns // self.group if self.group else 1
 
     def numbers(self, words: np.ndarray) -> np.ndarray:

@@ -117,7 +117,7 @@ def constant(array: np.ndarray) -> relax.Expr:
 
 
 def scalar(value: float | bool, dtype: str) -> relax.Expr:
-    """A constant without dimensions."""
+    """A constant of shape [] and of this type."""
     return constant(np.array(value).astype(dtype))
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic of two numbers."""
+"""Element-wise arithmetic of two operands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _neutral(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value |
 
 
 def _subtract(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
-    """0 - x is -x."""
+    """`0 - x` becomes a negation; an operation that changes nothing is removed."""
     left, right = inputs
     if left.scalar() == 0.0 and right.is_float and right.shape == node.output.shape:
         return builder.unary("negative", right)

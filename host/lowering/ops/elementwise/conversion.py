@@ -1,4 +1,4 @@
-"""Elements of another type."""
+"""Conversion of elements to another numeric type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits."""
+"""Comparisons, selection, and logical and bitwise operations."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _quantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
 
 
 def _dequantize(args: Sequence[Expression], attrs: Any, dtype: str) -> Expression:
-    """The difference in int32."""
+    """`(value - zero) * scale`; the difference is taken in int32, as ONNX defines it."""
     value, scale, zero = args
     difference = (value.astype("int32") - zero.astype("int32")).astype(dtype)
     return difference if _is_one(scale) else difference * scale

@@ -39,7 +39,7 @@ def _interleave(stage: Stage, node: Node) -> None:
 
 
 def _dilate(stage: Stage, node: Node) -> None:
-    """Zeros between the elements."""
+    """Insert `strides - 1` zeros between neighbouring elements of each dimension."""
     strides = node.attrs["strides"]
 
     def element(indices: Indices) -> Expression:

@@ -103,7 +103,7 @@ class Attention(Rule):
 
 
 def block_rows(values: Decisions) -> int:
-    """Rows of a block."""
+    """Rows of scores that a block computes: its tiles times the rows of a tile."""
     return values["block"] * values["rows"]
 
 

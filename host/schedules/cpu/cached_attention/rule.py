@@ -42,7 +42,7 @@ class CachedAttention(Rule):
         return True
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:
-        """Threads share the heads."""
+        """Divide the heads among the threads; nothing else is decided."""
         [head] = sampler.schedule.get_loops(sampler.schedule.get_sblock(BLOCK))
         if threads > 1:
             sampler.schedule.parallel(head)

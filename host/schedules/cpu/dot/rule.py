@@ -61,7 +61,7 @@ class Dot(Rule):
         return {**found, "intrinsic": (PLAIN, INSTRUCTION)}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """As in `tiled`."""
+        """The conditions of the rule `tiled`, for the stage with its reduction split into dot products."""
         return self._tiled.legal(in_lanes(workload), hardware, {"fetch": 0, **values})
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

@@ -1,1 +1,1 @@
-"""Stages without reductions."""
+"""The rule for stages without reductions on a CPU."""

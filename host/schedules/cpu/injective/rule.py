@@ -27,7 +27,7 @@ class Injective(Rule):
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """No stage reduces."""
+        """Whether no stage of the task reduces."""
         return all(stage.kind in ("injective", "padding") for stage in workload.stages)
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
@@ -36,7 +36,7 @@ class Injective(Rule):
         return {"vectors": (1, 2, 4), "strip": strips}
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Every combination is legal."""
+        """True: every combination of values gives a program."""
         return True
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

@@ -1,1 +1,1 @@
-"""Register-blocked reductions."""
+"""The rule for reductions on a CPU: tiles whose sums stay in vector registers."""

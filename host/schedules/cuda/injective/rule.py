@@ -26,7 +26,7 @@ class CudaInjective(Rule):
     )
 
     def matches(self, workload: Workload, hardware: HardwareModel) -> bool:
-        """No stage reduces."""
+        """Whether no stage of the task reduces and the hardware has a GPU."""
         plain = all(stage.kind in ("injective", "padding") for stage in workload.stages)
         return plain and hardware.gpu is not None
 

@@ -68,7 +68,7 @@ def _tiles(extent: int, tile: int) -> int:
 
 
 def _work(product: Product, tiling: Tiling, gpu: GpuModel) -> Work:
-    """Cycles of a block."""
+    """The cycles of one thread block, with other blocks beside it and alone."""
     step = _step(tiling, gpu)
     bound = max(step.arithmetic, step.shared, step.issue)
     busy = bound + _EXPOSED * (step.arithmetic + step.shared + step.issue - bound)

@@ -63,22 +63,22 @@ class Product:
     result: Access
 
     def extents(self, axes: tuple[int, ...]) -> tuple[int, ...]:
-        """Iterations of some axes."""
+        """The numbers of iterations of these axes."""
         return tuple(self.stage.axes[axis].extent for axis in axes)
 
     @property
     def batches(self) -> int:
-        """Independent products."""
+        """Number of independent matrix products."""
         return math.prod(self.extents(self.batch))
 
     @property
     def rows(self) -> int:
-        """Rows of the result."""
+        """Rows of the result of one product, M."""
         return math.prod(self.extents(self.left.outer))
 
     @property
     def columns(self) -> int:
-        """Columns of the product."""
+        """Columns of the result of one product, N."""
         return math.prod(self.extents(self.right.outer))
 
     @property

@@ -126,7 +126,7 @@ class Program:
 
     @property
     def _steps(self) -> int:
-        """Tiles along the depth."""
+        """Number of tiles along the reduction, rounded up."""
         return -(-self.product.steps // self.tiling.depth)
 
     def _loop(self) -> tirx.Stmt:

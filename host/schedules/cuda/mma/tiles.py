@@ -44,7 +44,7 @@ class SharedTile:
 
     @property
     def bytes(self) -> int:
-        """Size of the tile."""
+        """Size of the tile in shared memory, without padding."""
         return self.rows * self.chunks * CHUNK_BYTES
 
     @property
@@ -97,12 +97,12 @@ class Tiling:
 
     @property
     def warps(self) -> int:
-        """Warps of a block."""
+        """Warps of a thread block."""
         return self.row_warps * self.column_warps * self.slices
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Threads of a thread block."""
         return WARP * self.warps
 
     @property
@@ -127,7 +127,7 @@ class Tiling:
 
     @property
     def sums(self) -> int:
-        """Sums of a thread."""
+        """Sums that a thread keeps in registers."""
         return self.rows * self.columns // WARP
 
     @property

@@ -44,7 +44,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Method:
-    """The operator's attributes."""
+    """The attributes of Resize, as the specification of ONNX names and defines them."""
 
     mode: str
     coordinates: str
@@ -184,7 +184,7 @@ def _resize2d(
 
 
 def _resize_axis(context: Context, data: Any, axis: int, step: _Axis, method: _Method) -> Any:
-    """One axis resized."""
+    """Interpolate along one axis: a weighted sum of neighbours (taps) for each output coordinate."""
     shape = list(shape_of(context, data))
     shape[axis] = step.out
     taps = _taps(step, method)

@@ -57,7 +57,7 @@ class _Trees:
 
 
 def _ensemble(context: Context, inputs: Inputs, attributes: Attributes) -> Any:
-    """TreeEnsemble, version 5."""
+    """TreeEnsemble of ai.onnx.ml, version 5: one table of nodes and one of leaves for all trees."""
     data = inputs[0]
     dtype = dtype_of(data)
     splits = numpy_helper.to_array(attributes["nodes_splits"])

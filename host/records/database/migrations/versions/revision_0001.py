@@ -10,7 +10,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Make the table of records and its index by task."""
     op.create_table(
         "records",
         sql.Column("id", sql.Integer, primary_key=True),
