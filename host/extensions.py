@@ -35,7 +35,7 @@ class Extension:
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """The name of the extension in messages: kind, name, package and entry point."""
         package = self.entry.dist.name if self.entry.dist is not None else "an installed package"
         return f"{self.kind[:-1]} {self.name} of {package} ({self.entry.value})"
 

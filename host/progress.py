@@ -10,13 +10,13 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Where long work tells what it is doing."""
+    """Receives what long work reports about itself."""
 
     def stage(self, name: str) -> None:
         """A new stage begins; the one before it has ended."""
 
     def advance(self, done: int, total: int) -> None:
-        """So much of the stage is done."""
+        """`done` of `total` units of the stage are done."""
 
     def note(self, text: str) -> None:
         """Something that the user should know: a fallback, a missing peer."""
@@ -29,7 +29,7 @@ class Progress(Protocol):
 
 
 class Silence:
-    """Progress that nobody listens to."""
+    """A `Progress` that ignores every report."""
 
     def stage(self, name: str) -> None:
         """Ignored."""
@@ -63,10 +63,10 @@ class StageSpan:
 
 
 class StageClock:
-    """Counts the seconds of each stage and tells a `Progress` when one begins.
+    """Counts the seconds of each stage and reports each beginning to a `Progress`.
 
     Args:
-        progress: where stages are told.
+        progress: receives the names of stages.
     """
 
     def __init__(self, progress: Progress) -> None:

@@ -111,7 +111,7 @@ def shuffled(observations: Sequence[Observation], seed: int) -> list[Observation
 
 
 class Taught:
-    """What observations teach, by rule."""
+    """The learned estimates of all rules, from the observations of other models."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         by_rule: dict[str, list[Observation]] = defaultdict(list)

@@ -33,12 +33,12 @@ class PaperTuning:
         self.tried = {kernel.task: [kernel.first] for kernel in kernels}
 
     def speed(self) -> float:
-        """With the fastest program of each kernel so far."""
+        """The model's speed with the fastest program of each kernel so far; 1 with the first programs."""
         fastest = [min(float(one.seconds[i]) for i in self.tried[one.task]) for one in self._kernels]
         return model_speed(self._kernels, fastest)
 
     def measure_any(self, orders: dict[str, list[int]]) -> None:
-        """One more program of each kernel, in the given orders."""
+        """Take the measured time of one more program of each kernel, in the given orders."""
         for task, order in orders.items():
             if order:
                 self.tried[task].append(order.pop())

@@ -28,7 +28,7 @@ def documents(root: Path = ROOT) -> list[Path]:
 
 
 def names_in(text: str) -> Iterator[str]:
-    """The tables that a document shows."""
+    """The names of the tables that a document contains."""
     for block in _BLOCK.finditer(text):
         yield block["name"]
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 
 
 class NoSensor:
-    """Never available; carries the reason."""
+    """The sensor of a machine that has none: `probe` gives the reason, and `read` fails."""
 
     quantity = "none"
     period_s = 1.0

@@ -78,7 +78,7 @@ def widened(value: Any) -> Any:
 
 
 def narrowed(value: Any) -> Any:
-    """Floats as the nearest halves."""
+    """The bits (uint16) of the half-precision numbers that are nearest to float32 numbers, ties to even."""
     lanes = _kind(value)[1]
     bits, named = _once(_as("uint32", value), "single")
     size = bits & _all(0x7FFFFFFF, lanes)

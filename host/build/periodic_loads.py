@@ -113,7 +113,7 @@ def _period_of(index: Any, variable: Any) -> int:
 
 
 def _remainders(index: Any) -> Iterator[tirx.FloorMod]:
-    """The outermost remainders of an index."""
+    """The terms `a % b` of an index that lie in no other such term."""
     if isinstance(index, tirx.FloorMod):
         yield index
     elif isinstance(index, tirx.Add | tirx.Sub | tirx.Mul):

@@ -47,10 +47,10 @@ _STATUS = "{folder} || exit 1; if {runs}; then echo up; else echo down; fi"
 
 @dataclass(frozen=True)
 class HostState:
-    """What a host says.
+    """The state of one host of a cluster.
 
     Attributes:
-        host: it.
+        host: its entry in the description.
         state: "up", "down", "started", "runs" (it did already), "ended", "away" (it did not run) or "failed".
         reason: of a failure; "" without one.
     """

@@ -34,7 +34,7 @@ class BundleBuilder:
         return replace(self, compiler=changed)
 
     def directory(self, backend: str) -> Path:
-        """Where a backend's bundle grows."""
+        """The folder in which the bundle of a backend is built."""
         return self.compiler.folder / backend
 
     def compile(self, model: ImportedModel) -> Compiled:
@@ -90,7 +90,7 @@ class BundleBuilder:
 
 
 def kernels_part(tasks: Sequence[TaskOutcome]) -> tuple[Kernel, ...]:
-    """The manifest's form of the tasks."""
+    """The entries of the tasks in the manifest."""
     return tuple(
         Kernel(
             name=task.name,

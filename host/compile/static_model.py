@@ -110,7 +110,7 @@ def lower_model(
 
 
 def propose(lowered: LoweredModel, profile: DeviceProfile, seed: int, clock: StageClock) -> Plan:
-    """One program per task, made without measuring."""
+    """Gensor's program for each task, made without measuring, or the reason why a task has none."""
     from host.gensor import Gensor
     from host.schedules import space_for
 
@@ -204,7 +204,7 @@ def scheduled_kernels(
 def _outcomes(
     tasks: Sequence[Task], plan: Plan, failed: Mapping[str, str], defaulted: set[str]
 ) -> tuple[TaskOutcome, ...]:
-    """Who made each task's kernel."""
+    """The outcome of each task: the program that was built, its proposer, and why it is a default one."""
     outcomes = []
     for task in tasks:
         key = task.workload_hash

@@ -161,7 +161,7 @@ def engine_variants(engine: str, model: Path, threads: int, wider: bool) -> tupl
 
 
 def fewer_threads(threads: int) -> tuple[int, ...]:
-    """Half as many, and one; each once."""
+    """Smaller numbers of threads to compare: half of `threads`, and 1."""
     return tuple(dict.fromkeys(count for count in (threads // 2, 1) if 1 <= count < threads))
 
 

@@ -237,7 +237,7 @@ def _calibrations_differ(
 
 
 def _rates(hardware: HardwareModel) -> dict[str, float]:
-    """Rates of one core by name."""
+    """The peak (flop/s) and the bandwidth of each memory level (bytes/s) of one core, by name."""
     return {"peak": hardware.peak_flops} | {
         f"{level.name} bandwidth": level.bandwidth_bytes_per_s for level in hardware.levels
     }

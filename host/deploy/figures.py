@@ -215,7 +215,7 @@ def estimate(one: Estimate | None, factor: float = 1.0) -> dict[str, Any] | None
 
 
 def power_point(point: EntrantResult, front: ParetoFront) -> dict[str, Any]:
-    """One variant in one power mode."""
+    """The figures of one variant in one power mode, as JSON fields."""
     return {
         "name": point.title,
         "variant": point.name,

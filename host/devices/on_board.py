@@ -270,7 +270,7 @@ def _extract(archive: str, folder: str) -> None:
 
 @contextlib.contextmanager
 def _locked(home: str) -> Iterator[None]:
-    """One host installs at a time."""
+    """Make the folders and hold the lock under which one host at a time installs."""
     for name in ("", "agent", "payloads", "incoming"):
         os.makedirs(os.path.join(home, name), mode=0o700, exist_ok=True)
     with open(os.path.join(home, "install.lock"), "w") as lock:

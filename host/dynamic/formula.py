@@ -26,7 +26,7 @@ class Formula:
     step: int = 1
 
     def at(self, length: int) -> int:
-        """The number at one length."""
+        """The value of the formula at one length."""
         rounded = -(-length * self.step // self.unit)
         return (
             self.square * length * length

@@ -28,7 +28,7 @@ class Share:
     parts: int = 1
 
     def at(self, length: int) -> float:
-        """The float at one length."""
+        """The value at one length."""
         return self.numerator / (self.parts * length)
 
     def of_parts(self, size: int) -> Share:
@@ -64,7 +64,7 @@ class Template:
         return self._mapped(lambda number, slot: _symbolic(number, slot, length))
 
     def with_slots(self, changed: Mapping[int, Formula | Share]) -> Template:
-        """The same with other formulas."""
+        """The same program with other formulas in these places."""
         return Template(self.base, changed)
 
     def _mapped(self, replace: Any) -> Any:

@@ -117,7 +117,7 @@ class _Scaled:
 
 @dataclass
 class _Clamping:
-    """Rewrites the loops over tiles."""
+    """Rewrites the loops over tiles so that the last tile ends with the length."""
 
     count: tirx.Var
     period: int
@@ -143,7 +143,7 @@ class _Clamping:
         return self._blocked(loop, step, *inner) if inner is not None else self._single(loop, step)
 
     def _tiles_in_multiple(self, extent: Any) -> int | None:
-        """The k of an extent k * count."""
+        """The factor k where the extent is k * count; None for any other extent."""
         if extent.same_as(self.count):
             return 1
         if isinstance(extent, tirx.Mul) and extent.a.same_as(self.count):
@@ -253,7 +253,7 @@ def _in_step(loop: tirx.For, inner: tirx.For) -> bool:
 
 
 def _moved(body: Any, variable: tirx.Var, step: int, start: tirx.Var, what: str) -> Any:
-    """The body with `variable * step` as `start`."""
+    """The body with `variable * step` replaced by `start`."""
 
     def product(found: tirx.Mul) -> Any:
         if not (found.a.same_as(variable) and isinstance(found.b, tirx.IntImm)):

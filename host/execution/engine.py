@@ -23,7 +23,7 @@ class JobCrashed(EdgeError):
 
 
 class Pending(Protocol[T_co]):
-    """A job that was begun."""
+    """The result of a job that may still be running."""
 
     def result(self, timeout: float | None = None, /) -> T_co:
         """What it returned, or the exception that it raised.
@@ -52,7 +52,7 @@ class Actor(Protocol):
         """
 
     def begin(self, method: str, *arguments: Any) -> Pending[Any]:
-        """Call a method without waiting."""
+        """Call a method and return at once; the result is awaited with `Pending.result`."""
 
     def end(self) -> None:
         """End the actor's process; later calls of it fail."""

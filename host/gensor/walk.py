@@ -80,7 +80,7 @@ TREE = WalkOptions(walks=1, wide=0, descents=0, draws=0, inverse=False, interlea
 
 @dataclass
 class Pool:
-    """The best finished programs, each once."""
+    """The `size` programs of the least estimated time that the walks have found, each once."""
 
     size: int
     entries: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class LearnedEstimate:
         return found if process is None else found + process.mean(process.points(estimated))
 
     def predict(self, space: DesignSpace, programs: Sequence[Decisions]) -> Prediction:
-        """What programs of one task take."""
+        """The predicted logarithms of the seconds of programs of one task, with their covariance."""
         estimated = [EstimatedProgram.of(space, values) for values in programs]
         process = self.processes.get(space.rule.name)
         if process is not None:

@@ -29,7 +29,7 @@ class EstimatedProgram:
 
     @classmethod
     def of(cls, space: DesignSpace, values: Decisions) -> EstimatedProgram:
-        """A program of a design space."""
+        """The program of a design space with these decisions, and the parts of its estimate."""
         return cls(space.task.workload_hash, values, space.estimated(values))
 
     @property
@@ -58,7 +58,7 @@ class Observation:
 
     @classmethod
     def of(cls, space: DesignSpace, values: Decisions, seconds: float, model: str = "") -> Observation:
-        """A program of a design space."""
+        """The measured program of a design space with these decisions; `seconds` of one call."""
         return cls(space.rule.name, EstimatedProgram.of(space, values), seconds, model)
 
 

@@ -220,7 +220,7 @@ class RuleProcess:
         return Points.of(self.rule, programs, self._parts)
 
     def predict(self, programs: Sequence[EstimatedProgram]) -> Prediction:
-        """What other programs of the rule take."""
+        """The predicted logarithms of the seconds of other programs of the rule, with their covariance."""
         points = self.points(programs)
         prior = np.log([one.estimate_s for one in programs])
         return Prediction(prior + self.mean(points), self.covariance(points))

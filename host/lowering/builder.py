@@ -68,11 +68,11 @@ class Builder:
         return self.emit(op, inputs, attrs, [(shape, dtype)])[0]
 
     def unary(self, op: str, value: Value, **attrs: Any) -> Value:
-        """An elementwise operation that keeps the dtype."""
+        """Add an elementwise operation whose output has the shape and the dtype of its input."""
         return self.one(op, [value], value.shape, value.dtype, **attrs)
 
     def binary(self, op: str, left: Value, right: Value) -> Value:
-        """An elementwise operation of two broadcast inputs."""
+        """Add an elementwise operation of two inputs, which are broadcast to one shape."""
         dtype = self.operators[op].output_type or left.dtype
         return self.one(op, [left, right], broadcast_shape(left.shape, right.shape), dtype)
 

@@ -55,7 +55,7 @@ def merged(entries: Sequence[Entry]) -> tuple[tvm.IRModule, tuple[np.ndarray, ..
 
 
 class _Union:
-    """Arrays without those that are equal."""
+    """The parameters of several entries, without arrays that are equal to one of another entry."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []

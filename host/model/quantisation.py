@@ -99,7 +99,7 @@ class Quantisation:
 
     @property
     def rms(self) -> float:
-        """Of the output with the largest error."""
+        """The relative error (RMS) of the output with the largest one."""
         return worst(self.errors)
 
     @property

@@ -153,7 +153,7 @@ def only_quantised(model: onnx.ModelProto, layers: Sequence[Layer], names: Colle
 
 
 def _last(renamed: dict[str, str], name: str) -> str:
-    """Where a chain of new names ends."""
+    """The present name of a tensor that was renamed, perhaps more than once."""
     while name in renamed:
         name = renamed[name]
     return name

@@ -52,7 +52,7 @@ _ERRORS = (RuntimeError, ValueError, TypeError, LookupError, RecursionError)
 
 
 class Space(Protocol):
-    """What of a design space is needed here."""
+    """The part of a design space that this module uses; see `host.schedules.DesignSpace`."""
 
     @property
     def task(self) -> Task:

@@ -1,4 +1,4 @@
-"""What every worker may reach: the interpreter with its libraries, and what says which machine this is."""
+"""The paths that every worker may read: the interpreter, its libraries, and files about the machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def programs() -> list[Path]:
 
 
 def system() -> list[Path]:
-    """Files that say what machine this is."""
+    """Files and folders of the system: processor, memory, users, loader cache."""
     return [Path(place) for place in _SYSTEM]
 
 

@@ -233,7 +233,7 @@ def _moves(
 
 
 def _predicted(origin: tuple[int, ...], moves: list[Move], iteration: int) -> tuple[int, ...]:
-    """Where the moves found so far lead."""
+    """The indices that an access has at an iteration, by the moves found so far."""
     reached = list(origin)
     rest = iteration
     for move in reversed(moves):

@@ -49,7 +49,7 @@ class LengthTile:
 
     @property
     def step(self) -> int:
-        """The shortest length of whole tiles."""
+        """The shortest length that whole tiles cover along every axis."""
         return math.lcm(*self.extents)
 
     def count(self, length: int) -> int:

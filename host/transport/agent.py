@@ -1,4 +1,4 @@
-"""What a device is made of: the way to its agent, and the connection to it."""
+"""The two parts of a `Device`: the agent as its transport reaches it, and the connection to the agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Agent(Protocol):
     """What a transport knows of the agent at its other end."""
 
     def end_reason(self) -> str:
-        """Why it went away, "" if that is not known."""
+        """Why the agent ended or cannot be reached; "" if that is not known."""
 
     def stop(self) -> None:
         """Ends whatever the transport started."""
@@ -26,7 +26,7 @@ class Agent(Protocol):
         """A port of this machine's loopback interface that leads to one of the device's, for one client."""
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
-        """Has the device hold what runs an engine; EngineError where there is nothing that does."""
+        """Install what an engine needs on the device; EngineError where it is not available."""
 
 
 class AgentConnection(Protocol):
@@ -34,7 +34,7 @@ class AgentConnection(Protocol):
 
     @property
     def identity(self) -> str:
-        """A random word that names it."""
+        """A random word that identifies the connection."""
 
     def request(
         self, header: dict[str, Any], blobs: Sequence[bytes | memoryview] = (), silence_s: float | None = None
@@ -45,7 +45,7 @@ class AgentConnection(Protocol):
         """Send a request whose blob is a file; DisconnectedError where the other end is gone."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 class OnThisMachine:

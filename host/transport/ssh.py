@@ -86,13 +86,13 @@ class SshAgent:
         return ticket_of(name, done.stdout)
 
     def installer(self) -> Installer:
-        """What installs on this board."""
+        """The installer for this board, over the same connection."""
         if self._installer is None:
             self._installer = Installer(self.ssh, self.home)
         return self._installer
 
     def use(self, installer: Installer) -> None:
-        """Install by this one from now on."""
+        """Use this installer from now on."""
         self._installer = installer
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:

@@ -19,7 +19,7 @@ class WorkExecutor(Protocol):
     """Does one piece of work after the other."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Begin a piece of work."""
+        """Hand over a piece of work; the future has its result or its exception."""
 
     def close(self) -> None:
         """Drop work that has not begun and wait for work that has."""
@@ -29,7 +29,7 @@ class ForegroundExecutor:
     """Does work at once, in the calling thread."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Do it and return it done."""
+        """Do the work and return a future that is done."""
         future: Future[T] = Future()
         future.set_result(work())
         return future

@@ -107,7 +107,7 @@ def programs_of(model: ConstructedModel, store: RecordStore) -> list[MeasuredPro
 
 
 def main() -> None:
-    """Collect from one model after the other."""
+    """Measure programs of each model, and append them to the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("records", type=Path)
     parser.add_argument("file", type=Path)

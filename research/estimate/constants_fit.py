@@ -40,14 +40,14 @@ class Observation:
     seconds: float
 
     def estimate_s(self, learned: tuple[tuple[str, float], ...]) -> float:
-        """Estimated seconds with parameters moved."""
+        """Estimated seconds of one call, with these moves of the parameters (logarithms, by name)."""
         hardware = replace(self.space.hardware, learned=learned)
         return replace(self.space, hardware=hardware).estimate_s(self.values)
 
 
 @dataclass(frozen=True)
 class ConstantsFit:
-    """What was learned of the parameters.
+    """The fitted parameters of the estimates.
 
     Attributes:
         parameters: all that the observed rules read.

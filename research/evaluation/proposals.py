@@ -190,7 +190,7 @@ class Subject:
             return [], f"{proposer.name}: {error}"
 
     def made(self, candidate: Candidate) -> Trial:
-        """The program of a candidate, built."""
+        """The built program of a candidate; each is built once."""
         if candidate.decisions not in self._made:
             self._made[candidate.decisions] = self._make(candidate)
         return self._made[candidate.decisions]

@@ -184,7 +184,7 @@ class _Walk:
             raise ValueError("%r is no number" % printable(text, 60))
 
     def remark(self, text: str, key: str) -> None:
-        """Text that torch only quotes."""
+        """Text that torch shows and never runs."""
         if len(text) > _LONGEST or not text.isprintable():
             raise ValueError("the text %r is refused" % printable(text, 60))
 
@@ -197,11 +197,11 @@ class _Walk:
             raise ValueError("%s is no operator that a model may use" % printable(text, 100))
 
     def expression(self, text: str, key: str) -> None:
-        """The text of a size."""
+        """The Python expression of a size, which torch evaluates."""
         _check_python(text, False)
 
     def guard(self, text: str, key: str) -> None:
-        """A condition on the inputs."""
+        """The Python expression of a condition on the inputs, which torch evaluates."""
         _check_python(text, True)
 
     def containers(self, text: str, key: str) -> None:

@@ -67,7 +67,7 @@ def _spread(schedule: s_tir.Schedule, stage: str) -> None:
 
 
 def _alone(schedule: s_tir.Schedule, stage: str, name: str) -> None:
-    """Runs a stage in one thread."""
+    """Run a stage without loops of its own in one thread of the GPU."""
     try:
         block: Any = schedule.get_sblock(stage)
         loops = list(schedule.get_loops(block))

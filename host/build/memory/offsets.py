@@ -73,7 +73,7 @@ def _orders(buffers: Sequence[Buffer], sizes: Sequence[int]) -> Iterable[list[in
 
 
 def _loads(buffers: Sequence[Buffer], sizes: Sequence[int]) -> np.ndarray:
-    """Bytes that are alive at each step."""
+    """Bytes of all buffers that are in use at each step, shape (steps + 1,)."""
     changes = np.zeros(max((buffer.last for buffer in buffers), default=0) + 2, np.int64)
     for buffer, size in zip(buffers, sizes, strict=True):
         changes[buffer.first] += size
@@ -82,7 +82,7 @@ def _loads(buffers: Sequence[Buffer], sizes: Sequence[int]) -> np.ndarray:
 
 
 def _largest_load(buffers: Sequence[Buffer], sizes: Sequence[int]) -> int:
-    """No block can be smaller."""
+    """The most bytes that are in use at one step: a lower bound of any layout."""
     return int(_loads(buffers, sizes).max())
 
 

@@ -255,7 +255,7 @@ class _Unrolled:
         return results[skip : skip + self.carried]
 
     def finish(self, state: list[str], axes: list[int], backward: list[int]) -> Expansion:
-        """Add what gives the node's outputs."""
+        """Connect the node's outputs: final states, and the rows of all turns stacked."""
         for name, output in zip(state, self.node.output, strict=False):
             if output:
                 self.nodes.append(helper.make_node("Identity", [name], [output]))

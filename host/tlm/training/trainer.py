@@ -120,7 +120,7 @@ class Trainer:
         return total / len(samples)
 
     def state(self) -> bytes:
-        """Everything that the training goes on from."""
+        """The state of the training as bytes: weights, optimiser and step, from which `restore` continues."""
         buffer = io.BytesIO()
         torch.save(
             {

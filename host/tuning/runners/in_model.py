@@ -76,7 +76,7 @@ class KernelsInModel:
 
     @property
     def target(self) -> tvm.target.Target:
-        """What programs are compiled for."""
+        """The TVM target of the model's library, for which programs are compiled."""
         return self._linker.target
 
     def jobs(self, programs: Sequence[Program], boards: int) -> list[tuple[Program, ...]]:
@@ -92,7 +92,7 @@ class KernelsInModel:
         return [self._linked(variant) for variant in self._changed(programs)]
 
     def _changed(self, programs: Sequence[Program]) -> list[list[Program]]:
-        """The variants of a job."""
+        """The variants that the changed programs of a job are divided into."""
         return _variants([one for one in programs if not self._is_reference(one)])
 
     def measure(

@@ -138,13 +138,13 @@ class WorkerPool:
                 self._group.jobs.changed.notify_all()
 
     def __enter__(self) -> WorkerPool:
-        """Nothing begins before it is asked for."""
+        """The pool itself: threads start with the first call of `run`."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what the boards have open."""
+        """Drop jobs that wait, and close the connections to the boards."""
         self._group.ending.set()
         self._group.jobs.drop()
         for worker in self._group.workers:

@@ -38,7 +38,7 @@ def _shown(value: object) -> str:
 
 
 def digits(value: float) -> str:
-    """A length in pixels, to a tenth."""
+    """A length in pixels as text, rounded to a tenth."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -50,7 +50,7 @@ def text(parent: Element, x: float, y: float, content: str, **attributes: object
 
 
 def title(parent: Element, content: str) -> None:
-    """What a browser shows beside the pointer."""
+    """Give the parent the text that a browser shows beside the pointer."""
     add(parent, "title").text = visible_line(content)
 
 

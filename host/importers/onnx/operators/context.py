@@ -128,7 +128,7 @@ def tvm_converters() -> Mapping[str, Any]:
 
 
 def convert_with_tvm(context: Context, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """What TVM makes of a node."""
+    """Convert a node with TVM's converter of the same operator; what TVM prints is dropped."""
     arguments = onnx_frontend.onnx_input(inputs)
     extended = dict(attributes) | {
         "tvm_custom": {"name": context.operator, "num_outputs": len(context.outputs)}

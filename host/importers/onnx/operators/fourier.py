@@ -27,7 +27,7 @@ MAX_LENGTH = 1024
 
 
 def _matrices(length: int, rows: int, inverse: bool, dtype: str) -> tuple[Any, Any]:
-    """Cosines and sines, (length, rows)."""
+    """The real and the imaginary part of the matrix of a DFT, each of shape (length, rows)."""
     angles = 2 * np.pi * np.outer(np.arange(length), np.arange(rows)) / length
     factor = 1 / length if inverse else 1.0
     sign = 1.0 if inverse else -1.0
@@ -135,7 +135,7 @@ def _inverse_of_half(context: Context, parts: list[Any], length: int) -> Any:
 
 
 def _fitted(context: Context, data: Any, axis: int, length: int) -> Any:
-    """An axis cut or filled with zeros."""
+    """The tensor with one axis cut to `length`, or filled up to it with zeros."""
     size = shape_of(context, data)[axis]
     if size > length:
         return context.emit(relax.op.strided_slice(data, [axis], [0], [length], [1]))

@@ -12,7 +12,7 @@ from host.lowering.rebuild import rebuild
 
 
 def drop_taps(graph: Graph) -> Graph:
-    """An equal graph with smaller kernels."""
+    """An equal graph whose convolutions have no taps that read padding alone."""
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         result = _smaller(builder, node, inputs) if node.op == "conv" else None

@@ -133,7 +133,7 @@ def _copy(schedule: Any, block: Any, threads: int) -> None:
 
 
 def _depths(columns: int) -> tuple[int, ...]:
-    """All columns, and divisors of them."""
+    """The choices of the decision `depth`: divisors of the columns within bounds, and all columns."""
     least, most = _DEPTHS
     divisors = [size for size in range(least, min(most, columns // 2) + 1) if columns % size == 0]
     return (*divisors, columns)

@@ -175,7 +175,7 @@ def registers(anchor: Stage, roles: Roles, hardware: HardwareModel, values: Deci
 
 
 def uses_of_weights(anchor: Stage, roles: Roles) -> int:
-    """Rows that each weight is used for."""
+    """Number of output rows for which each weight is used."""
     return math.prod(anchor.axes[axis].extent for axis in (*roles.rows, *roles.outer))
 
 

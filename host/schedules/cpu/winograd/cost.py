@@ -51,7 +51,7 @@ def winograd_seconds(workload: Workload, hardware: HardwareModel, threads: int, 
 
 
 def _chunks(shape: WinogradShape, values: Decisions) -> int:
-    """Blocks that can be made in parallel."""
+    """Number of pieces of work that threads can share."""
     if shape.strips(values) > 1:
         return shape.batch * shape.strips(values)
     return shape.blocks // values["vectors"] * shape.batch * values["span"]

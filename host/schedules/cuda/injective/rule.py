@@ -39,7 +39,7 @@ class CudaInjective(Rule):
         }
 
     def legal(self, workload: Workload, hardware: HardwareModel, values: Decisions) -> bool:
-        """Blocks are within the GPU's."""
+        """Whether a block has no more threads than the GPU allows."""
         return values["threads"] <= gpu_of(hardware).threads_per_block
 
     def apply(self, sampler: Sampler, workload: Workload, hardware: HardwareModel, threads: int) -> None:

@@ -107,7 +107,7 @@ def inlined(
 
 
 def _element(factor: Any) -> Element:
-    """The element that a factor is."""
+    """The load that a factor of the product is, without casts, and the conditions under which it is read."""
     conditions = []
     while not isinstance(factor, tvm.ir.TensorLoad):
         if isinstance(factor, tirx.Cast):
@@ -126,7 +126,7 @@ def loads(expression: Any) -> list[Any]:
 
 
 def _replaced(expression: Any, variables: Any, values: Any) -> Any:
-    """An expression with variables replaced."""
+    """The expression with each variable replaced by its value."""
 
     def value_of(found: Any) -> Any:
         for variable, value in zip(variables, values, strict=True):

@@ -1,4 +1,4 @@
-"""Boxes around what an image shows."""
+"""Operators of object detection: NonMaxSuppression."""
 
 from __future__ import annotations
 
