@@ -5,7 +5,7 @@
 Each engine loads a model in a process of its own, on one thread, and runs it three times. What the process's
 resident memory has grown by since before the loading is what weights, activations, workspaces and outputs
 take, with what the allocator keeps (`steady`); what it grew by at most, loading included, is `peak`. Our
-weights are counted with the pages of their file. Activations alone cannot be told apart in this way: ONNX
+weights are counted with the pages of their file. Activations cannot be counted alone in this way: ONNX
 Runtime takes them from memory that it has left from loading. `planned` is what the manifest states.
 """
 

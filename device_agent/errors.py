@@ -8,7 +8,7 @@ class ClosedError(Exception):
 
 
 class AgentError(Exception):
-    """A failure that the host is told about.
+    """A failure that the reply reports to the host.
 
     Attributes:
         kind: what the host maps to one of its own errors ("bad_request", "denied", "busy",

@@ -190,7 +190,7 @@ def get_device() -> str:
 
 
 def processor_identity() -> List[str]:
-    """What tells this machine's processor from those that need other bundles: kind, name, features."""
+    """The kind, name and features of this machine's processor; another processor needs another bundle."""
     from device_agent.board.machine import Machine
 
     described = Machine().describe()

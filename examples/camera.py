@@ -109,10 +109,10 @@ def preprocess(frame: np.ndarray, info: Any) -> np.ndarray:
 
 
 def watch(model: Any, newest: Newest, stopping: threading.Event, limit: int) -> dict[str, list[float]]:
-    """Classify frames until told to stop; returns the seconds of each step of each frame."""
+    """Classify frames until `stopping` is set; returns the seconds of each step of each frame."""
     info = model.signature.inputs[0]
     times: dict[str, list[float]] = {"preprocess": [], "inference": [], "frame age": []}
-    told = time.monotonic()
+    printed = time.monotonic()
     while not stopping.is_set() and not (limit and len(times["inference"]) >= limit):
         frame, taken_at = newest.take()
         start = time.monotonic()
@@ -123,8 +123,8 @@ def watch(model: Any, newest: Newest, stopping: threading.Event, limit: int) -> 
         times["preprocess"].append(ready - start)
         times["inference"].append(done - ready)
         times["frame age"].append(done - taken_at)
-        if done - told >= 1.0:
-            told, best = done, int(np.argmax(scores))
+        if done - printed >= 1.0:
+            printed, best = done, int(np.argmax(scores))
             print(
                 f"class {best} ({scores.flat[best]:.3f}), inference {(done - ready) * 1e3:.2f} ms", flush=True
             )

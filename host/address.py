@@ -1,7 +1,7 @@
-"""What may be the address of an SSH server: the one check of hosts and users, wherever they are written.
+"""Checks of the address of an SSH server: hosts and users, wherever they are written.
 
 The parts may end up in the user's `ProxyCommand` or `Match exec`, which a shell reads, and in commands that
-the user is told to type: nothing that means something to a shell or that ssh would take for an option.
+messages advise the user to type: nothing is accepted that a shell interprets or ssh reads as an option.
 """
 
 from __future__ import annotations

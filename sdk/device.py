@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Each holds its weights in the device's memory.
 _KEPT = 2
 
-# What tells whether a bundle's files are still the same: path, size and time of change of each.
+# Path, size and time of change of each file of a bundle: it is loaded again where they differ.
 _Stamp = tuple[tuple[str, int, int], ...]
 
 

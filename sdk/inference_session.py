@@ -113,7 +113,7 @@ def _compiled_bytes(content: bytes, options: Any) -> Path:
 def _compiled(path: Path, options: Any) -> Path:
     """The bundle of a model for this machine, from the cache or new."""
     arguments = ["--threads", str(int(getattr(options, "intra_op_num_threads", 0)))]
-    # ONNX Runtime's own options do not tell their sizes.
+    # ONNX Runtime's own options do not give their sizes.
     sizes: Mapping[str, int] = getattr(options, "free_dimensions", {})
     for name, size in sorted(sizes.items()):
         arguments += ["--shape", f"{name}={size}"]

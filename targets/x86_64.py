@@ -53,7 +53,7 @@ def resolve(description: MachineDescription, restrict: str = "") -> Board:
     avx512 = features >= _AVX512 and restrict != "avx2"
     avx2 = {"avx2", "fma"} <= features
     mcpu = "x86-64-v4" if avx512 else "x86-64-v3" if avx2 else "x86-64-v2"
-    # LLVM's own vectoriser keeps to 256 bits on x86-64-v4 unless told otherwise: 1.4 times as slow on a
+    # LLVM's own vectoriser keeps to 256 bits on x86-64-v4 without this attribute: 1.4 times as slow on a
     # depthwise convolution.
     attributes = ["-prefer-256-bit"] if avx512 else []
     dots = _vnni(features, avx512, avx2)

@@ -90,6 +90,6 @@ def serve(commands: Mapping[str, Command]) -> None:
         request = json.loads(line)
         try:
             answer = dict(commands[request.pop("command")](**request))
-        except Exception as error:  # noqa: BLE001  # whatever an engine raises is told to the parent
+        except Exception as error:  # noqa: BLE001  # whatever an engine raises is reported to the parent
             answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
         answers.write(json.dumps(answer) + "\n")

@@ -85,7 +85,7 @@ def _reference(engine: str, path: Path, inputs: Sequence[Sequence[np.ndarray]]) 
 
 
 def _run_plain(model: ImportedModel, cases: Sequence[Sequence[np.ndarray]], directory: Path) -> Outputs:
-    """By TVM's own default compilation, which tells a mistake of the importer from one of the lowering."""
+    """By TVM's own default compilation, which shows whether the importer or the lowering is wrong."""
     executable = tvm.compile(model.module, tvm.target.Target("llvm"))
     machine = relax.VirtualMachine(executable, tvm.cpu())
     return [_arrays(machine["main"](*map(tvm.runtime.tensor, arrays))) for arrays in cases]

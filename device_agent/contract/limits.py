@@ -50,11 +50,11 @@ class WireLimits(NamedTuple):
         clients: that an agent serves at once, where it may open enough files.
         pending_connections: connections that have not sent their first request.
         hello_s: seconds that a connection has for it.
-        status_line_bytes: of what an executor tells the daemon in one line.
-        status_bytes_per_s: of all that it tells.
-        meter_line_bytes: of what the process that reads sensors says in one line.
-        rpc_key_bytes: of what a client of TVM's RPC says first.
-        intermediate_bytes: of intermediate results in one reply, where a request does not say.
+        status_line_bytes: of one line that an executor reports to the daemon.
+        status_bytes_per_s: of all lines that an executor reports.
+        meter_line_bytes: of one line of the process that reads sensors.
+        rpc_key_bytes: of the key that a client of TVM's RPC sends first.
+        intermediate_bytes: of intermediate results in one reply, where a request names no limit.
     """
 
     header_bytes: int

@@ -113,7 +113,7 @@ class Measuring(NamedTuple):
         longest_warmup: where the times still fall, warm-up goes on up to so many times `warmup_s`.
         profile_runs: inferences that a profile averages over.
         random_elements: length of the pattern of random numbers that a tensor is filled with.
-        least_s: that a run counts as at least: what a clock cannot tell from nothing.
+        least_s: the least time that a run counts as; a clock does not resolve less.
     """
 
     stable_runs: int

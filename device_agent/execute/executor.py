@@ -89,7 +89,7 @@ class Commands:
         """Runs one command.
 
         Raises:
-            AgentError: what the host is told.
+            AgentError: the failure that the host gets.
         """
         command = frames.fields_of(header).name("command")
         method: Optional[Callable[[Header, bytearray], Reply]] = {

@@ -92,8 +92,8 @@ class KernelMeter:
             times = self._times(module, name, plan, tensors, on_gpu)
             return Window(times, start_s, time.monotonic(), len(times))
 
-        times, told = self._meter.measure(plan, take)
-        return json.dumps(dict(told, times_s=times))
+        times, conditions = self._meter.measure(plan, take)
+        return json.dumps(dict(conditions, times_s=times))
 
     def _times(
         self, module: Any, name: str, plan: KernelPlan, tensors: List[Any], on_gpu: bool

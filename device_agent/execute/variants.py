@@ -100,8 +100,8 @@ class VariantMeter:
             runs = sum(len(kernel["times_s"]) for one in found for kernel in one["kernels"][:1])
             return Window(found, start_s, time.monotonic(), runs)
 
-        found, told = self._meter.measure(plan, take)
-        return json.dumps(dict(told, variants=found))
+        found, conditions = self._meter.measure(plan, take)
+        return json.dumps(dict(conditions, variants=found))
 
     def _variant(self, model: VirtualMachine, library: Any, place: int) -> Variant:
         return Variant(model, library, place)

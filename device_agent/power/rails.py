@@ -44,7 +44,9 @@ def total_of(found: Sequence[str], board: Optional[Dict[str, Any]]) -> Total:
     """
     double = sorted({name for name in found if list(found).count(name) > 1})
     if double:
-        raise ValueError("two rails are called %s: the board's description cannot tell them" % double[0])
+        raise ValueError(
+            "two rails are called %s: the board's description cannot distinguish them" % double[0]
+        )
     wanted: List[str] = [str(name) for name in (board or {}).get("rails", [])]
     if wanted:
         missing = [name for name in wanted if name not in found]

@@ -153,7 +153,7 @@ class Daemon:
         write_private(home.record, record)
 
     def run(self) -> int:
-        """Serves until told to stop, by the host, by SIGTERM or by the parent's end.
+        """Serves until the host or SIGTERM stops the agent, or its parent ends.
 
         Returns:
             The exit code of the process: 0, or a code for which systemd starts a new agent; 1 if the listener

@@ -178,7 +178,7 @@ def _parse(text: bytes, limit: int) -> Header:
 
 
 def error_reply(error: AgentError) -> Header:
-    """The reply that tells the host of a failure."""
+    """The reply that reports a failure to the host."""
     return {
         "ok": False,
         "error": {"kind": error.kind, "message": printable(error, _LIMITS.message_characters)},

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from host.places import cache_root
 
-# A digest in front of the object tells a whole entry from one that a full disk or a crash cut short.
+# A digest in front of the object shows whether an entry is whole: a full disk or a crash cuts it short.
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SUFFIX = ".kernel"
 DEFAULT_LIMIT_BYTES = 1 << 30

@@ -73,7 +73,7 @@ def build_model(
         kernels: scheduled function by name in `lowered.module`; the rest, and those that do not
             compile, get the default schedule.
         output: path of the library.
-        progress: told of every kernel that is done.
+        progress: receives the number of kernels that are done.
         cache: where kernels are looked up and kept; None compiles all.
         workers: threads that compile; the machine's usable cores if None.
         cuda_major: CUDA major version of the board's driver, where the target is its GPU.

@@ -25,7 +25,7 @@ def compiled_in_threads(
     Args:
         names: of the kernels; the result keeps their order.
         compile_one: works outside of the interpreter lock for the most part.
-        progress: told of every kernel that is done.
+        progress: receives the number of kernels that are done.
         workers: threads; the machine's usable cores if None.
     """
     order = list(names)

@@ -127,7 +127,7 @@ def calibrate(device: Device, progress: Progress | None = None) -> Calibration:
 
     Args:
         device: connected; nothing else should run on it.
-        progress: told of the rounds.
+        progress: receives the number of rounds that are done.
 
     Raises:
         UserError: no board file describes the device.

@@ -77,7 +77,7 @@ def up(cluster: ClusterDescription) -> tuple[HostState, ...]:
         }
         words = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
         script = _script(_UP, host, _START_S).replace("{environment}", words)
-        return _told(host, script.replace("{command}", shlex.join(command)), token, _START_S)
+        return _run_script(host, script.replace("{command}", shlex.join(command)), token, _START_S)
 
     first = start(cluster.hosts[0])
     if first.state == "failed":
@@ -89,14 +89,14 @@ def down(cluster: ClusterDescription) -> tuple[HostState, ...]:
     """End every host, the head last."""
 
     def end(host: ClusterHost) -> HostState:
-        return _told(host, _script(_DOWN, host, _END_S), "", _END_S)
+        return _run_script(host, _script(_DOWN, host, _END_S), "", _END_S)
 
     return (*_each(end, cluster.hosts[1:]), end(cluster.hosts[0]))
 
 
 def status(cluster: ClusterDescription) -> tuple[HostState, ...]:
     """The state of each host, in the order of the description: "up", "down", or "failed" with the reason."""
-    return _each(lambda host: _told(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S), cluster.hosts)
+    return _each(lambda host: _run_script(host, _script(_STATUS, host, _LOOK_S), "", _LOOK_S), cluster.hosts)
 
 
 def kept_token() -> str:
@@ -132,8 +132,8 @@ def _each(do: Callable[[ClusterHost], HostState], hosts: tuple[ClusterHost, ...]
         return tuple(pool.map(do, hosts))
 
 
-def _told(host: ClusterHost, script: str, stdin: str, limit_s: float) -> HostState:
-    """What a script says on a host; secrets go by its input."""
+def _run_script(host: ClusterHost, script: str, stdin: str, limit_s: float) -> HostState:
+    """Run a script on a host; its first word is the state. Secrets are sent through its input."""
     try:
         if host.ssh:
             from host.address import parse_address

@@ -113,7 +113,7 @@ class InterleavedRun:
 
         Args:
             progress: receives the passes, and after each round the medians so far under its condition.
-            times_count: whether times say anything; those of an emulator are not told.
+            times_count: whether times are shown; those of an emulator mean nothing.
 
         Raises:
             DeviceError: the device was lost.
@@ -133,7 +133,7 @@ class InterleavedRun:
             self._release()
 
     def _measure(self, condition: Condition, progress: Progress) -> None:
-        """One pass under one condition; the medians so far are told after each round."""
+        """Measure one pass under one condition; the medians so far are reported after each round."""
         try:
             condition.enter()
         except MeasureError as error:
@@ -212,7 +212,7 @@ class InterleavedRun:
             key: [time for part in self._rounds[condition.name, key] for time in part.times_s] for key in keys
         }
         return {
-            # The threads tell variants of the same name apart.
+            # Variants of the same name differ in their threads.
             name if names.count(name) == 1 else key: median(times[key])
             for name, key in zip(names, keys, strict=True)
         }

@@ -22,7 +22,7 @@ def profile_of(device: Device, threads: int, note: Callable[[str], None] | None 
     Args:
         device: the device.
         threads: threads for the model; 0 takes all cores.
-        note: told of a calibration that is used, and why one is not.
+        note: receives a line on a calibration that is used, or why one is not.
 
     Raises:
         UserError: no board file describes this machine, or it has fewer cores than threads.

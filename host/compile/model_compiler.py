@@ -53,7 +53,7 @@ class ModelCompiler:
         folder: where the library and scratch files go.
         clock: counts the stages.
         device: where kernels are measured; None where nothing runs.
-        replaced: told of the connection that takes the place of a lost one.
+        replaced: receives the connection that takes the place of a lost one.
         others: further boards of the kind that measure kernels beside the device.
         connect: connects to the device again, by its name; None where it is never lost.
         reach: how the device is reached, and where programs are built; None for this process.

@@ -222,7 +222,7 @@ def least_traffic(
 ) -> Record | None:
     """The measured program that moves least among those within 5% of the fastest.
 
-    None where none moves at least 2% less than the present one, or the rule does not tell.
+    None where none moves at least 2% less than the present one, or the rule estimates no traffic.
     """
     rule = space.rule
     times = comparable_times(
@@ -244,7 +244,7 @@ def least_traffic(
 
 
 def movement_joules(space: DesignSpace, decisions: Mapping[str, object]) -> float | None:
-    """Modelled joules of moving a program's data; None where its rule does not tell how much it moves."""
+    """Modelled joules of moving a program's data; None where its rule estimates no traffic."""
     values = {name: int(value) for name, value in decisions.items() if isinstance(value, int)}
     parts = space.estimate_parts_s(values)
     if not parts:

@@ -32,7 +32,7 @@ class LeasedBoards(Closing):
     Args:
         options: where the records are, and how long to wait.
         job: what is done, for those who wait: "tune", "deploy".
-        note: told of who has a board, and of a lease that is lost.
+        note: receives a line on who has a board, and on a lease that is lost.
         reach: how boards are reached.
 
     Attributes:

@@ -49,10 +49,10 @@ def order(ssh: SshConnection, do: str, timeout_s: float = ORDER_S, **arguments: 
     if error is None:
         return answer
     # A board that answers something else here has said nothing that anybody could use.
-    told = error if isinstance(error, dict) else {}
+    fields = error if isinstance(error, dict) else {}
     kind, message = (
-        str(told.get("kind", "")),
-        printable(told.get("message") or "it cannot, and says no reason"),
+        str(fields.get("kind", "")),
+        printable(fields.get("message") or "it cannot, and says no reason"),
     )
     if kind == "python":
         raise DeviceError(

@@ -56,7 +56,7 @@ class Installer:
     Args:
         ssh: connection to the board.
         home: the agent's folder on it, "" for the usual one.
-        progress: told of the bytes that have arrived and of all of an archive.
+        progress: receives the bytes that have arrived, and all bytes of an archive.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Installer:
 
         Args:
             payload: of the engine.
-            board: what the agent is told of its board.
+            board: the facts that the agent gets about its board.
 
         Raises:
             DeviceFull: no space there.
@@ -253,5 +253,5 @@ def remove_from_board(ssh: SshConnection, home: str = "", purge: bool = False) -
 
 
 def _host_mark() -> str:
-    """Tells archives apart that several hosts send at once."""
+    """Part of an archive's name, so that hosts that send at the same time use different files."""
     return hashlib.sha256(json.dumps([socket.gethostname(), getpass.getuser()]).encode()).hexdigest()[:8]

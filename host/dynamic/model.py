@@ -79,7 +79,7 @@ def witness_lengths(dimension: Dimension) -> tuple[int, ...]:
             f"{dimension.name}={dimension.low}..{dimension.high} holds too few lengths to generalise from: "
             "give a wider range, or one length"
         )
-    # Growing gaps tell lines, round-ups and squares apart; a cap keeps lowering quick.
+    # Growing gaps distinguish lines, round-ups and squares; a cap keeps lowering quick.
     step = max(1, min(len(lengths) - 1, 30) // (_WITNESSES - 1))
     return tuple(lengths[i * step] for i in range(_WITNESSES))
 
@@ -89,7 +89,7 @@ def _is_prime(number: int) -> bool:
 
 
 def lower_over(
-    source: Source, dimension: Dimension, board: Board, tell: Callable[[int, int], None]
+    source: Source, dimension: Dimension, board: Board, advance: Callable[[int, int], None]
 ) -> SymbolicModel:
     """Lower a model for a range of lengths.
 
@@ -97,7 +97,7 @@ def lower_over(
         source: the open model file.
         dimension: the open dimension.
         board: see `host.lowering.lower`.
-        tell: called with lengths done and lengths in all.
+        advance: receives the number of lengths that are done, and of all lengths.
 
     Raises:
         ImportFailed: the compiler cannot express the model.
@@ -106,14 +106,14 @@ def lower_over(
     witnesses = witness_lengths(dimension)
     total = len(witnesses) + 1
     longest = _lowered(source, dimension, board, dimension.high)
-    tell(1, total)
+    advance(1, total)
     lowered: dict[int, LoweredModel] = {}
     for done, length in enumerate(witnesses):
         made = _lowered(source, dimension, board, length)
         _check_parameters(source.name, made.parameters, longest.parameters, length)
         shapes = tuple(_Shaped(array.shape) for array in made.parameters)
         lowered[length] = _without_values(made, shapes)
-        tell(done + 2, total)
+        advance(done + 2, total)
     return _unified(source.name, dimension, lowered, longest.parameters)
 
 

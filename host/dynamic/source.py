@@ -88,7 +88,7 @@ def open_source(path: Path, notice: Callable[[str], None] = lambda line: None) -
 
     Args:
         path: an ONNX file.
-        notice: told what this machine's kernel does not offer to confine the worker.
+        notice: receives what this machine's kernel lacks to confine the worker.
 
     Raises:
         ModelFileError: not a model.

@@ -21,7 +21,7 @@ from host.places import cache_root
 from host.sealed import is_sealed, seal
 
 MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
-# Of the archives that mmdebstrap takes where it is told no mirror, the release itself: its updates are in
+# Of the archives that mmdebstrap takes where no mirror is given, the release itself: its updates are in
 # flux, and what is made from them would not be the same on the next host.
 _RELEASE_ALONE = """--setup-hook=sed -i '/-updates\\|-security/d' "$1"/etc/apt/sources.list"""
 # What apt says of a mirror whose files are of different days.
@@ -101,8 +101,8 @@ def _packages(recipe: Recipe, scratch: Path) -> Iterator[tarfile.TarFile]:
     path = scratch / "packages.tar"
     mirror = os.environ.get(MIRROR_VARIABLE, "")
     where = mirror or "mmdebstrap's mirror"
-    # Nothing of the packages is run, so neither an emulator nor a privilege is needed; mmdebstrap wants to
-    # be told when it is root.
+    # Nothing of the packages is run, so neither an emulator nor a privilege is needed; mmdebstrap has
+    # a mode of its own for root.
     mode = "root" if os.geteuid() == 0 else "unshare"
     command = [str(tool("mmdebstrap")), f"--mode={mode}", "--variant=extract", "--format=tar"]
     command += [f"--architectures={_DEBIAN[recipe.architecture]}", f"--include={','.join(recipe.packages)}"]

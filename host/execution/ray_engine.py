@@ -101,7 +101,7 @@ class RayEngine:
             raise UserError(f"--engine ray: {error}; pip install 'edgetlm[ray]' adds it") from error
         self._ray = ray
         # What hosts report of each other goes to the command's errors otherwise, in pages that name no board;
-        # no option of Ray's covers it. Losses are told as ours.
+        # no option of Ray's covers it. This class reports the losses itself.
         ray._private.worker._worker_logs_enabled = False
         try:
             if address:

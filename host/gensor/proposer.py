@@ -35,7 +35,7 @@ class Gensor:
         return [space.candidate(values, self.name, cost) for values, cost in found]
 
     def retrace(self, space: DesignSpace, profile: DeviceProfile, seed: int, recorder: Recorder) -> None:
-        """The walks of `propose` with the same arguments once more, every step told to `recorder`."""
+        """Repeat the walks of `propose` with the same arguments; `recorder` receives every step."""
         self._walks(space, profile, 1, seed, recorder)
 
     def _walks(

@@ -145,7 +145,7 @@ def construct(
         options: how to walk.
         k: number of programs.
         seed: the same seed gives the same programs.
-        recorder: told of every step; it changes nothing.
+        recorder: receives every step; it changes nothing.
     """
     known: dict[tuple[tuple[str, int], ...], float] = {}
 

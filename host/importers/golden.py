@@ -61,7 +61,7 @@ def make_golden(
         options: seed, number, and who runs the original.
 
     Returns:
-        The cases of the first style of inputs that tells them apart, or of the one that does it best (a model
+        The cases of the first style of inputs whose outputs differ enough, or of the best such style (a model
         may have outputs that do not depend on its inputs). Inputs under which the outputs are unstable are
         replaced by others, as far as there are such.
 

@@ -27,7 +27,7 @@ def leased(
         table: of the leases.
         request: the board and who wants it.
         wait_s: how long to stand in line.
-        note: told once who has it.
+        note: receives once who has the board.
         lost: see `Lease`.
 
     Raises:
@@ -35,16 +35,16 @@ def leased(
         EdgeError: the database cannot be asked.
     """
     until = time.monotonic() + wait_s
-    told = False
+    noted = False
     try:
         while (holder := table.take(request)) is not None:
             if time.monotonic() >= until:
                 raise DeviceBusy(
                     f"{request.name}: {holder}; wait for it with --wait 10m, or see sdk fleet status"
                 )
-            if not told:
+            if not noted:
                 note(f"{request.name}: {holder}; waiting for it")
-                told = True
+                noted = True
             time.sleep(min(_ASK_S, max(0.0, until - time.monotonic())))
     except BaseException:
         # Whoever goes away does not keep the others waiting.

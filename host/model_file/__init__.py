@@ -1,4 +1,4 @@
-"""What a model file is, told from its first bytes: nothing heavy is imported for a file that is none."""
+"""The format of a model file, from its first bytes: nothing heavy is imported for a file that is none."""
 
 from __future__ import annotations
 

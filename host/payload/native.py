@@ -208,7 +208,7 @@ class _Build:
         keys: of the units' objects.
         folder: of the cache.
         jobs: compilers at once, 0 for as many as there are cores.
-        progress: told of each step.
+        progress: receives each step.
     """
 
     def __init__(

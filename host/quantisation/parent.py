@@ -98,7 +98,7 @@ class _Search:
     Args:
         worker: that has the model.
         path: of the model, for messages.
-        clock: whose progress is told.
+        clock: counts the stage; its progress gets the layers that are done.
         bound: of the error.
     """
 

@@ -54,7 +54,7 @@ def read_lines(path: Path, refused: Refused, shown: str = "") -> Iterator[Record
 
     Args:
         path: of the file.
-        refused: told of the records that are left out.
+        refused: counts the records that are left out.
         shown: what messages call the file; its path if "".
 
     Raises:

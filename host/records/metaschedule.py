@@ -46,7 +46,7 @@ RECORDS = "database_tuning_record.json"
 _FAILED_S = 1e10
 _FAILED_FROM_S = 1e9
 _MARK = "edgetlm.record"
-# Attributes that name a function or tell about it, and are no part of the task.
+# Attributes that name or describe a function, and are no part of the task.
 _NAMES = ("global_symbol", "estimated_flops")
 _ERRORS = (RuntimeError, ValueError, TypeError, LookupError, RecursionError)
 

@@ -205,7 +205,7 @@ class RecordStore(Closing):
 
         Args:
             path: of the file.
-            refused: told of the records that are left out, since no measurement says what they say.
+            refused: counts the records that are left out, since no measurement gives such values.
 
         Raises:
             EdgeError: a line is no record of a known schema; nothing is added.

@@ -178,7 +178,7 @@ def _end(process: subprocess.Popen[bytes], scratch: Path) -> None:
 
 
 def settings_for(read: Sequence[Path], scratch: Path, limits: Limits) -> dict[str, Any]:
-    """What the worker's side is told of its confinement."""
+    """The settings of the confinement, as the worker's process gets them."""
     return {
         "run": [str(place) for place in places.programs()],
         "read": [str(place) for place in (*places.system(), *read)],

@@ -165,6 +165,6 @@ class Rule(ABC):
         """What the estimate is made of, in seconds on one core.
 
         Transfers stand under the name of the memory level that delivers them; of the last level only what
-        exceeds reading everything once. Empty where the rule does not tell them apart.
+        exceeds reading everything once. Empty where the rule does not separate them.
         """
         return {}

@@ -311,7 +311,7 @@ def _jump_endpoint(text: str) -> Endpoint:
 
 
 def _close(end: paramiko.Channel | paramiko.SFTPClient) -> None:
-    # Closing tells the server, which fails on a lost connection; what lost it is the error to raise.
+    # Closing sends a message, which fails on a lost connection; what lost it is the error to raise.
     with contextlib.suppress(*_BROKEN):
         end.close()
 

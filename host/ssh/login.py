@@ -109,7 +109,7 @@ def _keys(endpoint: Endpoint, attempts: _Attempts) -> Iterator[tuple[paramiko.PK
 
 
 def _public_half(path: Path) -> bytes | None:
-    """The key of the .pub file beside a private one, by which the agent's keys are told apart."""
+    """The key of the .pub file beside a private one, by which the agent's keys are distinguished."""
     try:
         return bytes(paramiko.pkey.PublicBlob.from_file(f"{path}.pub").key_blob)
     except (OSError, ValueError):

@@ -288,7 +288,7 @@ class Device(Closing):
     def replace(self, lost: Device) -> None:
         """End on the device what is left of a connection that was cut, and have it again if that one did.
 
-        The device may not have noticed yet, and would tell this host that somebody uses it.
+        The device may not have noticed yet, and would answer this host that it is in use.
 
         Args:
             lost: the device as it was connected before.

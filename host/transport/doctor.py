@@ -153,7 +153,7 @@ def _agent(
 
 
 def examine_device(device: Device, serves: tuple[str, ...] | None = None) -> Iterator[Finding]:
-    """Look at what a device's agent tells.
+    """Examine what a device's agent reports.
 
     Args:
         device: a connected one.

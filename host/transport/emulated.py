@@ -82,7 +82,7 @@ class EmulatedAgent(OnThisMachine):
             process.wait()
             process.stdout.close()
             raise DeviceError(
-                f"{self._entry.name}: the emulated agent did not start ({self._said()}); make the device"
+                f"{self._entry.name}: the emulated agent did not start ({self._last_output()}); make the device"
                 " again:"
                 f" {_again(self._entry)}"
             )
@@ -144,9 +144,9 @@ class EmulatedAgent(OnThisMachine):
             self._process.wait(_DYING_S)
         code = self._process.returncode
         ended = [] if code is None else [f"it ended with {code}"]
-        return "; ".join([*ended, self._said()])
+        return "; ".join([*ended, self._last_output()])
 
-    def _said(self) -> str:
+    def _last_output(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.exists() else []
         return lines[-1] if lines else ""
 

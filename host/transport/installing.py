@@ -50,8 +50,8 @@ def install_agent(
         entry: of the device, which need not be registered.
         system: as a hardened service of the whole system, through sudo.
         power_modes: let that service change power modes.
-        progress: told of the bytes that have arrived of what is being sent, and of all.
-        stage: told of each stage's name.
+        progress: receives the bytes that have arrived, and all bytes that are being sent.
+        stage: receives each stage's name.
 
     Raises:
         DeviceError: the board does not answer, or cannot run the agent.

@@ -207,8 +207,8 @@ class Connection:
             raise
         if done:
             return header, blob
-        told = fields.object("error")
-        kind, message = told.name("kind"), told.text("message")
+        failure = fields.object("error")
+        kind, message = failure.name("kind"), failure.text("message")
         shown = printable(message, LIMITS.wire.message_characters)
         raise _ERRORS.get(kind, DeviceError)(f"{self.peer}: {shown}")
 

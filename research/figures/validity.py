@@ -9,7 +9,7 @@ matches it.
 so many programs of each task go through what comes after, on a CPU all passes before machine code, on a GPU
 its compiler, within the shared memory and registers that there are ("spilled": where a thread's registers
 do not hold all values). Without a checkpoint the weights are random, and sure of nonsense; with one, the
-time of proposing so many different programs with their estimates is told too ("proposed_processor_s").
+time of proposing so many different programs with their estimates is printed too ("proposed_processor_s").
 """
 
 from __future__ import annotations

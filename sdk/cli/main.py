@@ -133,7 +133,7 @@ def _run(arguments: Sequence[str] | None, state: State) -> int:
     except Interrupted:
         return _fail("interrupted", _INTERRUPTED, state)
     except BrokenPipeError as error:
-        # Somebody else's pipe is an error; ours has nobody to be told of one, and raises again here.
+        # Somebody else's pipe is an error; nobody reads messages on ours, and it raises again here.
         sys.stdout.flush()
         return _fail(_os_reason(error), 1, state)
     except OSError as error:

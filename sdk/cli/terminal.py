@@ -68,7 +68,7 @@ class ConsoleProgress:
         self._task = self._bar.add_task("", total=None, visible=False, status="", latencies="")
         self._stage = ""
         self._begin = 0.0
-        self._said = 0.0
+        self._printed_s = 0.0
 
     def __enter__(self) -> ConsoleProgress:
         if self._live:
@@ -88,7 +88,7 @@ class ConsoleProgress:
         self._finish()
         name = visible_line(name)
         self._stage = name
-        self._begin = self._said = time.perf_counter()
+        self._begin = self._printed_s = time.perf_counter()
         # `reset` keeps the total of the stage before where it is given none.
         self._bar.reset(self._task, description=name, visible=True, status="", latencies="")
         self._bar.tasks[0].total = None
@@ -105,8 +105,8 @@ class ConsoleProgress:
         """What the stage has come to so far; in a log a line now and then."""
         text = visible_line(text)
         self._bar.update(self._task, status=text)
-        if not self._live and time.perf_counter() - self._said >= _LINE_EACH_S:
-            self._said = time.perf_counter()
+        if not self._live and time.perf_counter() - self._printed_s >= _LINE_EACH_S:
+            self._printed_s = time.perf_counter()
             self._console.print(f"{self._stage:<9} {text}", soft_wrap=True)
 
     def latencies(self, seconds: Mapping[str, float]) -> None:

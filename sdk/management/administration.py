@@ -185,7 +185,7 @@ def _remove_emulated(entry: DeviceEntry) -> list[str]:
     return [folder]
 
 
-def doctor(name: str, tell: Callable[[Finding], None]) -> bool:
+def doctor(name: str, show: Callable[[Finding], None]) -> bool:
     """Examine a device; report each finding and return whether nothing is missing.
 
     Raises:
@@ -203,5 +203,5 @@ def doctor(name: str, tell: Callable[[Finding], None]) -> bool:
         with connect_entry(entry) as device:
             findings = list(examine_device(device))
     for finding in findings:
-        tell(finding)
+        show(finding)
     return all(finding.good or not finding.advice for finding in findings)

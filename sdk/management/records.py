@@ -77,13 +77,13 @@ class CopyCounts:
 _COPIED_TOGETHER = 5000
 
 
-def copy_store(source: RecordStore, target: RecordStore, told: Callable[[int], None]) -> CopyCounts:
+def copy_store(source: RecordStore, target: RecordStore, copied: Callable[[int], None]) -> CopyCounts:
     """Add all records of a store to another; those that are there already are not added again.
 
     Args:
         source: is read.
         target: is added to.
-        told: of the number of records so far.
+        copied: receives the number of records so far.
 
     Raises:
         EdgeError: one of the databases refuses; what was copied until then stays.
@@ -96,11 +96,11 @@ def copy_store(source: RecordStore, target: RecordStore, told: Callable[[int], N
         new += target.append(kept)
         found += len(batch)
         left_out += len(batch) - len(kept)
-        told(found)
+        copied(found)
     for foreign in _in_parts(source.foreign()):
         new_foreign += target.append_foreign(foreign)
         found_foreign += len(foreign)
-        told(found + found_foreign)
+        copied(found + found_foreign)
     return CopyCounts(new, found, new_foreign, found_foreign, left_out)
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 # Colour of text and rules: the page's own.
 INK = "currentColor"
-# Okabe and Ito's palette, which people with colour blindness tell apart.
+# Okabe and Ito's palette, whose colours people with colour blindness distinguish.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 SOURCE_COLOURS = {
     "gensor": "#0072b2",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "pentagon")
 _BAD = "#d55e00"
-# Lines in one chart beyond which nothing can be told apart.
+# The most lines in one chart that can be distinguished.
 _MAX_LINES = 12
 # Samples of a line that a page needs at its width.
 _MAX_SAMPLES = 400

@@ -9,8 +9,8 @@
 
 namespace edgetlm {
 
-// Device, inode, size, and the times of the last change of content and of status: what tells a file from any
-// other, and from itself after a change; by its name.
+// Device, inode, size, and the times of the last change of content and of status: the identity of a
+// file's content, by its name.
 using Stamps = std::map<std::string, std::vector<int64_t>>;
 
 class VerifiedFiles {

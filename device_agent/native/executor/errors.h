@@ -1,4 +1,4 @@
-// Failures that the host is told about.
+// Failures that are reported to the host.
 #pragma once
 
 #include <stdexcept>

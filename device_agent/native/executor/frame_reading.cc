@@ -13,7 +13,7 @@ namespace edgetlm {
 namespace {
 
 template <typename Reader>
-void told(const Reader& read) {
+void with_runtime_errors(const Reader& read) {
   try {
     read();
   } catch (const AgentError& error) {
@@ -34,7 +34,7 @@ JsonObject header_in(const std::string& input) {
 }  // namespace
 
 void read_frame(const std::string& input) {
-  told([&] {
+  with_runtime_errors([&] {
     const JsonObject header = parse_frame(input);
     blob_bytes(header, most_blob_bytes(header));
     const Fields fields(header);
@@ -44,22 +44,22 @@ void read_frame(const std::string& input) {
 }
 
 void read_hello(const std::string& input) {
-  told([&] { parse_hello(input); });
+  with_runtime_errors([&] { parse_hello(input); });
 }
 
 void read_tensors(const std::string& input) {
-  told([&] {
+  with_runtime_errors([&] {
     const JsonObject header = header_in(input);
     described_tensors(header, blob_bytes(header, std::numeric_limits<int64_t>::max()));
   });
 }
 
 void read_plan(const std::string& input) {
-  told([&] { plan_of(header_in(input)); });
+  with_runtime_errors([&] { plan_of(header_in(input)); });
 }
 
 void read_variant_plan(const std::string& input) {
-  told([&] { variant_plan_of(header_in(input)); });
+  with_runtime_errors([&] { variant_plan_of(header_in(input)); });
 }
 
 }  // namespace edgetlm

@@ -32,7 +32,7 @@ int main(int count, char** words) {
   // Libraries print to stdout; the daemon's pipe is kept from them.
   edgetlm::Status status(dup(STDOUT_FILENO));
   dup2(STDERR_FILENO, STDOUT_FILENO);
-  // Both are told by the call that fails.
+  // The call that fails reports both.
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   // Left alone, the C library takes a large upload for usual and keeps its memory.

@@ -27,7 +27,7 @@ def build_cuda_kernels(
         functions: unscheduled, by name.
         kernels: scheduled ones of them; the rest, and those that do not compile, get a default schedule.
         target: of kind "cuda".
-        progress: told of every kernel that is done.
+        progress: receives the number of kernels that are done.
         cache: where cubins are looked up first.
         workers: threads that compile; the machine's usable cores if None.
         cuda_major: CUDA major version of the board's driver.

@@ -61,7 +61,7 @@ def by_learned_estimate(
         observations: measured programs of other tasks on the device.
         profile: of the device.
         seed: of random programs that are looked at.
-        clock: counts the stage, and is told what convinces.
+        clock: counts the stage; its progress gets a note for each rule whose evidence convinces.
     """
     from host.learned_estimate.estimate import LearnedEstimate
     from host.learned_estimate.evidence import evidence_of
@@ -87,11 +87,11 @@ def by_learned_estimate(
                 chosen[key] = space.candidate(values, BAYESIAN, space.estimate_s(values))
                 changed[space.rule.name] += 1
     for one in convincing:
-        clock.progress.note(_said(one, changed[one.rule]))
+        clock.progress.note(_evidence_text(one, changed[one.rule]))
     return replace(plan, chosen=chosen), rules
 
 
-def _said(evidence: Evidence, changed: int) -> str:
+def _evidence_text(evidence: Evidence, changed: int) -> str:
     speed = evidence.speed
     return (
         f"rule {evidence.rule}: {evidence.programs} measured programs of other kernels on this board choose "

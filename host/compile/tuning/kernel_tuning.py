@@ -77,7 +77,7 @@ class KernelTuning:
         clock: counts the stage and shows progress.
         content_hash: of the model file and its shapes.
         versions: of the host's packages.
-        replaced: told of the connection that takes the place of a lost one.
+        replaced: receives the connection that takes the place of a lost one.
         others: further boards of the kind that measure beside the device.
         proposer: the user's own, which proposes beside the others.
         instead: who proposes instead of all of these, and nothing is learned; () for nobody.

@@ -29,7 +29,7 @@ _GATHERS = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterN
 def input_ranges(
     model: onnx.ModelProto, weights: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]
 ) -> list[InputRange]:
-    """The values that each input may take, as far as the graph tells.
+    """The values that each input may take, as far as the graph shows.
 
     Args:
         model: a simplified graph.

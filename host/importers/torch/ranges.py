@@ -30,7 +30,7 @@ _TABLES = {"embedding": (0, 1), "index_select": (0, 2), "gather": (0, 2), "index
 
 
 def input_ranges(program: torch.export.ExportedProgram, specs: tuple[TensorSpec, ...]) -> list[InputRange]:
-    """The values that each input may take, as far as the program tells."""
+    """The values that each input may take, as far as the program shows."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     return [_range(spec, nodes[spec.name]) for spec in specs]
 

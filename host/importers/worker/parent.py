@@ -51,7 +51,7 @@ def load(
         golden_cases: number of golden cases.
         samples: inputs to use for golden cases instead of drawn ones, one sequence of arrays per case.
         half: type of half precision whose spread the golden cases get, "" for none.
-        notice: told what this machine's kernel does not offer to confine the worker.
+        notice: receives what this machine's kernel lacks to confine the worker.
         worker: of `start_ahead` for this file; one is started if None.
 
     Returns:

@@ -10,7 +10,7 @@ from host.schedules.workload import Access, Stage
 from host.tlm.language.vocabulary import CPU, GPU, LEVELS, WIDTHS
 from targets import GpuModel, HardwareModel, MemoryLevel
 
-# Accesses of the anchor that are told of: its first reads and its write.
+# Accesses of the anchor that are described: its first reads and its write.
 _READS = 2
 
 
@@ -98,7 +98,7 @@ def describe_task(space: DesignSpace) -> TaskDescription:
     """The description of the task of a design space."""
     workload = space.workload
     anchor = workload.anchor_stage
-    accesses = _told(anchor)
+    accesses = _described(anchor)
     first, second, write = (_width(access) for access in accesses)
     axes = tuple(
         AxisDescription(axis.extent, axis.reduce, "".join(_move(access, number) for access in accesses))
@@ -152,7 +152,7 @@ def _memory(levels: tuple[MemoryLevel, ...]) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _told(anchor: Stage) -> tuple[Access | None, Access | None, Access]:
+def _described(anchor: Stage) -> tuple[Access | None, Access | None, Access]:
     reads: list[Access | None] = [*anchor.reads[:_READS]]
     reads += [None] * (_READS - len(reads))
     return reads[0], reads[1], anchor.write

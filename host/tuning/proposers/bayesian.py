@@ -22,7 +22,7 @@ _BEST = 3
 
 @runtime_checkable
 class LearningProposer(Proposer, Protocol):
-    """A proposer that is told of every measured program before it proposes."""
+    """A proposer that receives every measured program before it proposes."""
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Replace what was learned: measured programs of all tasks, those of the present model last."""

@@ -105,7 +105,7 @@ class Recorder {
   std::set<const DLTensor*> fresh_;
 };
 
-// What the virtual machine tells an instrument: function, name, whether before the call, result, arguments.
+// What the virtual machine passes to an instrument: function, name, whether before the call, result, arguments.
 constexpr int kInstrumentFields = 4;
 
 }  // namespace

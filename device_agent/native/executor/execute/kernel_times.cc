@@ -6,7 +6,7 @@ namespace edgetlm {
 namespace ffi = tvm::ffi;
 
 ffi::Function KernelTimes::instrument() {
-  // The machine tells it the function, its name, whether this is before the call, the result, the arguments.
+  // The machine passes to it the function, its name, whether this is before the call, the result, the arguments.
   return ffi::Function::FromPacked([this](ffi::PackedArgs arguments, ffi::Any*) {
     model_.synchronise();
     if (arguments[2].cast<bool>()) {

@@ -162,7 +162,7 @@ JsonObject Meter::windows(const Plan& plan, const std::function<Window(double)>&
   try {
     return watched(plan, take);
   } catch (const MeterLost&) {
-    // Who asked for energy is told why there is none.
+    // The reply says why there is no energy.
     return unwatched(take);
   }
 }
@@ -172,10 +172,10 @@ JsonObject Meter::times(int64_t retries, double cool_s, const std::function<Wind
   plan.energy = false;
   plan.retries = retries;
   plan.cool_s = cool_s;
-  JsonObject told = windows(plan, take);
-  told.erase(ffi::String("energy"));
-  told.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
-  return told;
+  JsonObject reply = windows(plan, take);
+  reply.erase(ffi::String("energy"));
+  reply.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
+  return reply;
 }
 
 JsonObject Meter::watched(const Plan& plan, const std::function<Window(double)>& take) {

@@ -44,7 +44,7 @@ class Meter {
  private:
   // Takes windows until one did not throttle, or as the plan says.
   //
-  // `take` is told how long a window has to be at least. The times of all windows that count are `times_s` of the
+  // `take` gets the least length of a window in seconds. The times of all windows that count are `times_s` of the
   // result, beside what the meter says of them.
   JsonObject windows(const Plan& plan, const std::function<Window(double)>& take);
   // Why energy cannot be measured, empty where it can; takes the idle power the first time.

@@ -137,10 +137,10 @@ std::string measure_variants(Meter* meter, const Model& model, const std::string
     found = std::move(in_turn.variants);
     return window;
   };
-  JsonObject told = meter->times(plan.retries, plan.cool_s, take);
-  told.erase(ffi::String("times_s"));
-  told.Set(ffi::String("variants"), found);
-  return json_text(told);
+  JsonObject reply = meter->times(plan.retries, plan.cool_s, take);
+  reply.erase(ffi::String("times_s"));
+  reply.Set(ffi::String("variants"), found);
+  return json_text(reply);
 }
 
 }  // namespace edgetlm

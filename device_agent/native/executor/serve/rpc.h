@@ -26,7 +26,7 @@ std::string rpc_mismatch();
 // Uploads go to `folder` and modules are loaded from it; no other can be named.
 void register_rpc(const std::string& folder, Meter* meter, Commands* commands);
 
-// Serves after the handshake until the client closes. `set_busy` is told true when a request has come, and false when the server
+// Serves after the handshake until the client closes. `set_busy` gets true when a request has come, and false when the server
 // waits for the next.
 void serve_rpc(int connection, const std::function<void(bool)>& set_busy);
 

@@ -1,4 +1,4 @@
-// What the daemon is told through the pipe that was this process's stdout.
+// What this process reports to the daemon, through the pipe that was its stdout.
 #pragma once
 
 #include <map>

@@ -78,7 +78,7 @@ int64_t hello_missing(const std::string& data);
 // The first request of a connection; AgentError where it is no frame, or speaks another protocol.
 JsonObject parse_hello(const std::string& data);
 
-// The reply that tells the host of a failure.
+// The reply that reports a failure to the host.
 Reply error_reply(const std::string& kind, const std::string& message);
 
 // Size in bytes; AgentError where the dtype cannot travel, or the shape has no size.
