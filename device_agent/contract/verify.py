@@ -224,7 +224,7 @@ def _signature_of(directory: str, manifest: bytes) -> Optional[BundleSignature]:
 
 
 def _check_size(directory: str, name: str, entry: FileEntry) -> List[int]:
-    """The identity of a file's content: device, inode, size and times of change, after a check of its size."""
+    """The identity of a file's content (device, inode, size, times of change), after a check of its size."""
     status = os.lstat(os.path.join(directory, name))
     if not stat.S_ISREG(status.st_mode):
         raise ContractError("%s is not a regular file: copy or make the bundle again" % name)

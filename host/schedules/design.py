@@ -70,7 +70,7 @@ class DesignSpace:
         return self.rule.estimate_s(self.workload, hardware, self.threads_of(values), values)
 
     def estimate_parts_s(self, values: Decisions) -> Mapping[str, float]:
-        """The parts of the estimate, see `Rule.estimate_parts_s`; empty where the rule does not separate them."""
+        """The parts of the estimate, see `Rule.estimate_parts_s`; empty where the rule separates none."""
         return self.rule.estimate_parts_s(self.workload, as_learned(self.hardware), values)
 
     def estimated(self, values: Decisions) -> dict[str, float]:

@@ -82,8 +82,8 @@ class EmulatedAgent(OnThisMachine):
             process.wait()
             process.stdout.close()
             raise DeviceError(
-                f"{self._entry.name}: the emulated agent did not start ({self._last_output()}); make the device"
-                " again:"
+                f"{self._entry.name}: the emulated agent did not start ({self._last_output()});"
+                " make the device again:"
                 f" {_again(self._entry)}"
             )
         return process

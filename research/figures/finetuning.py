@@ -2,7 +2,7 @@
 
     python -m research.figures.finetuning CHECKPOINT REPLAY [--tasks N] [--unseen N] [--steps N]
 
-The board is simulated: its times are the estimates for another processor than the one described to the model (smaller
+The board is simulated: its times are the estimates for another processor than the model gets (smaller
 caches, slower memory, longer latency), times a preference for values of each decision drawn once for the
 board, with 3% of noise. On some tasks the model's, Gensor's and random programs are "measured"; then each
 kind of fine-tuning is asked for programs of tasks without a single record, and of tasks of another board.

@@ -164,7 +164,7 @@ def _run(directory: Path) -> int:
     try:
         request = json.loads(plan.read_text())
         np.savez(answers, **_computed(request, archive))  # type: ignore[arg-type]
-    except Exception as failure:  # noqa: BLE001  # whatever transformers meets in a folder is reported to the parent
+    except Exception as failure:  # noqa: BLE001  # whatever transformers raises is reported to the parent
         error.write_text(json.dumps({"message": f"{type(failure).__name__}: {failure}"}))
         return 1
     return 0

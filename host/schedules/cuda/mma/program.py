@@ -251,7 +251,7 @@ class Program:
     ) -> tirx.Stmt:
         """Loads four matrices.
 
-        All begin at a row that is a multiple of eight, so that a lane's row determines how chunks are exchanged.
+        All begin at a row that is a multiple of eight, so a lane's row determines how chunks are exchanged.
 
         Args:
             source: the operand.
