@@ -52,7 +52,7 @@ def order(ssh: SshConnection, do: str, timeout_s: float = ORDER_S, **arguments: 
     fields = error if isinstance(error, dict) else {}
     kind, message = (
         str(fields.get("kind", "")),
-        printable(fields.get("message") or "it cannot, and says no reason"),
+        printable(fields.get("message") or "it cannot, and gives no reason"),
     )
     if kind == "python":
         raise DeviceError(
