@@ -32,7 +32,7 @@ class EdgeError(Exception):
 
 
 class UserError(EdgeError):
-    """The user asked for something that cannot be; the message says what to type instead."""
+    """The user asked for something impossible; the message says what to type instead."""
 
     exit_code = 2
 
@@ -110,4 +110,4 @@ class BundleError(EdgeError):
 
 
 class TlmError(EdgeError):
-    """A language model that is damaged or of another version, or something its language cannot say."""
+    """A damaged language model, one of another version, or something that its language cannot express."""

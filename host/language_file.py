@@ -65,7 +65,7 @@ def _folder_format(folder: Path) -> str:
     try:
         config = folder_config(folder)
     except ModelFileError:
-        # Whoever reads the folder says what is wrong with it.
+        # The reader of the folder reports what is wrong with it.
         return _FORMATS[0]
     classes = config.get("architectures")
     if config.get("model_type") in DECODER_TYPES or not isinstance(classes, list) or not classes:

@@ -1,4 +1,4 @@
-"""What manifest.json says of a bundle: the schema that the host and the device agent share."""
+"""The schema of manifest.json, a bundle's description, which the host and the device agent share."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from device_agent.contract.text import printable
 _BEGIN = r"(?:(?<![\w./~<])|(?<=://)|(?<=:///))"
 # One with at least one folder.
 _ABSOLUTE = re.compile(_BEGIN + r"(?:/[^\s/'\"<>,;:]+){2,}")
-# What is the same on every machine says nothing of this one.
+# What is the same on every machine reveals nothing about this one.
 _SYSTEM = ("/sys/", "/proc/", "/dev/", "/etc/", "/usr/", "/lib/", "/run/")
 
 # An escape of a character outside of the first plane has ten.

@@ -1,4 +1,4 @@
-"""A kind of board, as declared, and what an agent says of the machine that it runs on."""
+"""A kind of board, as declared, and an agent's description of the machine that it runs on."""
 
 from __future__ import annotations
 

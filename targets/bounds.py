@@ -1,4 +1,4 @@
-"""What a board or core file may say: ranges of its numbers and forms of its texts, in one place.
+"""The bounds of a board or core file: ranges of its numbers and forms of its texts, in one place.
 
 A file may come from elsewhere. Beyond these bounds nothing is a processor, and arithmetic would overflow.
 """

@@ -1,4 +1,4 @@
-"""Boards as TOML files: `boards/NAME.toml` names a core of `cores/`, and says what is around it.
+"""Boards as TOML files: `boards/NAME.toml` names a core of `cores/` and describes what is around it.
 
 A user's own boards and cores lie in `$XDG_CONFIG_HOME/edgetlm/boards` and `cores`, in the same form.
 """
@@ -173,7 +173,7 @@ class BoardFile:
         )
 
     def _title(self, model: str) -> str:
-        """The exact model ("... Model B Rev 1.4") where the device tree says more than the kind."""
+        """The exact model ("... Model B Rev 1.4") where the device tree names more than the kind."""
         kinds = {name.casefold() for name in self.device_trees}
         return model if model and model.casefold() not in kinds else self.title
 

@@ -29,14 +29,14 @@ from typing import Any
 from benchmarks.learned_estimate.withheld import (
     _LEAST_PROGRAMS,
     Kernel,
-    Taught,
+    LearnedEstimates,
     bounded,
     kernels_of,
     model_speed,
     observations_of,
     seconds_of,
     shuffled,
-    teachers,
+    training_observations,
 )
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.errors import UserError
@@ -61,7 +61,7 @@ def withheld_figures(
     by_kernel: dict[str, list[float]] = {arm: [] for arm in arms}
     for model in models:
         own = [kernel for kernel in kernels if kernel.model == model]
-        taught = Taught(teachers(observations, kernels, model))
+        taught = LearnedEstimates(training_observations(observations, kernels, model))
         for arm in arms:
             seconds = [seconds_of(kernel, arm, taught) for kernel in own]
             by_model[arm][model] = model_speed(own, seconds)
@@ -87,7 +87,7 @@ def shuffled_figures(
     speeds, refused, judged = [], 0, 0
     for seed in range(count):
         mixed = shuffled(observations, seed)
-        for evidence in Taught(mixed).evidence.values():
+        for evidence in LearnedEstimates(mixed).evidence.values():
             if evidence.speed.n >= MIN_TRIALS:
                 judged += 1
                 refused += not evidence.convinces
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if len({kernel.model for kernel in kernels}) < MIN_TRIALS:
         raise UserError(f"{options.data} has programs of too few models; collect from {MIN_TRIALS} at least")
     figures = withheld_figures(observations, kernels, ARMS)
-    everything = Taught(observations)
+    everything = LearnedEstimates(observations)
     found = {
         "programs": len(programs),
         "kernels": len(kernels),

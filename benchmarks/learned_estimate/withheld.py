@@ -110,7 +110,7 @@ def shuffled(observations: Sequence[Observation], seed: int) -> list[Observation
     return found
 
 
-class Taught:
+class LearnedEstimates:
     """The learned estimates of all rules, from the observations of other models."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
@@ -128,13 +128,15 @@ class Taught:
         return cautious_choice(process.predict(kernel.programs), kernel.first)
 
 
-def teachers(observations: Sequence[Observation], kernels: Sequence[Kernel], model: str) -> list[Observation]:
-    """What may teach when a model is withheld."""
+def training_observations(
+    observations: Sequence[Observation], kernels: Sequence[Kernel], model: str
+) -> list[Observation]:
+    """The observations to learn from when a model is withheld: none of its own, and none of its tasks."""
     held = {kernel.task for kernel in kernels if kernel.model == model}
     return [one for one in observations if one.model != model and one.program.task not in held]
 
 
-def seconds_of(kernel: Kernel, arm: str, taught: Taught) -> float:
+def seconds_of(kernel: Kernel, arm: str, taught: LearnedEstimates) -> float:
     """Seconds of the program that an arm takes; of random ones the geometric mean."""
     if arm == "fastest":
         return float(kernel.seconds.min())

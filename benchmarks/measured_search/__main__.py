@@ -3,9 +3,10 @@
     python -m benchmarks.measured_search --data FILE [--seeds N] [--rounds N] [--json FILE]
 
 FILE has programs that were measured inside of models (`python -m research.collection.in_model`). Each model
-is tuned on paper: in every round, each of its kernels gets one more of its measured programs, after the
-program that is constructed without measuring. The model's speed is that with the fastest program of each
-kernel so far, over that with the first ones. Kernels with fewer than ten measured programs are left out.
+is tuned with recorded measurements: in every round, each of its kernels gets one more of its measured
+programs, after the program that is constructed without measuring. The model's speed is its speed with the
+fastest program of each kernel so far, over its speed with the first ones. Kernels with fewer than ten
+measured programs are left out.
 The arms:
 
     ranked         chance with the same ranker: programs that are each the best of 16 random ones, any order
@@ -30,9 +31,14 @@ from benchmarks.learned_estimate.withheld import (
     kernels_of,
     model_speed,
     observations_of,
-    teachers,
+    training_observations,
 )
-from benchmarks.measured_search.paper_tuning import LEAST_PROGRAMS, TEACHERS, PaperTuning, orders_of
+from benchmarks.measured_search.replayed_tuning import (
+    LEAST_PROGRAMS,
+    TRAINING_PROGRAMS,
+    ReplayedTuning,
+    orders_of,
+)
 from benchmarks.result_file import add_json_option, heading, write_result
 from host.learned_estimate.observation import Observation
 from research.collection.dataset import read_programs
@@ -45,7 +51,7 @@ def curve_of(
     kernels: Sequence[Kernel], arm: str, rounds: int, seed: int, others: Sequence[Observation]
 ) -> list[float]:
     """Speed of a model before and after each round."""
-    tuning = PaperTuning(kernels, others if arm == "taught" else ())
+    tuning = ReplayedTuning(kernels, others if arm == "taught" else ())
     orders = orders_of(kernels, arm, seed)
     speeds = [tuning.speed()]
     for _ in range(rounds):
@@ -66,8 +72,8 @@ def figures_of(
         own = [one for one in kernels if one.model == model and len(one.programs) >= LEAST_PROGRAMS]
         if not own:
             continue
-        others = teachers(known, kernels, model)
-        which = np.unique(np.linspace(0, len(others) - 1, TEACHERS).astype(int))
+        others = training_observations(known, kernels, model)
+        which = np.unique(np.linspace(0, len(others) - 1, TRAINING_PROGRAMS).astype(int))
         some = [others[i] for i in which]
         found[model] = {}
         for arm in _ARMS:
@@ -80,7 +86,7 @@ def figures_of(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Tunes each model on paper and prints the arms."""
+    """Tunes each model with recorded measurements and prints the arms."""
     parser = argparse.ArgumentParser(prog="benchmarks.measured_search", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=20)

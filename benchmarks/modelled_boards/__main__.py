@@ -31,7 +31,7 @@ from benchmarks.learned_estimate.withheld import observations_of
 from benchmarks.modelled_boards.choices import (
     DRAWN,
     Program,
-    Teachers,
+    BoardEstimates,
     chosen_programs,
     of_board,
     random_programs,
@@ -141,13 +141,13 @@ def judge_board(
     tasks = judged_tasks(tasks_in(models, profile), taught, options.tasks, 1e6 * options.most_mflop)
     others = of_board(data, board)
     judge = Judge(ModelledTimer(modelled, folder))
-    teachers = [Teachers(data.get(board, []), others, seed) for seed in range(options.seeds)]
+    learned = [BoardEstimates(data.get(board, []), others, seed) for seed in range(options.seeds)]
     model = Tlm(SHIPPED)
     found = []
     for task in tasks:
         space = task.space
-        for seed, teacher in enumerate(teachers):
-            chosen = chosen_programs(space, profile, teacher, model, seed)
+        for seed, estimates in enumerate(learned):
+            chosen = chosen_programs(space, profile, estimates, model, seed)
             key, rule = space.task.workload_hash, space.rule.name
             seconds = judge.seconds(space, chosen)
             found.append(Judged(board, task.model, key, rule, seconds))

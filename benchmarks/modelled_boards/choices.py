@@ -26,8 +26,8 @@ DRAWN, CONSTRUCTED = 32, 24
 BUDGETS = (10, 50, 200)
 
 
-class Teachers:
-    """Learned estimates of one board by what taught them.
+class BoardEstimates:
+    """Learned estimates of one board, by the records from which they were learned.
 
     Args:
         own: programs of the board, on networks that are not judged.
@@ -68,7 +68,7 @@ def random_programs(space: DesignSpace, seed: int) -> list[Program]:
 def chosen_programs(
     space: DesignSpace,
     profile: DeviceProfile,
-    teachers: Teachers,
+    learned: BoardEstimates,
     model: Proposer | None,
     seed: int,
 ) -> dict[str, Program]:
@@ -77,15 +77,15 @@ def chosen_programs(
     Args:
         space: of the task.
         profile: of the board.
-        teachers: its learned estimates.
+        learned: its learned estimates.
         model: the language model, the likeliest programs first; None leaves out its arms.
         seed: of what is drawn.
     """
     constructed = [values_of(one) for one in Gensor().propose(space, profile, (), CONSTRUCTED, seed=0)]
     drawn = random_programs(space, seed)
-    most = teachers.estimates[f"others_{BUDGETS[-1]}"]
+    most = learned.estimates[f"others_{BUDGETS[-1]}"]
     found = {"gensor_t": constructed[0], "random_first": drawn[0], "random32_t": best(None, space, drawn)}
-    for name, estimate in teachers.estimates.items():
+    for name, estimate in learned.estimates.items():
         found[f"gensor_that_{name}"] = best(estimate, space, constructed)
     found["random32_that"] = best(most, space, drawn)
     found["search_that"] = first_program(most, space, profile, constructed[0], seed)[0]

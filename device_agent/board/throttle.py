@@ -174,5 +174,5 @@ def _firmware(first: int, values: Sequence[int]) -> Tuple[List[str], str]:
 
 
 def slowed_now(flags: Flags) -> bool:
-    """Whether the flags say that the board is slowed down at the moment when they were read."""
+    """Whether the flags show that the board was slowed down when they were read."""
     return verdict(flags, (), flags).throttled

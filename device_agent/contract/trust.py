@@ -123,7 +123,7 @@ class TrustStore:
         self._clock = clock
 
     def read(self) -> TrustedKeys:
-        """What the file says.
+        """The content of the file.
 
         Raises:
             ContractError: it is damaged, or others than its user may write to it.
@@ -206,7 +206,7 @@ class TrustStore:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Tuple[TrustedKeys, Callable[[TrustedKeys], None]]]:
-        """What the file says and what writes it anew, while no other process changes it."""
+        """The content of the file and a function that replaces it, while no other process changes it."""
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             descriptor = os.open(self.path + ".lock", os.O_RDWR | os.O_CREAT, 0o600)

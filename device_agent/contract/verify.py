@@ -40,7 +40,7 @@ _MEMORY_SCHEMA, _SETTLED_S = PROTOCOL.bundle.verified_schema, PROTOCOL.bundle.se
 
 
 class VerifiedBundle(NamedTuple):
-    """A bundle whose files are what its manifest says.
+    """A bundle whose files agree with its manifest.
 
     Attributes:
         directory: where it lies.

@@ -138,7 +138,7 @@ class Generation:
 
 
 def no_language_model(folder: str) -> AgentError:
-    """What is said where a bundle that is no language model's is to generate text."""
+    """The error of a bundle that is to generate text and is no language model."""
     return AgentError(
         "bad_request", "%s is not the bundle of a language model: run it with its inputs" % folder
     )

@@ -22,7 +22,7 @@ _MIN_COVERED = 0.5
 # With fewer power readings than this, their mean is not reliable.
 _MIN_READINGS = 5
 _TRACE_POINTS = 120
-# Readings of a counter that are closer than this say more about their timing than about power.
+# Readings of a counter that are closer than this depend more on their timing than on power.
 _SHORTEST_S = 0.05
 # Shorter spans are joined, so that a reading that is a few milliseconds late does not look like a power peak.
 _POWER_SPAN_S = 0.5

@@ -81,7 +81,7 @@ def board_facts(path: Optional[str]) -> Optional[Dict[str, Any]]:
 
 
 def summary(sensor: Any) -> Dict[str, Any]:
-    """What a report says of a sensor: its description and why it cannot be read, if so."""
+    """The fields of a sensor in a report: its description, and the reason where it cannot be read."""
     reason = sensor.probe()
     description = dict(sensor.describe(), unavailable=reason)
     sensor.close()

@@ -24,8 +24,8 @@ JOURNAL = "modes.json"
 _ATTRIBUTES = {GOVERNOR: ATTRIBUTES[:1], FREQUENCY: ATTRIBUTES[1:]}
 
 
-class Found(NamedTuple):
-    """One mode as it is listed."""
+class ListedMode(NamedTuple):
+    """A power mode in the list of modes; `reason` says why it cannot be set, None where it can."""
 
     name: str
     kind: str
@@ -163,12 +163,12 @@ class PowerModes:
     def _current(self) -> Dict[str, str]:
         return {mode.kind: mode.name for mode in self._found() if mode.current}
 
-    def _found(self) -> List[Found]:
-        modes: List[Found] = []
+    def _found(self) -> List[ListedMode]:
+        modes: List[ListedMode] = []
         if self._nvpmodel.present:
             current, reason = self._nvpmodel.current(), self._nvpmodel.refusal()
             listed = self._nvpmodel.modes() or [current]
-            modes += [Found(one.name, NVPMODEL, one.number == current.number, reason) for one in listed]
+            modes += [ListedMode(one.name, NVPMODEL, one.number == current.number, reason) for one in listed]
         policies = self._frequency.policies()
         if not policies:
             return modes
@@ -176,7 +176,7 @@ class PowerModes:
         present = "+".join(sorted({policy.governor for policy in policies}))
         governors = self._frequency.governors()
         names = governors if present in governors else [*governors, present]
-        modes += [Found(name, GOVERNOR, name == present, reason) for name in names]
+        modes += [ListedMode(name, GOVERNOR, name == present, reason) for name in names]
         shares = {share: all(policy.high == policy.at(share) for policy in policies) for share in SHARES}
         # On a coarse table two shares are one frequency: the larger name stands for it.
         distinct = [
@@ -186,11 +186,11 @@ class PowerModes:
                 [p.at(share) for p in policies] != [p.at(other) for p in policies] for other in SHARES[:index]
             )
         ]
-        modes += [Found("cpu-%d%%" % share, FREQUENCY, shares[share], reason) for share in distinct]
+        modes += [ListedMode("cpu-%d%%" % share, FREQUENCY, shares[share], reason) for share in distinct]
         if not any(shares[share] for share in distinct):
             highest = max(policies, key=lambda policy: policy.high)
             name = "cpu-%.1f%%" % (100.0 * highest.high / highest.highest)
-            modes.append(Found(name, FREQUENCY, True, reason))
+            modes.append(ListedMode(name, FREQUENCY, True, reason))
         return modes
 
     def _jetson_clocks(self) -> Optional[bool]:

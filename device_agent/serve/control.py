@@ -13,7 +13,7 @@ from typing import Any, Dict, List
 from device_agent.contract.limits import LIMITS
 from device_agent.contract.text import printable
 from device_agent.errors import AgentError, ClosedError
-from device_agent.serve.tickets import TicketBox
+from device_agent.serve.tickets import TicketStore
 from device_agent.store.agent_folder import AgentFolder
 from device_agent.store.private_files import locked
 from device_agent.wire import frames
@@ -48,7 +48,7 @@ def ticket(home: AgentFolder, python: str) -> Dict[str, Any]:
         OSError: the folder cannot be written to.
     """
     record = start(home, python)
-    token = TicketBox(os.path.join(record["folder"], "tickets")).issue()
+    token = TicketStore(os.path.join(record["folder"], "tickets")).issue()
     return {"port": record["port"], "token": token, "pid": record["pid"], "schema": record["schema"]}
 
 
@@ -105,7 +105,7 @@ def ask(record: Dict[str, Any], command: str) -> Header:
     Raises:
         AgentError: the agent refuses, or does not answer.
     """
-    token = TicketBox(os.path.join(record["folder"], "tickets")).issue()
+    token = TicketStore(os.path.join(record["folder"], "tickets")).issue()
     try:
         with socket.create_connection(("127.0.0.1", int(record["port"])), timeout=_STOP_S) as connection:
             client = "the agent's own command line"

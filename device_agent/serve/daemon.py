@@ -29,7 +29,7 @@ from device_agent.serve.payloads import Payloads
 from device_agent.serve.reservation import Client, DeviceReservation
 from device_agent.serve.session_commands import SessionCommands
 from device_agent.serve.sessions import Sessions
-from device_agent.serve.tickets import TicketBox
+from device_agent.serve.tickets import TicketStore
 from device_agent.store.agent_folder import AgentFolder, RunFolder
 from device_agent.store.bundles import BundleStore
 from device_agent.store.private_files import private_folder, try_lock, write_private
@@ -106,7 +106,7 @@ class Daemon:
         self._store = store or BundleStore(folder)
         self._log = Log(settings.log, quiet=settings.home is None)
         self._run_folder = RunFolder(folder, self._recover)
-        self._tickets = TicketBox(os.path.join(self._run_folder.path, "tickets"))
+        self._tickets = TicketStore(os.path.join(self._run_folder.path, "tickets"))
         self._admit = (token or self._tickets).admit
         self._reservation = DeviceReservation()
         self._sessions = Sessions(self._run_folder.path, self._reservation)

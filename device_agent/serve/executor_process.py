@@ -26,7 +26,7 @@ _START_S = 120.0
 _STOPPING_S = 1.0
 _PIECE_BYTES = 65536
 _SHOWN_CHARACTERS = 80
-# What an executor says after its first line: that work begins on a channel, with a limit of seconds (0 for
+# What an executor reports after its first line: that work begins on a channel, with a limit of seconds (0 for
 # the session's), or that it ends.
 _WORK = re.compile(rb"B (frames|rpc) ([0-9][0-9.e+-]{0,30})|I (frames|rpc)")
 _LINES = re.compile(rb"(?:(?:B (?:frames|rpc) [0-9][0-9.e+-]{0,30}|I (?:frames|rpc))\n)*")
@@ -86,12 +86,12 @@ class ExecutorProcess:
         self._workdir = workdir
         self._log = os.path.join(workdir, "stderr.log")
         self._pending = b""
-        # Bytes that it said in the second that began at this time.
+        # Bytes that it reported in the second that began at this time.
         self._status_bytes, self._status_since_s = 0, 0.0
         self._paused = False
         # By channel: the deadline (while paused, the time left) and the limit it came from.
         self._deadlines: Dict[str, Tuple[float, float]] = {}
-        # Importing an engine says nothing of the model, and on a busy board it may take long.
+        # The import of an engine does not depend on the model, and on a busy board it may take long.
         limit_s = max(options.time_limit_s, _START_S)
         self._deadlines["start"] = (time.monotonic() + limit_s, limit_s)
         with open(self._log, "wb") as log:
@@ -169,7 +169,7 @@ class ExecutorProcess:
             self._take_lines(lines + newline)
 
     def _take_lines(self, lines: bytes) -> None:
-        # A session of many small requests says a lot: all lines are looked at at once.
+        # A session of many small requests reports many lines: all are read at once.
         if not _LINES.fullmatch(lines):
             wrong = next(line for line in lines.split(b"\n") if not _WORK.fullmatch(line))
             _check_length(wrong)

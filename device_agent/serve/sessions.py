@@ -227,7 +227,7 @@ class Sessions:
         except Exception as error:  # noqa: BLE001 - one executor must not end the daemon with all the others
             executor.end("was killed: what it said cannot be taken: %s" % printable(repr(error)))
             open_still = False
-        # One that was ended says nothing more, but what it has started may still hold the pipe.
+        # One that was ended reports nothing more, but a process that it started may still hold the pipe.
         if not open_still or executor.reason is not None:
             self._selector.unregister(executor.status)
             executor.status.close()

@@ -27,7 +27,7 @@ _LONGEST_BYTES = 4096
 _TOKEN = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{64})")
 
 
-class TicketBox:
+class TicketStore:
     """The tickets of one agent process.
 
     Args:

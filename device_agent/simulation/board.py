@@ -20,7 +20,7 @@ _STEP_S = 0.05
 
 
 class SimulatedBoard:
-    """One board. Time passes only where somebody says so.
+    """One board. Time passes only in calls of its methods.
 
     Args:
         scenario: what it is like.

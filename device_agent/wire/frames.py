@@ -52,7 +52,7 @@ def frame(header: Header, blobs: Sequence[Buffer] = ()) -> bytes:
 
 
 def send(connection: socket.socket, header: Header, blobs: Sequence[Buffer] = ()) -> None:
-    """Sends one frame; `blob_bytes` is filled in. In place of an answer that nobody takes it says so."""
+    """Sends one frame; `blob_bytes` is filled in. An answer that is too large is replaced by an error."""
     start = frame(header, blobs)
     if len(start) - 4 > _LIMITS.header_bytes:
         text = "the answer's header has %d bytes, at most %d are sent; ask for less"

@@ -243,6 +243,6 @@ def _unpacked(entry: bytes) -> tuple[bytes, Workspace | None] | None:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message that says something; TVM's run over pages."""
+    """The first line of an error's message that is not empty; TVM's run over pages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

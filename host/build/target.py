@@ -65,7 +65,7 @@ def _vector_feature(board: Board) -> str:
 
 
 def cuda_major(software: Mapping[str, str]) -> int:
-    """CUDA major version that cubins for a device are of; 12 where its software does not say.
+    """CUDA major version that cubins for a device are of; 12 where its software does not report it.
 
     Args:
         software: versions by name, as in a device's profile.

@@ -142,7 +142,7 @@ def check_members(
 def copy_member(
     archive: zipfile.ZipFile, name: str, entry: FileEntry, target: IO[bytes] | None, what: str
 ) -> None:
-    """Read a file of an archive, and write it somewhere, as long as it is what the manifest says.
+    """Read a file of an archive, and write it somewhere, as long as it agrees with the manifest.
 
     Raises:
         ContractError: it is not.

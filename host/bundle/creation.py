@@ -189,7 +189,7 @@ def _seal(directory: Path, draft: Draft, model_file: str, table: tuple[Parameter
         if path.name not in (MANIFEST, SIGNATURE)
     }
     known = draft.model_dump() | {
-        # A file's name may be no text at all, and a reason may quote what a model says of itself.
+        # A file's name may be no text at all, and a reason may quote text of the model.
         "command": printable(draft.command, _TEXT_CHARACTERS),
         "reason": printable(draft.reason, _TEXT_CHARACTERS),
         "origin": draft.origin.model_copy(update={"name": printable(draft.origin.name)}),

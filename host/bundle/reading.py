@@ -61,7 +61,7 @@ def unpacked(path: Path, scratch: Path) -> Path:
         return path
     if not path.exists():
         raise ModelFileError(f"{path}: no such file or directory")
-    # Never named by what the archive says.
+    # Never named by the archive's own text.
     with writing(scratch):
         scratch.mkdir(parents=True, exist_ok=True)
         target = Path(tempfile.mkdtemp(prefix="bundle-", dir=scratch))

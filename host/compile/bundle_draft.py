@@ -1,4 +1,4 @@
-"""What the manifest of a bundle says before anything was measured."""
+"""The manifest of a bundle before anything was measured."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from host.progress import StageClock
 if TYPE_CHECKING:
     from host.sandbox import Worker
 
-# Tokens that a language model keeps if nothing is said, and tokens of one call of its prefill.
+# Tokens that a language model keeps by default, and tokens of one call of its prefill.
 _CONTEXT, _CHUNK = 2048, 64
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from host.schedules import DesignSpace
     from targets import HardwareModel
 
-FASTEST, FRUGAL, UNTUNED, GPU = "fastest programs", "least traffic", "untuned", "gpu"
+FASTEST, LEAST_TRAFFIC, UNTUNED, GPU = "fastest programs", "least traffic", "untuned", "gpu"
 # A program within so much of its task's fastest may be taken for needing less energy.
 _NEARLY = 1.05
 # Less than this is no reason to take a slower program.
@@ -77,9 +77,9 @@ def variants_of(builder: BundleBuilder, made: Compiled, wider: bool) -> tuple[Va
     first = Variant(FASTEST, "tvm", builder.directory("tvm"), threads, tasks=made.tasks)
     found = [first]
     if wider and made.plan is not None:
-        plan = frugal(made.plan, compiler.profile, records_of(compiler.options))
+        plan = least_traffic_plan(made.plan, compiler.profile, records_of(compiler.options))
         if plan is not None:
-            found += _within_memory(builder, lambda: _built(builder, made, first, FRUGAL, plan))
+            found += _within_memory(builder, lambda: _built(builder, made, first, LEAST_TRAFFIC, plan))
     # On a GPU the threads are those of the host, which waits.
     if wider and compiler.options.threads == 0 and compiler.profile.hardware.gpu is None:
         for fewer in fewer_threads(threads)[: _MAX_VARIANTS - len(found)]:
@@ -199,7 +199,7 @@ def _built(builder: BundleBuilder, made: Compiled, first: Variant, name: str, pl
     return Variant(name, "tvm", folder, threads, tasks=built.tasks)
 
 
-def frugal(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:
+def least_traffic_plan(plan: Plan, profile: DeviceProfile, records: str | Path) -> Plan | None:
     """The plan with, for each task, the program that moves least among those nearly as fast as the fastest.
 
     Returns:

@@ -388,7 +388,7 @@ class _Deployment:
         bundle.update(directory, bundle.load(directory), measured=measured, kernels=kernels)
 
     def keep(self, directory: Path, result: DeployResult) -> None:
-        """Install the bundle on the device if the result says so, then move it to its place on the host."""
+        """Install the bundle on the device if `result.installed`, then move it to its place on the host."""
         prepared = self.staging.prepare(directory)
         if result.installed:
             with self.clock.stage("install"):

@@ -74,7 +74,7 @@ def _milli(value: float | None) -> float | None:
 
 
 def verify(verification: Verification) -> dict[str, Any]:
-    """The verdict; an infinite error is None, which JSON can say."""
+    """The verdict as JSON fields; an infinite error, which JSON cannot express, is None."""
     error = verification.max_rel_err
     return {
         "max_rel_err": error if math.isfinite(error) else None,
@@ -129,7 +129,7 @@ def task(outcome: TaskOutcome) -> dict[str, Any]:
 
 
 def gate(one: Gate) -> dict[str, Any]:
-    """One gate and its verdict; an infinite value is None, which JSON can say."""
+    """One gate and its verdict as JSON fields; an infinite value, which JSON cannot express, is None."""
     known = one.value is not None and math.isfinite(one.value)
     return {
         "name": one.name,

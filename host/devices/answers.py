@@ -51,7 +51,7 @@ class BoardStatus:
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """What a board says of itself.
+    """The facts that a board reports about itself.
 
     Attributes:
         user: who is logged in.

@@ -48,7 +48,7 @@ def order(ssh: SshConnection, do: str, timeout_s: float = ORDER_S, **arguments: 
     error = answer.get("error")
     if error is None:
         return answer
-    # A board that answers something else here has said nothing that anybody could use.
+    # Any other answer of a board here has no usable content.
     fields = error if isinstance(error, dict) else {}
     kind, message = (
         str(fields.get("kind", "")),

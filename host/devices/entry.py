@@ -53,7 +53,7 @@ class DeviceEntry:
 
     @property
     def emulated(self) -> bool:
-        """Whether an emulator runs its programs, so that times say nothing of a board."""
+        """Whether an emulator runs its programs, so that times show nothing about a board."""
         return self.kind == "emulated" or "machine" in self.options
 
     @property
@@ -143,7 +143,7 @@ def from_table(name: str, table: object, where: str) -> DeviceEntry:
 
 
 def to_table(entry: DeviceEntry) -> dict[str, Any]:
-    """The entry as its table, without the fields that say nothing."""
+    """The entry as its table, without empty fields."""
     return {
         key: value for key, value in asdict(entry).items() if key != "name" and value not in ("", 0, (), {})
     }

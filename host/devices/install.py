@@ -114,7 +114,7 @@ class Installer:
         return True
 
     def unit(self) -> Mapping[str, Any]:
-        """Have the board's systemd start the agent for this user; says in `reason` why not."""
+        """Have the board's systemd start the agent for this user; `reason` is why it does not."""
         if self.status.unit["system"] or not self.status.unit["available"]:
             return self.status.unit
         answer = order(self._ssh, "unit", home=self.status.home, text=self._unit_text(system=False))

@@ -34,7 +34,7 @@ _LINGERING = "/var/lib/systemd/linger"
 
 
 class Refused(Exception):
-    """Something that cannot be done, for the host to say."""
+    """Something that cannot be done, for the host to report."""
 
 
 def home_folder(order: Dict[str, Any]) -> str:
@@ -133,7 +133,7 @@ def prune(order: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def add_unit(order: Dict[str, Any]) -> Dict[str, Any]:
-    """Has this user's systemd start the agent; says why not where it cannot."""
+    """Has this user's systemd start the agent; returns the reason where it cannot."""
     home = home_folder(order)
     found = unit_state(home)
     if not found["available"]:

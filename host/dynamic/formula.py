@@ -1,4 +1,4 @@
-"""Numbers that depend on a length: what they are at several lengths says what they are at any."""
+"""Numbers that depend on a length: their values at several lengths determine them at every length."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MIRROR_VARIABLE = "EDGETLM_DEBIAN_MIRROR"
 # Of the archives that mmdebstrap takes where no mirror is given, the release itself: its updates are in
 # flux, and what is made from them would not be the same on the next host.
 _RELEASE_ALONE = """--setup-hook=sed -i '/-updates\\|-security/d' "$1"/etc/apt/sources.list"""
-# What apt says of a mirror whose files are of different days.
+# apt's message about a mirror whose files are of different days.
 _IN_FLUX = "Mirror sync in progress"
 MIRROR_IN_FLUX = "Debian's mirror is being updated"
 _MAKING_S = 900.0

@@ -36,7 +36,7 @@ class _Table(BaseModel):
 
 
 class MachineTable(_Table):
-    """What the machine says of itself.
+    """The machine's description of itself.
 
     Attributes:
         cpu_name: of its processor.

@@ -145,7 +145,7 @@ def _link_agent(link: Path) -> None:
 
 
 def _write_system(folder: Path, machine: MachineDescription) -> None:
-    """Files in which the agent finds what a board of this kind says of itself."""
+    """Write the files in which the agent finds the facts of a board of this kind."""
     files = {
         "proc/cpuinfo": _cpuinfo(machine),
         "proc/meminfo": f"MemTotal: {machine.memory_bytes // 1024} kB\n",

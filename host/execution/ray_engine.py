@@ -87,7 +87,7 @@ class RayEngine:
         self._actors: list[RayActor] = []
         self._ending = threading.Event()
         self.gone = ""
-        # What an engine says in the environment is not for the next one.
+        # What an engine sets in the environment is not for the next one.
         self._environment = {name: os.environ.get(name) for name in _SAID}
         if address:
             _prepare(_token())

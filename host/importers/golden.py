@@ -52,7 +52,7 @@ class GoldenOptions:
 def make_golden(
     engine: str, path: Path, ranges: Sequence[InputRange], options: GoldenOptions
 ) -> tuple[GoldenCase, ...]:
-    """Draw inputs and run the original on them, again with other inputs while the outputs say too little.
+    """Draw inputs and run the original on them, again with other inputs while the outputs hardly differ.
 
     Args:
         engine: the original runtime.

@@ -15,7 +15,7 @@ _Made = TypeVar("_Made")
 
 
 def converted(convert: Callable[[], _Made], what: str) -> _Made:
-    """What a frontend makes of a model, while nothing that native code says reaches the terminal.
+    """Convert a model with a frontend, while no output of native code reaches the terminal.
 
     Args:
         convert: calls the frontend.
@@ -40,7 +40,7 @@ def converted(convert: Callable[[], _Made], what: str) -> _Made:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing that native code says within reaches the terminal, garbage that is left behind included."""
+    """Keep all output of native code off the terminal, that of objects that are destroyed within included."""
     sys.stderr.flush()
     kept = os.dup(2)
     sink = os.open(os.devnull, os.O_WRONLY)

@@ -14,9 +14,9 @@ from host.learned_estimate.observation import Observation
 from host.learned_estimate.process import Prediction, RuleProcess
 from host.statistics import Estimate, mean_of
 
-# A task says something if so many of its programs were measured.
+# A task counts as evidence if so many of its programs were measured.
 _PROGRAMS = 4
-# So many tasks have to say something.
+# So many tasks have to count as evidence.
 _TASKS = 6
 # From so many models on, a task is judged by what other models taught, else by what other tasks did.
 _MODELS = 3
@@ -49,7 +49,7 @@ class Evidence:
 
 
 def evidence_of(process: RuleProcess) -> Evidence:
-    """What the observations of a process say of it."""
+    """The evidence for a process in its own observations."""
     known = process.observations
     speeds = []
     withheld = _withheld_together(known)

@@ -15,7 +15,7 @@ from host.schedules.design import TOTAL, DesignSpace
 
 @dataclass(frozen=True, eq=False)
 class EstimatedProgram:
-    """A program with what the estimate of its design space says.
+    """A program with the parts of its estimate.
 
     Attributes:
         task: workload hash.
@@ -63,7 +63,7 @@ class Observation:
 
 
 def observations_of(records: Iterable[Record]) -> list[Observation]:
-    """The records whose times can be compared and that say what their programs were estimated to take.
+    """The records whose times can be compared and that contain the parts of the estimate.
 
     An estimate that no program takes is from elsewhere, and teaches nothing.
     """

@@ -35,7 +35,7 @@ from host.schedules.families import installed_rules
 
 # Observations of one rule that count, evenly from all: factorising more of them takes longer than it helps.
 _MOST = 4000
-# A residual that is farther than this from the median of its task says that the program is slow, and not how
+# A residual that is farther than this from the median of its task shows that the program is slow, and not how
 # slow: so many times the spread of the task (the median distance from the median), and this at least.
 _FARTHEST, _LEAST_FARTHEST = 5.0, 0.3
 # Observations of a rule from which its scales are chosen by likelihood; fewer leave the prior ones.

@@ -20,9 +20,9 @@ from host.closing import Closing
 from host.errors import UserError
 from host.records.database import LEASES, QUEUE, RELEASES, Database, database_clock, inserting
 
-# A holder that says nothing for so long has lost its board; so has one that waits, its place.
+# A holder that is silent for so long loses its board; a waiting host loses its place.
 LEASE_S = 45.0
-# How often a holder says that it is there.
+# How often a holder renews its lease.
 RENEW_S = 15.0
 # A heartbeat that is so much late shows.
 _LATE_S = 1.5 * RENEW_S

@@ -44,7 +44,7 @@ ReshapeRule = Callable[["ReshapeWalk", "Node"], "Value | None"]
 
 
 class Kind(enum.Enum):
-    """What passes may assume of an operation that says nothing else.
+    """What passes may assume of an operation whose specification has no rule for them.
 
     Attributes:
         ELEMENTWISE: inputs broadcast together; an element follows from one element of each.

@@ -1,4 +1,4 @@
-"""What packages of the host exchange, one frozen dataclass each; docs/architecture.md says who makes it."""
+"""The types that packages of the host exchange, frozen dataclasses; docs/architecture.md has their makers."""
 
 from __future__ import annotations
 

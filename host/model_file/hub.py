@@ -118,7 +118,7 @@ def download(wanted: HubModel, notice: Callable[[str], None] = lambda line: None
 
 
 def _refusal(wanted: HubModel, error: BaseException, errors: Any) -> UserError | None:
-    """What the hub says about the model; None where it was not reached.
+    """The hub's description of the model; None where the hub was not reached.
 
     The library wraps the hub's answer in an error about the network.
     """

@@ -8,7 +8,7 @@ from host.errors import UserError
 # This process; hosts of this machine; and, with an address, those of the cluster that is there.
 LOCAL, RAY, RAY_AT = "local", "ray", "ray://"
 _USUAL_PORT = "6379"
-# How a host of a cluster says that it reaches a board: its resource of this name.
+# The resource by which a host of a cluster declares a board that it reaches.
 BOARD = "board:"
 
 

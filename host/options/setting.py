@@ -7,7 +7,7 @@ from typing import Any
 
 # The order of the groups in which a command lists its options.
 GROUPS = ("device", "program", "peers", "objective", "tuning", "model", "gates")
-# The commands that offer an option for which nothing else is said.
+# The commands that offer an option which names no commands.
 EVERYWHERE = ("compile", "tune", "deploy")
 
 

@@ -21,7 +21,7 @@ _VERSIONS = 100
 
 @dataclass(frozen=True)
 class PackManifest:
-    """What a pack says of itself.
+    """The description of a pack.
 
     Attributes:
         board: that everything in it was measured on.

@@ -46,7 +46,7 @@ class Origin:
 
 
 class PackReader:
-    """A pack whose signature is trusted and whose files are what its manifest says.
+    """A pack whose signature is trusted and whose files agree with its manifest.
 
     Args:
         path: of the pack, for messages.

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 NATIVE_EXECUTABLE = "edgetlm-executor"
-# What every distribution with Python 3.8 has at least; used where an older agent does not say.
+# What every distribution with Python 3.8 has at least; used where an older agent does not report it.
 _USUAL_GLIBC = (2, 28)
 
 

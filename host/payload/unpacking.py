@@ -1,4 +1,4 @@
-"""Files out of a wheel: bounded, inside their folder, and each with the hash that the wheel's RECORD says."""
+"""Files out of a wheel: bounded, inside their folder, and each with the hash in the wheel's RECORD."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _check(wheel: str, entry: zipfile.ZipInfo) -> None:
 def _write(
     wheel: str, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, digest: str | None, left: int
 ) -> int:
-    """Write one file; returns its size. What the archive says of sizes is not relied on."""
+    """Write one file; returns its size. The sizes in the archive are not relied on."""
     target = folder / entry.filename
     target.parent.mkdir(parents=True, exist_ok=True)
     size, hasher = 0, hashlib.sha256()
@@ -110,7 +110,7 @@ def _write(
                 raise WheelError(f"{wheel} has more than {MAX_BYTES} bytes in its files")
             hasher.update(chunk)
             output.write(chunk)
-    # What a wheel says of modes is for installers; libraries need no execute bit.
+    # The modes in a wheel are for installers; libraries need no execute bit.
     target.chmod(0o644)
     if digest is not None and _text(hasher.digest()) != digest:
         raise WheelError(f"{wheel}: {entry.filename} has another hash than the wheel's RECORD says")

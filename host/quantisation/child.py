@@ -240,7 +240,7 @@ def _errors(model: bytes, most: int) -> list[dict[str, Any]]:
 
 
 def _plain(error: OutputError) -> dict[str, Any]:
-    """What JSON can say: an infinite error is None."""
+    """The value for JSON, which cannot express infinity: an infinite error is None."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(error).items()

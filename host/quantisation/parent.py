@@ -18,7 +18,7 @@ from host.importers.worker.arrays_file import read_arrays
 from host.importers.worker.parent import Notice, ask, files_of, limits_for
 from host.model.quantisation import FrontPoint, OutputError, Quantisation, QuantisedLayer, worst
 from host.progress import StageClock
-from host.quantisation.search import Found, grouped, least_kept, steps
+from host.quantisation.search import SearchResult, grouped, least_kept, steps
 from host.sandbox import Worker
 
 # Seconds of computing of one answer: every sample runs once in the longest of them.
@@ -191,7 +191,10 @@ def _without(groups: Sequence[tuple[int, ...]], kept: Sequence[int]) -> list[int
 
 
 def _front(
-    found: Found, order: Sequence[int], groups: Sequence[tuple[int, ...]], layers: Sequence[QuantisedLayer]
+    found: SearchResult,
+    order: Sequence[int],
+    groups: Sequence[tuple[int, ...]],
+    layers: Sequence[QuantisedLayer],
 ) -> tuple[FrontPoint, ...]:
     total = sum(one.multiply_adds for one in layers) or 1
     points = []

@@ -16,8 +16,8 @@ _GROUPS = (16, 160)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the search came to.
+class SearchResult:
+    """The layers that stay in floats, and the errors that the search measured.
 
     Attributes:
         kept: indices of the groups that stay in floats.
@@ -49,8 +49,10 @@ def steps(groups: int) -> list[int]:
     return found
 
 
-def least_kept(order: Sequence[int], error: Callable[[Sequence[int]], float], bound: float) -> Found | None:
-    """The fewest groups that have to stay in floats, as far as the order of their losses says.
+def least_kept(
+    order: Sequence[int], error: Callable[[Sequence[int]], float], bound: float
+) -> SearchResult | None:
+    """The fewest groups that have to stay in floats, as far as the order of their losses shows.
 
     All of `steps` are measured, and the gap before the first that is within the bound is halved. The number
     of measurements is at most 2 log2 of the groups.
@@ -76,4 +78,4 @@ def least_kept(order: Sequence[int], error: Callable[[Sequence[int]], float], bo
             low = middle
     if high == len(order):
         return None
-    return Found(tuple(order[:high]), dict(sorted(tried.items())))
+    return SearchResult(tuple(order[:high]), dict(sorted(tried.items())))

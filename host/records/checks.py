@@ -1,4 +1,4 @@
-"""What a record may say: bounds that no measurement of a kernel leaves, whoever wrote the record.
+"""The bounds of a record's values, which every measurement of a kernel keeps, whoever wrote the record.
 
 A time of nothing, or of no number, would sort as the fastest of all.
 """
@@ -21,7 +21,7 @@ _IDENTIFIER = re.compile(r"[\x21-\x7e]+")
 
 
 class Implausible(ValueError):
-    """A record that is well formed and says what cannot be; the message is one line."""
+    """A record that is well formed and has impossible values; the message is one line."""
 
 
 def is_time(seconds: float) -> bool:
@@ -81,7 +81,7 @@ def check(record: Record) -> None:
 
 
 def check_foreign(record: Record, now: datetime | None = None) -> None:
-    """Refuse what no record from elsewhere says; the records of this machine may have a wrong clock's date.
+    """Refuse values that no record from elsewhere has; records of this machine may have a wrong clock's date.
 
     Args:
         record: that is to be imported.

@@ -14,7 +14,7 @@ from host.records.record import Record, line_of, record_from_elsewhere
 
 
 class Refused:
-    """Records of a file that say what no measurement says: how many, and the first with its reason."""
+    """Records of a file whose values no measurement gives: their number, and the first with its reason."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -104,7 +104,7 @@ class Record:
 
     @property
     def median_s(self) -> float | None:
-        """Median seconds of one call that say what the program can do.
+        """Median seconds of one call, where they show what the program can do.
 
         None where it failed, and where the device throttled: nothing compares with such times or learns.
         """

@@ -123,7 +123,7 @@ class RecordStore(Closing):
         for number, task in numbers.items():
             record = self._as_its_row_says(taken.get(number))
             if record is None:
-                # The columns of a row that somebody else wrote need not say what its record says.
+                # The columns of a row of another host need not agree with its record.
                 record = self.best(task, profile, dict([tasks[task]]))
             if record is not None:
                 found[task] = record
@@ -173,7 +173,7 @@ class RecordStore(Closing):
     def summaries(self) -> tuple[Summary, ...]:
         """What is on record, by task, profile and version of the rule."""
         keys = (RECORDS.c.workload_hash, RECORDS.c.profile_key, RECORDS.c.space_version)
-        # What the line of a record says; a column would be a new version of every database.
+        # Read from the line of a record; a column would be a new version of every database.
         count = sql.func.count
         throttled = count(sql.case((RECORDS.c.content.like('%"throttled": true%'), 1)))
         pulled = count(sql.case((RECORDS.c.content.like('%"pack": {"key": "%'), 1)))
@@ -188,7 +188,7 @@ class RecordStore(Closing):
                 .where(sql.or_(RECORDS.c.median_s.is_(None), _MEASURED))
                 .order_by(RECORDS.c.median_s.is_(None), RECORDS.c.median_s, RECORDS.c.id.desc())
             )
-            # The first says what its column says, but in a store that somebody else wrote.
+            # The first agrees with its column, except in a store of another host.
             read = self._read(ordered.limit(1)) or self._read(ordered.limit(BATCH))
             failed = total - measured - slowed
             if read:
@@ -275,13 +275,13 @@ class RecordStore(Closing):
         return list(self._records(self._reader.rows(query)))
 
     def _records(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
-        """The records of rows; those that say what no measurement says are nobody's."""
+        """The records of rows, without those whose values no measurement gives."""
         for row in rows:
             with contextlib.suppress(Implausible):
                 yield row.id, self._record(row.id, row.content)
 
     def _as_its_row_says(self, row: sql.Row[Any] | None) -> Record | None:
-        """The record of a row; None where it is none, or the columns of the row say something else."""
+        """The record of a row; None where the row is no record, or its columns disagree with the record."""
         for _, record in self._records([] if row is None else [row]):
             if row is not None and {**row._mapping, "id": 0} == {**row_of(record, row.content), "id": 0}:
                 return record

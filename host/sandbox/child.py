@@ -22,7 +22,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def apply(settings: dict[str, Any]) -> tuple[str, ...]:
-    """Confine this process as the settings say; what the kernel does not offer comes back."""
+    """Confine this process by the settings; returns what the kernel does not offer."""
     end_with_parent()
     limit(Bounds(**settings["bounds"]))
     return confine(*([Path(place) for place in settings[kind]] for kind in ("run", "read", "write", "names")))

@@ -26,7 +26,7 @@ class Usage:
 
 
 def usage(pid: int, proc: Path = _PROC) -> Usage:
-    """What a process and its descendants use now; zeros where the system does not say."""
+    """What a process and its descendants use now; zeros where the system does not report it."""
     memory, ticks, waiting = 0, 0, [pid]
     while waiting:
         folder = proc / str(waiting.pop())

@@ -172,7 +172,7 @@ def _pump_back(board: ChannelStream, client: socket.socket) -> None:
 
 
 def _owner(client_port: int, server_port: int) -> int | None:
-    """User id of the process at the other end of a loopback connection, None where nothing says it."""
+    """User id of the process at the other end of a loopback connection, None where it is not known."""
     try:
         lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     except OSError:

@@ -157,7 +157,7 @@ class SshConnection(Closing):
                 channel.settimeout(timeout_s)
                 channel.exec_command(command)
                 stream = ChannelStream(channel)
-                # A command that ends without reading says why on its other channels.
+                # A command that ends without reading gives the reason on its other channels.
                 with contextlib.suppress(ConnectionResetError):
                     stream.sendall(stdin)
                 stream.finish_sending()
@@ -166,7 +166,7 @@ class SshConnection(Closing):
                     raise TimeoutError
                 code = int(channel.recv_exit_status())
                 # Without a status a signal ended the command, or the connection ended before it. Paramiko
-                # closes the channels of a lost connection before it says that that is lost.
+                # closes the channels of a lost connection before it reports the loss.
                 if code == -1 and not (self.alive and channel.eof_received):
                     raise EOFError
             except TimeoutError as error:

@@ -39,7 +39,7 @@ class KnownKey:
 
 
 def known_keys(endpoint: Endpoint) -> list[KnownKey]:
-    """What the user's files say of a server."""
+    """The keys of a server in the user's files of known hosts."""
     return list(_known(endpoint))
 
 

@@ -59,7 +59,7 @@ class Relay:
 
     def _send(self, fields: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        # If it has ended, the missing answer says so.
+        # If it has ended, its answer is missing.
         with contextlib.suppress(BrokenPipeError, ValueError):
             self._process.stdin.write((json.dumps(fields) + "\n").encode())
             self._process.stdin.flush()

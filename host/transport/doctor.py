@@ -109,7 +109,7 @@ def _service(ssh: SshConnection, unit: Mapping[str, Any], user: str) -> Finding:
 
 
 def _pi_flags(text: str) -> list[str]:
-    """What `vcgencmd get_throttled` ("throttled=0x50000") says, in words."""
+    """The flags of `vcgencmd get_throttled` ("throttled=0x50000"), in words."""
     _, _, number = text.partition("=")
     try:
         value = int(number, 16)

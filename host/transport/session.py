@@ -313,7 +313,7 @@ class Session(Closing):
             raise SessionLost(f"{self._device.name}: the {self.engine} session is closed; open another")
         connection = self._connection or self._connect()
         try:
-            # An agent ends what works for longer; this is for one that says nothing.
+            # An agent ends what works for longer; this is for one that is silent.
             silence_s = float(header.get("time_limit_s") or self._time_limit_s) + _GRACE_S
             return connection.request(header, blobs, silence_s)
         except DisconnectedError as error:

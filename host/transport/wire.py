@@ -45,7 +45,7 @@ _CHUNK_BYTES = 1 << 20
 # Memory for a large answer is taken in steps of this size at most.
 _STEP_BYTES = 16 << 20
 
-# What the agent says went wrong, as the host's own errors.
+# The agent's kinds of failures, as the host's own errors.
 _ERRORS: dict[str, type[EdgeError]] = {
     "busy": DeviceBusy,
     "device_full": DeviceFull,
@@ -181,7 +181,7 @@ class Connection:
         try:
             yield
         except (OSError, EOFError) as error:
-            # An agent that takes no more of a request may have said why before it closed the connection.
+            # An agent that takes no more of a request may have sent its reason before it closed the stream.
             with contextlib.suppress(DisconnectedError, OSError, EOFError):
                 self._socket.settimeout(_LAST_ANSWER_S)
                 self._reply()

@@ -133,7 +133,7 @@ class BatchBuilder:
         return self._batch(number, chosen, ended)
 
     def _batch(self, number: int, chosen: Sequence[tuple[TuningTask, Candidate]], ended: str) -> Batch:
-        """The batch of some programs; `ended` says why there are none."""
+        """The batch of these programs; `ended` is the reason where there are none."""
         self._proposed[number] = [candidate for _, candidate in chosen]
         programs = self._built(chosen)
         return Batch(number, programs, "" if programs else ended)

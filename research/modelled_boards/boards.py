@@ -1,4 +1,4 @@
-"""Modelled boards as TOML files: `boards/NAME.toml` says what the processor's caches and memory do.
+"""Modelled boards as TOML files: `boards/NAME.toml` describes the processor's caches and memory.
 
 Which programs a board gets is decided by its declaration, as for any board: by `targets`, or by a file of the
 same name in `declared`. The two are independent: a modelled board has the figures that were measured or

@@ -37,7 +37,7 @@ _SECRET_OPTION = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|token|secret)[^=&]*=)[
 
 @dataclass(frozen=True)
 class Project:
-    """What a project file says.
+    """The content of a project file.
 
     Attributes:
         path: of the file, from the working folder.

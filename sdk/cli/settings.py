@@ -1,4 +1,4 @@
-"""Flags of the commands that take options of the compiler, made from what the options say of themselves."""
+"""Flags of the commands that take options of the compiler, made from the metadata of the options."""
 
 from __future__ import annotations
 

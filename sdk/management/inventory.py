@@ -21,7 +21,7 @@ def devices() -> list[tuple[str, str]]:
     from host.devices import DeviceEntry, Registry
 
     entries = [DeviceEntry("local", "local"), *Registry().entries().values()]
-    # A board that is off takes a while to say nothing: all are asked at once.
+    # A board that is off answers nothing for a while: all are asked at once.
     with ThreadPoolExecutor(max_workers=min(len(entries), _AT_ONCE)) as pool:
         texts = list(pool.map(_device_text, entries))
     return [(entry.name, text) for entry, text in zip(entries, texts, strict=True)]

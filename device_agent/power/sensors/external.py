@@ -160,7 +160,7 @@ class External:
         raise OSError("the external meter is silent")
 
     def describe(self) -> Dict[str, Any]:
-        """What the meter says of itself."""
+        """The meter's description of itself."""
         fields = self._fields()
         return {
             "kind": "measured",
@@ -212,7 +212,7 @@ class _Stream:
             os.close(descriptor)
 
     def how_it_ended(self) -> str:
-        """In words; to be asked once it has nothing more to say.
+        """How it ended, in words; called after the end of its output.
 
         The output of a program that ends is closed first, and its exit code is known a moment later.
         """

@@ -75,7 +75,7 @@ class Ina3221:
 
     def _first_reading(self) -> Optional[str]:
         failure: Optional[Exception] = None
-        # Single readings fail now and then, so that one failure says nothing yet.
+        # Single readings fail now and then, so one failure does not count yet.
         for _ in range(3):
             try:
                 self.read()

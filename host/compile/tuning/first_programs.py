@@ -1,4 +1,4 @@
-"""Programs of kernels without a record: what earlier measurements of the board say of them."""
+"""Programs of kernels without a record, chosen by earlier measurements of the board."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def evaluate(
 
 
 def made_elements(operator: str, inputs: Sequence[np.ndarray | None]) -> float:
-    """How many elements an operator makes whose inputs' values say so; 0 for others.
+    """How many elements an operator makes if the values of its inputs determine this; 0 for others.
 
     The inference of shapes does not know all of them, and a few bytes of input may ask for terabytes.
     """

@@ -1,4 +1,4 @@
-"""Values for inputs that say how an operator works: shapes, axes, counts.
+"""Values for inputs that parametrise an operator: shapes, axes, counts.
 
 Drawn at random hardly any of them would be accepted. The shapes that the model declares say what they can be.
 """

@@ -74,7 +74,7 @@ def _set_shape(value: ValueInfoProto, shape: Iterable[int]) -> None:
 
 
 def _forget_symbolic_shapes(graph: onnx.GraphProto) -> None:
-    """Drop what the file says of inner shapes where it has symbols: inference finds numbers."""
+    """Drop the file's own inner shapes that contain symbols: inference finds numbers."""
     known = [value for value in graph.value_info if static_shape(value) is not None]
     del graph.value_info[:]
     graph.value_info.extend(known)

@@ -48,7 +48,7 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
         return relax.op.gather_nd(self.get_tensor_expr(data), numbers)
 
     def convert_gelu(self, op: Any) -> Any:
-        """GELU by erf or by tanh, as the operator says; TVM knows erf only."""
+        """GELU by erf or by tanh, by the operator's attribute; TVM supports erf only."""
         from tflite.GeluOptions import GeluOptions
 
         table = op.BuiltinOptions()

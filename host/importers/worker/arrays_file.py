@@ -28,7 +28,7 @@ def write_arrays(path: Path, arrays: Iterable[np.ndarray]) -> list[dict[str, Any
 
 
 def read_arrays(path: Path, index: object) -> list[np.ndarray]:
-    """Map the arrays of a file; what is said of them is checked against its size.
+    """Map the arrays of a file; their index is checked against the file's size.
 
     Raises:
         ModelFileError: the file does not hold what was said.

@@ -127,7 +127,7 @@ def function(
 
 
 def _start(shape: CacheShape) -> str:
-    """Text of the position of the first row, which leaves room for all of them whatever the caller says."""
+    """Text of the position of the first row, bounded so that all rows fit, whatever the caller gives."""
     return f"T.max(T.min(position[0], {shape.capacity - shape.rows}), 0)"
 
 

@@ -18,7 +18,7 @@ from host.records.database.problems import BUSY_S, POSTGRESQL, store_name, url_o
 BEGIN = "edgetlm_begin"
 # Seconds between two attempts at what SQLite does not wait for.
 _AGAIN_S = 0.01
-# A server that is off, or a network that is cut, is noticed within a minute; what a URL says goes first.
+# A server that is off, or a network that is cut, is noticed within a minute; a URL's own options go first.
 _POSTGRESQL_OPTIONS = {
     "application_name": "edgetlm",
     "client_encoding": "utf8",

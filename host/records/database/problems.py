@@ -64,7 +64,7 @@ _CODES = {
     "57P01": "the server is shutting down: run again when it is back",
     "57P03": "the server is starting: run again in a moment",
 }
-# The server is away, or says that it is about to be, or that another got in between: the next try may do.
+# The server is away or shuts down, or another transaction was faster: the next try may succeed.
 _AWAY_CODES = frozenset(("57P01", "57P02", "57P03", "53300", "40001", "40P01"))
 _AWAY_CLASS = "08"
 

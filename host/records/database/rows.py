@@ -41,7 +41,7 @@ def row_of(record: Record, content: str) -> dict[str, Any]:
 
 
 def inserting(connection: sql.Connection, table: sql.Table) -> postgresql.Insert | sqlite.Insert:
-    """An insertion that may say what happens where a row of the same key is there already."""
+    """An insertion with a clause for a row whose key is there already."""
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)

@@ -29,7 +29,7 @@ RECORDS = sql.Table(
     sql.Column("median_s", sql.Float(53)),
     sql.Column("made_at", sql.String(40), nullable=False),
     sql.Column("content", sql.Text, nullable=False),
-    # "" where an earlier revision kept a row that does not say.
+    # "" where a row of an earlier revision has none.
     sql.Column("rule", sql.String(256), nullable=False, server_default=""),
     sql.Column("measured_in", sql.String(16), nullable=False, server_default=""),
     # All that `best_of` reads: the database answers out of the index alone.

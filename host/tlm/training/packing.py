@@ -56,7 +56,7 @@ def samples_of(example: Example, vocabulary: Vocabulary, most: int | None = None
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Rows of tokens, and where in them what is learned is said.
+    """Rows of tokens, and the places in them that are learned.
 
     Attributes:
         tokens, positions: (rows, longest) token numbers and their positions in their sentence.

@@ -59,7 +59,7 @@ def examples_of(
 def examples_of_records(
     records: Iterable[Record], vocabulary: Vocabulary, skipped: Counter[str] | None = None
 ) -> list[Example]:
-    """Measured programs of tasks that the records themselves say; see `examples_of`."""
+    """Measured programs of tasks that the records themselves describe; see `examples_of`."""
 
     def prompt_of(record: Record) -> tuple[int, ...]:
         words = record.origin.sentence
@@ -108,7 +108,7 @@ def _gathered(
                 skipped[str(error) if isinstance(error, _OfNoUse) else "outside of the language"] += 1
             continue
         key = (record.candidate.workload_hash, record.profile_key)
-        # The last one: a calibration since then changes what is said of the board, not the programs.
+        # The last one: a later calibration changes the description of the board, not the programs.
         prompts[key] = prompt
         programs = times.setdefault(key, {})
         programs[decided] = min(seconds, programs.get(decided, math.inf))

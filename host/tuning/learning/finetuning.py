@@ -123,7 +123,7 @@ class FinetuneTrainer(Closing):
             folder = tuned_folder(self._profile, read_card(shipped()).weights, self._root)
             return int((folder / _LEARNED).read_text())
         except (TlmError, OSError, ValueError):
-            # Nothing was learned, or what says so is lost: then it is learned once more.
+            # Nothing was learned, or the file about it is lost: the training is repeated.
             return 0
 
     def close(self) -> None:

@@ -203,7 +203,7 @@ class DeviceConnection:
         """See `BoardConnection.drop`."""
         broken = self._all_open()
         self._lost = True
-        # What it says on closing is of the same loss.
+        # An error on closing comes from the same loss.
         try:
             broken.close()
             if self.device is not None:

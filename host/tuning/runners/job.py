@@ -72,7 +72,7 @@ class JobQueue:
         self._may_begin: Callable[[], bool] = lambda: True
 
     def put(self, jobs: Sequence[Sequence[Program]], may_begin: Callable[[], bool]) -> None:
-        """Append the programs of jobs to the queue; `may_begin` says whether more of them may begin."""
+        """Append the programs of jobs to the queue; `may_begin` returns whether more of them may begin."""
         with self.changed:
             self._may_begin = may_begin
             self._waiting.extend(Job(tuple(programs)) for programs in jobs)

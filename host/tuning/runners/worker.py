@@ -36,7 +36,7 @@ POLL_S = 0.2
 _ABORT_S = 30.0
 # What a program can do that is its own fault alone.
 _PROGRAM_FAULTS = (ScheduleError, BuildError, MeasureError, SessionLost)
-# Losses of a board that say nothing of a program: another host has it, or the host that reaches it ended.
+# Losses of a board for which no program is to blame: another host has it, or the host that reaches it ended.
 _NOBODYS_FAULT = (DeviceBusy, HostLost)
 
 T = TypeVar("T")

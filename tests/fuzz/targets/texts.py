@@ -17,7 +17,7 @@ from device_agent.contract.manifest import ContractError
 from device_agent.contract.trust import FILE, TrustStore
 from device_agent.errors import AgentError
 from device_agent.serve.executor_process import ExecutorProcess, SessionOptions
-from device_agent.serve.tickets import TicketBox
+from device_agent.serve.tickets import TicketStore
 from device_agent.wire.shared_token import SharedToken
 from host.devices.registry import Registry
 from host.errors import EdgeError
@@ -78,18 +78,18 @@ class Texts:
 
 def _read_ticket(data: bytes, work: Path) -> None:
     """What lies in the folder of tickets under the name of one, whose holder comes."""
-    box = TicketBox(str(work / "tickets"))
+    store = TicketStore(str(work / "tickets"))
     (work / "tickets" / ("a" * 16)).write_bytes(data)
-    assert box.pending in (True, False)
-    box.admit("a" * 16 + "." + "b" * 64)
+    assert store.pending in (True, False)
+    store.admit("a" * 16 + "." + "b" * 64)
 
 
 def _read_token(data: bytes, work: Path) -> None:
     """What a client says to be a ticket, or the secret."""
-    box = TicketBox(str(work / "tickets"))
-    box.issue()
+    store = TicketStore(str(work / "tickets"))
+    store.issue()
     text = data.decode("utf-8", "surrogatepass") if _is_text(data) else data.decode("latin-1")
-    for secret in (box, SharedToken("s" * 32)):
+    for secret in (store, SharedToken("s" * 32)):
         try:
             secret.admit(text)
         except AgentError as error:

@@ -18,8 +18,8 @@ from host.compile.variants import (
     FASTEST,
     engine_variants,
     fewer_threads,
-    frugal,
     least_traffic,
+    least_traffic_plan,
     movement_joules,
     picojoules_a_byte,
     variants_of,
@@ -110,14 +110,14 @@ def test_a_frugal_plan_comes_from_the_records_or_not_at_all(tmp_path: Path) -> N
     space, programs = ranked()
     plan = Plan({"hash-dense": space}, {"hash-dense": programs[0]}, {})
     path = tmp_path / "records.sqlite"
-    assert frugal(plan, profile(), path) is None
+    assert least_traffic_plan(plan, profile(), path) is None
     with RecordStore(path) as store:
         store.append([record(programs[0], 1.0), record(programs[-1], 1.02)])
-    found = frugal(plan, profile(), path)
+    found = least_traffic_plan(plan, profile(), path)
     assert found is not None and dict(found.chosen) == {"hash-dense": programs[-1]}
-    assert frugal(found, profile(), path) is None
+    assert least_traffic_plan(found, profile(), path) is None
     # Another number of threads is another profile, with records of its own.
-    assert frugal(plan, replace(profile(), threads=2), path) is None
+    assert least_traffic_plan(plan, replace(profile(), threads=2), path) is None
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, ()), (2, (1,)), (3, (1,)), (4, (2, 1)), (8, (4, 1))])

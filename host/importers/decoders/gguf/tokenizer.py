@@ -20,7 +20,7 @@ _SPLITS = {
     "smollm": r"\p{N}",
 }
 _NORMALISED = ("qwen2",)
-# Those that begin a text with a token where the file does not say.
+# Those that begin a text with a token where the file has no field for it.
 _BEGUN = ("llama-bpe",)
 
 

@@ -29,7 +29,7 @@ _MOST_GROUP = 1 << 16
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """What `quantization_config` says.
+    """The fields of `quantization_config`.
 
     Attributes:
         method: "gptq" or "awq".

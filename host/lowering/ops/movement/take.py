@@ -32,7 +32,7 @@ def _read(builder: Builder, call: OperatorCall) -> Value | None:
 
 
 def _write(stage: Stage, node: Node) -> None:
-    """Reads where the index tensor says."""
+    """Reads the elements at the positions in the index tensor."""
     data, positions = node.inputs
     axis, rank, size = node.attrs["axis"], len(node.inputs[1].shape), node.inputs[0].shape[node.attrs["axis"]]
 

@@ -11,7 +11,7 @@ from host.errors import ScheduleError
 from host.lowering.types import BFLOAT16, dot_product
 from host.tensor_ir.bfloat16 import dot_function
 
-# What the decision `intrinsic` says: plain code, or the instruction.
+# Values of the decision `intrinsic`: plain code, or the instruction.
 PLAIN, INSTRUCTION = 0, 1
 
 # LLVM's intrinsic, or the name of our function, by the kind of dot product and 32-bit lanes. VPDPBUSD

@@ -1,4 +1,4 @@
-"""What a product's function says beside the product: its operands' elements, and what becomes of sums."""
+"""The parts of a product's function beside the product: elements of the operands, and the use of the sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning on paper: what few measurements find, beside chance."""
+"""Tuning with recorded measurements: what few of them find, beside chance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.learned_estimate.withheld import kernels_of, observations_of
 from benchmarks.measured_search.__main__ import figures_of
-from benchmarks.measured_search.paper_tuning import PaperTuning, orders_of
+from benchmarks.measured_search.replayed_tuning import ReplayedTuning, orders_of
 from tests.unit.benchmarks.learning.test_learned_estimate import collected
 
 
@@ -25,7 +25,7 @@ def test_the_learned_estimate_needs_fewer_measurements_than_chance() -> None:
 
 def test_no_program_is_measured_twice() -> None:
     kernels = kernels_of(collected())[:2]
-    tuning = PaperTuning(kernels)
+    tuning = ReplayedTuning(kernels)
     for _ in range(30):
         tuning.measure_expected()
     for kernel in kernels:

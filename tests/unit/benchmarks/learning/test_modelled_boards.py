@@ -14,7 +14,7 @@ from benchmarks.modelled_boards import __main__ as benchmark
 from benchmarks.modelled_boards.choices import (
     BUDGETS,
     DRAWN,
-    Teachers,
+    BoardEstimates,
     chosen_programs,
     of_board,
     random_programs,
@@ -62,17 +62,17 @@ def test_shares_are_of_the_best_of_all_arms_and_seeds() -> None:
 
 def test_arms_that_learned_choose_what_the_board_prefers() -> None:
     known = observed(tall_is_slow)
-    teachers = Teachers(known[:60], of_board({"other": known[60:], "own": []}, "own"), seed=0)
-    assert set(teachers.estimates) == {
+    learned = BoardEstimates(known[:60], of_board({"other": known[60:], "own": []}, "own"), seed=0)
+    assert set(learned.estimates) == {
         *(f"own_{count}" for count in BUDGETS),
         *(f"others_{count}" for count in BUDGETS),
         "others",
         "shuffled",
     }
     model = SimpleNamespace(propose=lambda *_, **__: [])
-    chosen = chosen_programs(SPACE, profile(), teachers, model, seed=0)  # type: ignore[arg-type]
+    chosen = chosen_programs(SPACE, profile(), learned, model, seed=0)  # type: ignore[arg-type]
     assert not any(arm.startswith("tlm") for arm in chosen)
-    assert chosen == chosen_programs(SPACE, profile(), teachers, None, seed=0)
+    assert chosen == chosen_programs(SPACE, profile(), learned, None, seed=0)
 
     def seconds(arm: str) -> float:
         return tall_is_slow(SPACE, chosen[arm])

@@ -18,7 +18,7 @@ from device_agent.serve.log import Log
 from device_agent.serve.payloads import Payloads
 from device_agent.serve.reservation import Client, DeviceReservation
 from device_agent.serve.systemd_unit import SystemdUnit
-from device_agent.serve.tickets import TicketBox
+from device_agent.serve.tickets import TicketStore
 from device_agent.store.agent_folder import AgentFolder, RunFolder
 from device_agent.store.private_files import try_lock, write_private
 
@@ -29,11 +29,11 @@ ADA, BOB = Client(1, "ada@attic"), Client(2, "bob@bench")
 
 
 def test_a_ticket_is_used_up_by_whoever_comes_first(tmp_path):
-    box = TicketBox(str(tmp_path / "tickets"))
-    token = box.issue()
-    box.admit(token)
+    store = TicketStore(str(tmp_path / "tickets"))
+    token = store.issue()
+    store.admit(token)
     with pytest.raises(AgentError) as caught:
-        box.admit(token)
+        store.admit(token)
     assert caught.value.kind == "denied"
     assert list((tmp_path / "tickets").iterdir()) == []
 
@@ -42,19 +42,19 @@ def test_a_ticket_expires_by_the_monotonic_clock(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "time", lambda: pytest.fail("the time of day was asked"), raising=False)
-    box = TicketBox(str(tmp_path / "tickets"))
-    in_time, late, forgotten = box.issue(), box.issue(), box.issue()
+    store = TicketStore(str(tmp_path / "tickets"))
+    in_time, late, forgotten = store.issue(), store.issue(), store.issue()
     now[0] += tickets.LIFETIME_S - 1
-    box.admit(in_time)
+    store.admit(in_time)
     now[0] += 2
     with pytest.raises(AgentError, match="expired"):
-        box.admit(late)
-    box.sweep()
+        store.admit(late)
+    store.sweep()
     assert list((tmp_path / "tickets").iterdir()) == [] and forgotten
 
 
 def test_a_ticket_is_kept_as_a_hash(tmp_path):
-    token = TicketBox(str(tmp_path / "tickets")).issue()
+    token = TicketStore(str(tmp_path / "tickets")).issue()
     (file,) = (tmp_path / "tickets").iterdir()
     assert token.split(".")[1] not in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700

@@ -1,4 +1,4 @@
-"""A tuning whose measurements were made before."""
+"""A tuning that takes its measurements from recorded programs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from host.learned_estimate.process import RuleProcess
 
 LEAST_PROGRAMS = 10
 # Programs of other models that teach: enough, and quickly learned.
-TEACHERS = 1500
+TRAINING_PROGRAMS = 1500
 
 
-class PaperTuning:
+class ReplayedTuning:
     """The tuning of one model among its measured programs.
 
     Args:
