@@ -24,7 +24,7 @@ def cache_root() -> Path:
         UserError: the folder is another user's, who could put code of his into it.
     """
     root = _root("XDG_CACHE_HOME", ".cache")
-    # Where it cannot be made (full disk, read-only home), whoever writes there meets the reason.
+    # Where it cannot be made (full disk, read-only home), the writer raises the error.
     with suppress(OSError):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = root.stat()

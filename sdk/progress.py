@@ -1,4 +1,4 @@
-"""Progress of a call from Python: shown to whoever watches, unless the caller listens or wants none."""
+"""Progress of a call from Python: shown on a terminal or in a notebook, or passed to the caller's own."""
 
 from __future__ import annotations
 

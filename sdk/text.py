@@ -1,4 +1,4 @@
-"""Text on its way to people: names and reasons of models, boards and agents come from elsewhere."""
+"""Text that is shown to people: names and reasons of models, boards and agents are not trusted."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SYSTEM_UNITS = "/etc/systemd/system"
 RETIRED = 75
 # The folder of the package.
 CODE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-# Started by hand and used by nobody, it ends; the next ticket starts it again.
+# Started by hand and not used, it ends; the next ticket starts it again.
 IDLE_LIMIT_S = 3600.0
 _START_S = 60.0
 _STOP_S = 90.0

@@ -8,7 +8,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 
 from device_agent.errors import AgentError
 
-# How often somebody who waits is looked after: whether it is still there.
+# How often a waiting client's connection is checked.
 _CHECK_S = 0.5
 
 

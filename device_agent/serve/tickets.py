@@ -58,7 +58,7 @@ class TicketStore:
         Raises:
             AgentError: there is no such ticket, it was used, or it has expired.
         """
-        # One answer for all of it: whoever guesses learns nothing.
+        # One answer for all of it: guessing reveals nothing.
         refusal = AgentError("denied", "wrong secret, or a ticket that was used or has expired")
         match = _TOKEN.fullmatch(token)
         if not match:
@@ -85,7 +85,7 @@ class TicketStore:
         now = time.monotonic()
         for name in os.listdir(self._folder):
             path = os.path.join(self._folder, name)
-            # One that is just being written, or that a connection has taken, is nobody's to remove.
+            # One that is being written, or that a connection has taken, is not removed.
             with contextlib.suppress(OSError, ValueError):
                 if now > _read(path)[1]:
                     os.unlink(path)

@@ -203,7 +203,7 @@ def _seal(directory: Path, draft: Draft, model_file: str, table: tuple[Parameter
 
 
 def _write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write and sign the manifest; what stands between the two renames is refused as changed by somebody."""
+    """Write and sign the manifest; a bundle between the two renames is refused as changed."""
     text = manifest.model_dump_json(indent=1, by_alias=True).encode()
     try:
         check_manifest(text)

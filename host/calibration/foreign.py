@@ -1,4 +1,4 @@
-"""Calibrations that somebody else took: read by strict rules, and kept for machines of the same kind.
+"""Calibrations of other hosts: read by strict rules, and kept for machines of the same kind.
 
     CALIBRATION/machines/HASH.json   of the machines with this hash (`machine_hash`), with the pack it came in
 
@@ -31,7 +31,7 @@ _WHOLE = 1 << 60
 
 
 def calibration_from_elsewhere(data: bytes) -> Calibration:
-    """Read a calibration that somebody else wrote; whether it can be true of a board is for `complaints`.
+    """Read a calibration that is not trusted; `complaints` decides whether it can be true of a board.
 
     Raises:
         ValueError: it is none; the message is one line.

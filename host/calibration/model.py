@@ -24,7 +24,7 @@ _NOISE = 1.25
 _MAX_LOADS = 4.0
 _FMA_LATENCY_CYCLES = (1.5, 20.0)
 _LONGEST_LAUNCH_S = 5e-3
-# Between the rounds: beyond it, somebody else had the processor in most of them.
+# Between the rounds: beyond it, other work had the processor in most of them.
 _LARGEST_SPREAD = 1.3
 
 

@@ -15,7 +15,7 @@ CUDA_MAJORS = (11, 12, 13)
 # The first and the last of them that know an architecture (release notes of CUDA: sm_87 came with 11.4, sm_90
 # with 11.8, sm_110 with 13.0, and Volta ended with 12).
 _KNOWN = {"sm_72": (11, 12), "sm_87": (11, 13), "sm_90": (11, 13), "sm_110": (13, 13)}
-# What a board has that nobody asked: the CUDA of the usual JetPack.
+# What a board has that was not asked: the CUDA of the usual JetPack.
 _USUAL = {"sm_72": 11, "sm_87": 12, "sm_90": 12, "sm_110": 13}
 
 

@@ -70,7 +70,7 @@ class Compiled:
     untuned: Plan | None = None
 
     def without_parameters(self) -> Compiled:
-        """The same with its parameters let go, once they are written to the bundle."""
+        """The same without its parameters, once they are written to the bundle."""
         return replace(self, parameters=())
 
 

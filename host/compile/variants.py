@@ -191,7 +191,7 @@ def _built(builder: BundleBuilder, made: Compiled, first: Variant, name: str, pl
     folder = builder.directory(f"tvm-{name.replace(' ', '-')}-{threads}")
     library = folder.with_name(f"{folder.name}.so")
     built = static_model.build(made.lowered, compiler.profile, plan, library, compiler.clock)
-    # The parameters of the model were let go when they were written; they are those of the first variant.
+    # The parameters of the model were dropped when they were written; they are those of the first variant.
     memory = replace(built.memory, weights_bytes=made.memory.weights_bytes)
     require_within(memory, compiler.options.memory_cap_bytes)
     tasks = tasks_json(made.lowered.tasks, plan, compiler.profile, compiler.options.seed)

@@ -106,7 +106,7 @@ class LeasedBoards(Closing):
         return found
 
     def _lost(self, place: str, reason: str) -> None:
-        """Let go of a board at once: whoever has it now is not kept from it by this host's sessions."""
+        """Close the connection to a board at once, so that sessions of this host do not block its new holder."""
         with self._lock:
             device = self._devices.get(place)
         if device is not None:

@@ -214,7 +214,7 @@ def facts_of(name: str, fields: Mapping[str, Any]) -> BoardFacts:
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    # A bool is an int to Python, and a number to nobody else.
+    # A bool is an int in Python, and no number in JSON.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(kind)
     return value

@@ -93,7 +93,7 @@ def programs_over(
 
 
 def _regret(times: Sequence[float], best: Sequence[float]) -> float:
-    """Generalised mean of time over best time; a length that nobody serves counts a hundred."""
+    """Generalised mean of time over best time; a length that no program serves counts a hundred."""
     shares = [min(100.0, a / b) ** _EMPHASIS for a, b in zip(times, best, strict=True) if b != float("inf")]
     return float((sum(shares) / max(1, len(shares))) ** (1 / _EMPHASIS))
 

@@ -52,7 +52,7 @@ def check_count(name: str, nodes: int) -> None:
 
 
 def check_shape(name: str, what: str, shape: Iterable[int], most: int = _LIMITS.elements) -> None:
-    """Refuse a tensor that nobody has.
+    """Refuse a tensor of an impossible size.
 
     Raises:
         ModelFileError: a negative size, too many dimensions, or too many elements.

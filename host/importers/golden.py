@@ -179,7 +179,7 @@ def relative_distance(golden: np.ndarray, other: np.ndarray) -> float:
 
 
 def _open_integers(ranges: Sequence[InputRange]) -> bool:
-    """Whether an integer input may have been out of a range that nobody stated."""
+    """Whether an integer input may have been out of a range that the model does not state."""
     return any(
         entry.high is None and entry.value is None and not entry.mask and "int" in entry.spec.dtype
         for entry in ranges

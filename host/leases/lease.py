@@ -10,7 +10,7 @@ from host.closing import Closing
 from host.errors import DeviceBusy, EdgeError
 from host.leases.table import RENEW_S, LeaseTable, Request
 
-# How often whoever waits asks whether it is its turn.
+# How often a waiting command asks whether it is its turn.
 _ASK_S = 1.0
 
 

@@ -26,7 +26,7 @@ LEASE_S = 45.0
 RENEW_S = 15.0
 # A heartbeat that is so much late shows.
 _LATE_S = 1.5 * RENEW_S
-# What is read of a database that somebody else filled.
+# What is read of a database that is not trusted.
 _MOST_ROWS = 4096
 _NAME_CHARACTERS = 200
 
@@ -82,7 +82,7 @@ class BoardStatus:
     Attributes:
         board: what every host calls it.
         name: what its holder called it, or its last one.
-        owner: user and host; "" where nobody has it.
+        owner: user and host; "" where the board is free.
         job: what is done there.
         since_s: seconds that the owner has had it.
         left_s: seconds until the lease ends unless it is renewed.
@@ -181,7 +181,7 @@ class LeaseTable(Closing):
         return self._database.patiently(renew)
 
     def release(self, request: Request) -> None:
-        """Give a board back, or leave its queue; nothing happens where somebody else has it."""
+        """Give a board back, or leave its queue; nothing happens where another holder has it."""
 
         def release() -> None:
             with self._database.writing() as connection:
@@ -261,7 +261,7 @@ _FREED = {"ticket": "", "owner": "", "job": "", "until": 0.0}
 
 
 def _status(row: Any, now: float, waiting: Sequence[Any]) -> BoardStatus:
-    """A row as it is at a time; its texts may be anybody's."""
+    """The state of a row at a time; its texts are not trusted."""
     held = bool(row["ticket"])
     heartbeat_s, left_s = max(0.0, now - row["renewed"]), max(0.0, row["until"] - now)
     health = "free"
@@ -281,7 +281,7 @@ def _status(row: Any, now: float, waiting: Sequence[Any]) -> BoardStatus:
 
 
 def _nobody(row: dict[str, str]) -> BoardStatus:
-    """A board that nobody has yet, and somebody else is first in line for."""
+    """A board that is free, and for which another request is first in the queue."""
     return BoardStatus(row["board"], row["name"], "", "", 0.0, 0.0, 0.0, "free")
 
 

@@ -80,7 +80,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """One unit on somebody's desk: candidates are made for it and records belong to it.
+    """One device with a number of threads: candidates are made for it and records belong to it.
 
     Attributes:
         device: the user's name for it.

@@ -37,7 +37,7 @@ _BEYOND = {
     "value_error",
 }
 _MAX_VERSIONS = 1 << 31
-# A compiler's whole output is no reason that anybody reads.
+# The whole output of a compiler is too long for a reason.
 _REASON_CHARACTERS = 4000
 
 
@@ -69,7 +69,7 @@ class Record:
         failure: str,
         origin: RecordOrigin | None = None,
     ) -> Record:
-        """The record of a candidate that does not build or run, so that nobody tries it again."""
+        """The record of a candidate that does not build or run, so that it is not tried again."""
         nothing = Measurement(
             (), Energy("unavailable", None, None, "not measured"), {}, {}, profile["threads"]
         )
@@ -208,7 +208,7 @@ def record_of(line: str) -> Record:
 
 
 def record_from_elsewhere(line: bytes) -> Record:
-    """Read a record that somebody else wrote: by the strict rules, with its date in the past.
+    """Read a record that is not trusted: by the strict rules, with its date in the past.
 
     Raises:
         Implausible: it says what no measurement says.

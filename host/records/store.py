@@ -234,7 +234,7 @@ class RecordStore(Closing):
             keys = {row.workload_key for row in rows}
             functions = self._functions(keys)
             for row in rows:
-                # A stranger's file may hold records whose function it does not hold.
+                # A file of another program may contain records without their function.
                 if row.workload_key in functions:
                     function = functions[row.workload_key]
                     yield ForeignRecord(row.workload_hash, function, row.content, row.median_s)
@@ -304,7 +304,7 @@ class RecordStore(Closing):
         """The line of a record that may be kept.
 
         Raises:
-            EdgeError: nobody would read it.
+            EdgeError: no reader would accept the record.
         """
         try:
             (check_foreign if self._database.shared else check)(record)

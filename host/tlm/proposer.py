@@ -47,7 +47,7 @@ class Tlm:
 
     def _loaded(self) -> GPT2LMHeadModel:
         if self._model is None:
-            # Not at the top: torch and transformers take seconds, and whoever only names this class waits.
+            # Not at the top: torch and transformers take seconds to import; the class alone needs neither.
             from host.tlm.model.network import load_model
 
             self._model, _ = load_model(self._checkpoint, self._vocabulary)

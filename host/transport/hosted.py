@@ -244,7 +244,7 @@ class HostedAgent:
 
     def stop(self) -> None:
         """See `Agent.stop`."""
-        # Its host may be gone, and nobody waits for it.
+        # Its host may be gone; this is not waited for.
         self._actor.begin("stop", self.number)
 
     def dial(self, port: int) -> Stream:

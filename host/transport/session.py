@@ -113,7 +113,7 @@ class Session(Closing):
 
         Args:
             path: of the bundle or the file.
-            trust: "signed": the device has to trust the signer of the bundle; "unsigned": anybody's will do.
+            trust: "signed": the device has to trust the signer of the bundle; "unsigned": it need not.
 
         Returns:
             The signature as the engine knows it: `inputs` and `outputs` with `name`, `shape`, `dtype`.
@@ -299,7 +299,7 @@ class Session(Closing):
         return f"the {self.engine} executor {shown(fields.text('reason'))}"
 
     def pause(self) -> None:
-        """Stop the executor's process, so that its threads disturb nobody."""
+        """Stop the executor's process, so that its threads do not disturb other measurements."""
         self._device.request("session.pause", session=self._name)
 
     def resume(self) -> None:

@@ -72,7 +72,7 @@ class SshAgent:
             self.installer().agent()
             done = self.ssh.run(command, timeout_s=_TICKET_S)
             if done.code == 0:
-                # The old one has ended now, and its files are nobody's.
+                # The old one has ended now, and its files are not used any more.
                 self.installer().prune()
                 note(f"{self.entry.name}: its agent was of another version and has been replaced")
         name = self.entry.name

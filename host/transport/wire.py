@@ -58,7 +58,7 @@ _ERRORS: dict[str, type[EdgeError]] = {
 
 
 class DisconnectedError(Exception):
-    """The other end closed the connection; whoever knows why makes an error of it."""
+    """The other end closed the connection; the caller raises an error with the reason."""
 
 
 class Stream(Protocol):

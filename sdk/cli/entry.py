@@ -1,4 +1,4 @@
-"""Where the command `sdk` starts, with a word for whoever installed the agent alone."""
+"""The entry point of the command `sdk`, with a hint where only the agent is installed."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Interrupted(BaseException):
 
 
 class _Notes(logging.Handler):
-    """Remarks from below, as lines among the others; beside rows for programs they go to stderr."""
+    """Notes of other packages, as lines of the output; on stderr where stdout has rows for programs."""
 
     def __init__(self, state: State) -> None:
         super().__init__()

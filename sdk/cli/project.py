@@ -1,4 +1,4 @@
-"""`edgetlm.toml`: what a command that takes a model goes by where the command line says nothing.
+"""`edgetlm.toml`: the options of a command with a model that its command line does not give.
 
 A key is the name of an option without its dashes, and `model`; the gates stand in a table of their own. The
 file is that of the working folder, or of the nearest folder above that has one.
@@ -157,7 +157,7 @@ def _read(path: Path, strange: bool) -> Project:
 
     Args:
         path: of the file.
-        strange: it is not in the working folder: nobody has shown that they trust it.
+        strange: it is not in the working folder, so the user has not shown that they trust it.
     """
     try:
         owner = path.stat().st_uid

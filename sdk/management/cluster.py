@@ -49,7 +49,7 @@ def head(file: Path | None = None) -> str:
 
 
 def _described(file: Path | None) -> ClusterDescription:
-    # Commands are started on other machines: a file of a folder above would be one that nobody looked at.
+    # Commands are started on other machines: the user may not have looked at a file of a folder above.
     path = file or Path(_NAME)
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; describe the cluster there (docs/scale.md)")

@@ -80,7 +80,7 @@ class KernelTuning:
         replaced: receives the connection that takes the place of a lost one.
         others: further boards of the kind that measure beside the device.
         proposer: the user's own, which proposes beside the others.
-        instead: who proposes instead of all of these, and nothing is learned; () for nobody.
+        instead: proposers that replace all of these, and nothing is learned; () for none.
         reach: how the device is reached, and where programs are built; None for this process.
     """
 

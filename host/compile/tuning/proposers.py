@@ -80,7 +80,7 @@ def user_proposer(asked: object) -> Proposer | None:
 
 
 def method_proposers(method: str) -> tuple[Proposer, ...]:
-    """Who proposes alone; nobody for "auto", and for "tlm", which depends on the device and learns.
+    """The proposers of a method; none for "auto", and for "tlm", which depends on the device and learns.
 
     Args:
         method: see `host.options.CompileOptions.method`.

@@ -138,7 +138,7 @@ def description(
 
 @dataclass(frozen=True)
 class Names:
-    """What the weights of an architecture have beside those that all have.
+    """The weights of an architecture besides those that all have.
 
     Attributes:
         query_bias: biases of queries, keys and values.

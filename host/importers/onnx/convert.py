@@ -49,7 +49,7 @@ def convert_graph(model: onnx.ModelProto, weights: dict[str, np.ndarray]) -> tvm
                     conversion.convert(node)
                 outputs = [conversion.output(value.name) for value in graph.output]
             except ImportFailed as error:
-                # The function is closed all the same: a builder left open complains on stderr.
+                # The function is closed in any case: a builder left open complains on stderr.
                 failure, outputs = error, [relax.const(0.0, "float32")]
             result = builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
         builder.emit_func_output(result)

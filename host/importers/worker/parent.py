@@ -136,7 +136,7 @@ def ask(
     """The answer of an import's worker; TVM is loaded here meanwhile, which takes as long as there.
 
     Raises:
-        ModelFileError: the worker was lost, or met an error that nobody foresaw.
+        ModelFileError: the worker was lost, or met an unexpected error.
         EdgeError: the worker's own.
     """
     try:

@@ -58,7 +58,7 @@ class Database:
 
     @property
     def shared(self) -> bool:
-        """Whether other machines write it: what it holds is from elsewhere."""
+        """Whether other machines write the database: its content is not trusted."""
         return self.engine.dialect.name != "sqlite"
 
     @contextmanager
@@ -85,7 +85,7 @@ class Database:
         """What an action gives, which is called again while the server is away.
 
         Args:
-            action: in one transaction, which may be called again when nobody knows whether it was kept.
+            action: in one transaction; called again where it is unknown whether the first was committed.
 
         Raises:
             EdgeError: the database refuses, or its server stayed away.

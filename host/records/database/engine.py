@@ -86,7 +86,7 @@ def engine_of(url: sql.URL) -> sql.Engine:
 
 
 def _distrust(connection: sqlite3.Connection) -> None:
-    """Have SQLite take a file for what anybody may have written."""
+    """Have SQLite treat a file as one that is not trusted."""
     # Functions of a schema do nothing beyond computing, and damaged pages are noticed when they are read.
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA cell_size_check=ON")
@@ -96,7 +96,7 @@ def _distrust(connection: sqlite3.Connection) -> None:
 
 
 def write_ahead(engine: sql.Engine) -> None:
-    """Let SQLite's readers go on while somebody writes: the mode is kept in the file.
+    """Let SQLite's readers continue while another process writes (WAL); the mode is kept in the file.
 
     SQLite does not wait for another that changes the mode at this moment: it refuses at once.
     """

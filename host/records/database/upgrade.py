@@ -93,7 +93,7 @@ def _check_columns(connection: sql.Connection, inspector: sql.Inspector, name: s
 
 
 def check_file(connection: sql.Connection, name: str) -> None:
-    """Refuse a file of SQLite whose tables are none, or in which our statements would run somebody's else.
+    """Refuse a SQLite file without our tables, or in which our statements would run statements of its author.
 
     Raises:
         EdgeError: what there is that no store has.

@@ -26,7 +26,7 @@ def examples_of(
     vocabulary: Vocabulary,
     skipped: Counter[str] | None = None,
 ) -> list[Example]:
-    """Measured programs of tasks whose design spaces are at hand.
+    """Measured programs of tasks whose design spaces are given.
 
     Args:
         records: of any tasks; those without a space are skipped.
@@ -37,7 +37,7 @@ def examples_of(
     Returns:
         An example for each task and profile, its programs fastest first.
     """
-    # Not at the top: whoever only reads sentences out of records need not wait for the compiler.
+    # Not at the top: reading sentences out of records does not need the compiler.
     from host.tlm.language.description import describe_board, describe_task
     from host.tlm.language.sentence import encode_prompt
 

@@ -63,7 +63,7 @@ def win_posteriors(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, B
             (wins if judged.won else losses)[name] += weight
             counts[name] += 1
         weight *= _DISCOUNT
-    # One win and one loss of nobody in particular: no rate is 0 or 1.
+    # One win and one loss in advance: no rate is 0 or 1.
     pooled = (1.0 + sum(wins.values())) / (2.0 + sum(wins.values()) + sum(losses.values()))
     return {
         name: BetaPosterior(

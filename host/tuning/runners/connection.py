@@ -224,7 +224,7 @@ class DeviceConnection:
             self.device.close()
 
     def _all_open(self) -> ExitStack:
-        """What is open on the board; the connection itself begins anew."""
+        """The sessions that are open on the board; the connection can be used again."""
         self._runner = self._variants = None
         every = ExitStack()
         every.push(self._variants_open)

@@ -186,5 +186,5 @@ class HostedConnection:
         try:
             return self._actor.call(method, *arguments)
         except (HostLost, DisconnectedError) as error:
-            # An actor that was made anew knows nothing of this connection.
+            # An actor that was restarted does not have this connection.
             raise HostLost(f"{self.name}: {error}") from error

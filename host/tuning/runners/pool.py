@@ -148,7 +148,7 @@ class WorkerPool:
         self._group.ending.set()
         self._group.jobs.drop()
         for worker in self._group.workers:
-            # Where something went wrong nobody waits for what the boards are doing.
+            # After an error, the boards' jobs are not waited for.
             if self._ended(worker, 0.0 if kind is not None else _END_S):
                 self._close(worker)
         if self._preparing is not None:

@@ -25,7 +25,7 @@ class Context:
         builder: emits intermediate expressions.
         operator: name of the operator.
         opset: version of the standard operators.
-        outputs: names of the outputs, "" for those that nobody wants.
+        outputs: names of the outputs, "" for those that are not used.
         output_shapes: shape of each output, None where inference does not know it.
         values: all values converted so far, by name.
     """

@@ -80,7 +80,7 @@ def quantised_seconds(workload: Workload, hardware: HardwareModel, threads: int,
 
 
 def _share(hardware: HardwareModel, values: Decisions, group_bytes: int) -> float:
-    """Share of the memory's bandwidth that a program reaches, by what is on its way at a time."""
+    """Share of the memory's bandwidth that a program reaches, by the bytes that it requests at a time."""
     wide = values["vectors"]
     own = min(_STREAMS.on(hardware), _ONE_STREAM.on(hardware) * wide)
     return max(own, min(1.0, values["ahead"] * group_bytes * wide / _ON_THE_WAY.on(hardware)))

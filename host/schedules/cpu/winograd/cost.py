@@ -66,7 +66,7 @@ def _weight_repeats(threads: int, shape: WinogradShape, values: Decisions) -> in
 
 
 def _product_cycles(shape: WinogradShape, hardware: HardwareModel, values: Decisions) -> float:
-    """Cycles of the matrix products, operands at hand."""
+    """Cycles of the matrix products, without waits for operands."""
     rows, vectors, depth = values["rows"], values["vectors"], values["depth"]
     per_vector, narrow = max(1.0, shape.lanes / hardware.lanes), min(1.0, shape.lanes / hardware.lanes)
     loads = vectors * per_vector

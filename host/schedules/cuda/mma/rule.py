@@ -51,7 +51,7 @@ class CudaMma(Rule):
         return gpu is not None and gpu.matrix_fp16_per_cycle > 0 and product_of(workload) is not None
 
     def choices(self, workload: Workload, hardware: HardwareModel) -> Mapping[str, tuple[int, ...]]:
-        """Tiles of warps and blocks, and how much of the operands is on its way."""
+        """Tiles of warps and blocks, and how much of the operands is being copied at a time."""
         product = _product(workload)
         return {
             "rows": _up_to(_ROWS, product.rows),

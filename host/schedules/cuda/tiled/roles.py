@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from host.schedules.api import Decisions
 from host.schedules.workload import Access, Stage
 
-# Registers of a thread besides its tile: addresses, loop counters, what is on its way from memory.
+# Registers of a thread besides its tile: addresses, loop counters, values that are being loaded.
 _OTHER_REGISTERS = 28
 
 
