@@ -57,7 +57,7 @@ def command(home: Path, *words: str) -> str:
 
 
 def run_a_model(session: dict[str, Any], folder: Path) -> float:
-    """Has a session load, run and measure a small model; the overhead of one measurement, seconds."""
+    """Load, run and measure a small model in a session; returns the overhead of a measurement in seconds."""
     bundle = write_bundle(folder / "bundle")
     worker = Connection(session["port"], session["key"], "executor")
     worker.request({"command": "load", "path": str(bundle), "trust": "unsigned"})

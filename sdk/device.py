@@ -27,7 +27,7 @@ _Stamp = tuple[tuple[str, int, int], ...]
 
 
 class Device(Closing):
-    """What `sdk.connect` returns; a context manager.
+    """A connected device, which `sdk.connect` returns; a context manager.
 
     Args:
         transport: the connection.
@@ -39,7 +39,7 @@ class Device(Closing):
 
     @property
     def name(self) -> str:
-        """The user's name for it."""
+        """The name of the device in the user's list."""
         return self._transport.name
 
     def run(self, bundle: str | Path, inputs: Inputs) -> dict[str, np.ndarray]:

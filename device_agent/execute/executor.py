@@ -107,7 +107,7 @@ class Commands:
 
     @contextlib.contextmanager
     def model(self) -> Iterator[Any]:
-        """Gives the virtual machine of the loaded model to another thread; commands wait for its end.
+        """Lends the virtual machine of the loaded model to another thread; commands wait for its end.
 
         Raises:
             AgentError: no model is loaded, or no inputs are set.

@@ -57,7 +57,7 @@ class DeviceReservation:
     def acquire(
         self, client: Client, wait_s: float = 0.0, present: Callable[[], bool] = lambda: True
     ) -> None:
-        """Gives a client the device, or one more use of it.
+        """Reserves the device for a client, or adds a use to its reservation.
 
         Args:
             client: that requests it.

@@ -61,13 +61,13 @@ class SimulatedBoard:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Lets time pass without work."""
+        """Advances the simulated time without work."""
         self._pass(max(0.0, seconds), working=False)
 
     # -- work
 
     def work(self, seconds: float) -> None:
-        """Lets the board work on what takes so long at full clock and without throttling."""
+        """Simulates work that takes `seconds` at full clock and without throttling."""
         jitter = math.exp(self._random.gauss(0.0, self.scenario.spread)) if self.scenario.spread else 1.0
         left = seconds * jitter
         while left > 0:
@@ -92,7 +92,7 @@ class SimulatedBoard:
         return float(scenario.idle_w + dynamic * self.speed**scenario.exponent)
 
     def watch(self, period_s: float, action: Callable[[], None]) -> Callable[[], None]:
-        """Has an action called every so many seconds of simulated time; returns what ends that."""
+        """Calls an action every so many seconds of simulated time; returns a function that ends this."""
         entry = [self._now_s + period_s]
 
         def due() -> None:

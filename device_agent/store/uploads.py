@@ -217,7 +217,7 @@ def _mtime_ns(entry: "os.DirEntry[str]") -> int:
 
 
 def place(source: str, target: str) -> None:
-    """Gives a file a second name, or copies it if the file system cannot link it.
+    """Links a file under a second name, or copies it if the file system cannot link it.
 
     Raises:
         AgentError: there is no space.

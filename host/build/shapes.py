@@ -32,7 +32,7 @@ def share_shapes(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def order_sizes(module: tvm.IRModule) -> tvm.IRModule:
-    """Have the functions that compute sizes write them in the order of their places.
+    """Order the stores of the functions that compute sizes by the places of the sizes.
 
     TVM writes them in the order of a table by address, which differs from process to process, and so would
     the bytes of two builds of the same model.

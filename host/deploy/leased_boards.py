@@ -106,7 +106,7 @@ class LeasedBoards(Closing):
         return found
 
     def _lost(self, place: str, reason: str) -> None:
-        """Close the connection to a board at once, so that sessions of this host do not block its new holder."""
+        """Close the connection to a board at once, so that its sessions here do not block its new holder."""
         with self._lock:
             device = self._devices.get(place)
         if device is not None:

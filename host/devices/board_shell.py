@@ -31,7 +31,7 @@ def shell(script: str, *arguments: str) -> str:
 
 
 def order(ssh: SshConnection, do: str, timeout_s: float = ORDER_S, **arguments: Any) -> dict[str, Any]:
-    """Have the board do something; see `host.devices.on_board`.
+    """Run one command of `host.devices.on_board` on the board, and return its answer.
 
     Raises:
         DeviceFull: it has no space for it.

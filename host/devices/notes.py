@@ -15,6 +15,6 @@ def note(text: str) -> None:
 
 
 def show(handler: logging.Handler) -> None:
-    """Have remarks shown by a handler, in place of the one before."""
+    """Show remarks with this handler, which replaces the one before."""
     _LOGGER.handlers = [handler]
     _LOGGER.propagate = False

@@ -91,7 +91,7 @@ class KernelRun:
         self._map()
 
     def watch(self, event: Event, hook: Any, state: Any) -> None:
-        """Have a compiled function called for all code of the library, or for all data.
+        """Call a compiled function for each executed block of the library, or for each access of data.
 
         Args:
             event: when.

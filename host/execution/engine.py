@@ -69,7 +69,7 @@ class Engine(Protocol):
     remote: bool
 
     def cores(self) -> int:
-        """How many jobs run at once."""
+        """The number of jobs that run at the same time."""
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Pending[T]:
         """Begin a job of one core; one whose host is lost is done again by another host."""
@@ -78,7 +78,7 @@ class Engine(Protocol):
         """Something to give to many jobs in place of a value, which is then copied once for each host."""
 
     def actor(self, make: Callable[..., object], *arguments: Any, at: str = "") -> Actor:
-        """Have an object made on a host.
+        """Make an object on a host.
 
         Args:
             make: makes it: a class or a function of a module. It does nothing that can fail.

@@ -129,7 +129,7 @@ class LeaseTable(Closing):
         return self._database.shared
 
     def close(self) -> None:
-        """Let the database go; leases stay until they end."""
+        """Close the connections to the database; leases stay until they end."""
         self._database.engine.dispose()
 
     def take(self, request: Request) -> BoardStatus | None:

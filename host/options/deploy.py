@@ -17,7 +17,7 @@ SINGLE_PRECISION = "tvm-fp32"
 
 @dataclass(frozen=True)
 class DeployOptions(CompileOptions):
-    """How a model is brought to a device, and what its kernels are tuned for; see `CompileOptions`."""
+    """The options of a deployment or a tuning, besides those of `CompileOptions`."""
 
     device: str = declared(
         "local",
@@ -112,7 +112,7 @@ class DeployOptions(CompileOptions):
     install: bool = declared(True, "Whether the bundle is installed and activated.", commands=())
 
     def check(self) -> None:
-        """Refuse what cannot be, before any work.
+        """Refuse impossible options, before any work.
 
         Raises:
             UserError: says what to type instead.
@@ -129,7 +129,7 @@ class DeployOptions(CompileOptions):
             raise UserError(f"--power-cap {self.power_cap_w:g}: give watts above 0, as in --power-cap 10")
 
     def check_for_tuning(self) -> None:
-        """Refuse what cannot be tuned, before any work.
+        """Refuse options with which nothing can be tuned, before any work.
 
         Raises:
             UserError: says what to type instead.

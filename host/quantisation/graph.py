@@ -48,7 +48,7 @@ class Layer:
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
-    """Give every node of the graph a name of its own; names that are one stay."""
+    """Name the nodes of the graph so that no two have the same name; unique names stay."""
     used: set[str] = set()
     for index, node in enumerate(model.graph.node):
         name = node.name or f"{node.op_type}_{index}"

@@ -67,7 +67,7 @@ class RecordStore(Closing):
         self._reader = RowReader(self._database)
 
     def close(self) -> None:
-        """Let the database go."""
+        """Close the connections to the database."""
         self._database.engine.dispose()
 
     def append(self, records: Iterable[Record]) -> int:

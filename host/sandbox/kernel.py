@@ -108,7 +108,7 @@ def end_with_parent() -> None:
 def confine(
     run: Iterable[Path], read: Iterable[Path], write: Iterable[Path], names: Iterable[Path] = ()
 ) -> tuple[str, ...]:
-    """Give up for ever, for this process and all that it starts, what it does not need.
+    """Restrict this process and all that it starts to what it needs; this cannot be undone.
 
     To be called before there is a second thread: Landlock confines the calling thread and its descendants.
 

@@ -78,7 +78,7 @@ def as_bits(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _retyped(buffers: dict[Any, Any]) -> Callable[[Any], Any]:
-    """Gives buffers of bfloat16 a type of integers, each the same one wherever it stands."""
+    """Replaces each buffer of bfloat16 by one of integers, the same one everywhere."""
 
     def visit(variable: Any) -> Any:
         if str(getattr(variable, "dtype", "")) != _TYPE:

@@ -123,7 +123,7 @@ class Device(Closing):
         return session
 
     def reserve(self) -> None:
-        """Have the device for this host until the connection ends, between sessions too.
+        """Reserve the device for this host until the connection ends, between sessions too.
 
         A session has it only as long as it is open: another host that waits would come in between.
 

@@ -113,7 +113,7 @@ class EmulatedAgent(OnThisMachine):
         return ticket_of(self._entry.name, done.stdout.encode())
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
-        """Have the device hold what runs an engine: the emulated programs read it where this host keeps it.
+        """Provide an engine's files to the device: emulated programs read them where this host keeps them.
 
         Raises:
             EngineError: there is none for this board, with the reason.

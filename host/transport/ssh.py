@@ -96,7 +96,7 @@ class SshAgent:
         self._installer = installer
 
     def provide(self, engine: str, describe: Callable[[], MachineDescription]) -> None:
-        """Have the board hold what runs an engine, as this host has it; sent if it is not there.
+        """Install an engine's files on the board, as this host has them; they are sent if they are not there.
 
         Raises:
             EngineError: there is none for this board, with the reason.

@@ -45,7 +45,7 @@ def print_trace(text: str) -> None:
 
 
 def escape_unencodable_text() -> None:
-    """Have a terminal that is not UTF-8 show an escape for what it has no character for."""
+    """Print escapes for characters that a terminal's encoding does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

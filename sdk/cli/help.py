@@ -26,7 +26,7 @@ def add_command(
     name: str = "",
     takes_project: bool = False,
 ) -> None:
-    """Give a group a command.
+    """Add a command to a group.
 
     Args:
         group: that gets it.

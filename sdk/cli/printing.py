@@ -49,7 +49,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def print_deployment(deployment: Deployment) -> None:
-    """What `sdk deploy` ends with."""
+    """Print the end of `sdk deploy`: what was installed, figures, and what to type next."""
     result = deployment.result
     verdict = result.verification
     _print_title(result)
@@ -200,7 +200,7 @@ def kernels_text(result: DeployResult) -> str:
 
 
 def print_tuned(result: TunedModel) -> None:
-    """What `sdk tune` ends with."""
+    """Print the end of `sdk tune`."""
     _print_title(result)
     print_tuning(result.tuning)
     if result.power is not None:
@@ -209,7 +209,7 @@ def print_tuned(result: TunedModel) -> None:
 
 
 def print_tuning(tuning: TuneResult) -> None:
-    """Who won what, and what it gained."""
+    """Print the tasks that each proposer won, and the gain of the tuning."""
     from sdk.report.tuning import STOPPED
 
     now = f", {tuning.measured_now} of them now" if tuning.measured_now != tuning.trials else ""
@@ -261,7 +261,7 @@ def _bounds(estimate: Estimate) -> str:
 
 
 def print_profile(result: DeployResult) -> None:
-    """What `sdk profile` ends with."""
+    """Print the end of `sdk profile`."""
     _print_title(result)
     if result.lengths:
         print_lengths(result, list(result.contenders))
@@ -331,7 +331,7 @@ def print_calibration(calibration: Calibration, declared: HardwareModel, path: P
 
 
 def print_explanation(found: Explanation, path: Path) -> None:
-    """What `sdk explain` ends with."""
+    """Print the end of `sdk explain`."""
     kernel, roofline = found.kernel, found.roofline
     print_line(f"{kernel.name}: {kernel.source}{f', rule {kernel.rule}' if kernel.rule else ''}")
     if kernel.decisions:

@@ -19,7 +19,7 @@ from sdk.cli.project import command_line, remark
 
 
 def takes_settings(command: str, options: type[CompileOptions]) -> Callable[[Callable[..., None]], Any]:
-    """Give a command the flags of the options that it offers.
+    """Add the flags of the options to a command.
 
     The function gets their values as keywords, by the names of the fields, with the command line itself as
     `command`. In the help, the flags stand between the function's own positional and its own keyword-only

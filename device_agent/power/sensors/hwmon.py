@@ -141,7 +141,7 @@ class Hwmon:
         }
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         for rail in self._rails:
             for attribute in [*rail.power, *([rail.energy] if rail.energy else [])]:
                 attribute.close()

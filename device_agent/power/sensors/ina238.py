@@ -79,7 +79,7 @@ class Ina238:
         }
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         for _, attribute in self._total:
             attribute.close()
 

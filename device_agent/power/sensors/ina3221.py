@@ -142,7 +142,7 @@ class Ina3221:
         }
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         for rail in self._total:
             for factor in rail.factors:
                 factor.close()

@@ -109,7 +109,7 @@ class Nvml:
         }
 
     def close(self) -> None:
-        """Lets the library go."""
+        """Ends the use of NVML."""
         if self._library is not None and self._gpu is not None:
             self._library.nvmlShutdown()
             self._gpu = None

@@ -99,7 +99,7 @@ class Rapl:
         }
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         for counter in self._counters:
             counter.close()
 

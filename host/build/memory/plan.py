@@ -28,7 +28,7 @@ def entries_of(module: tvm.IRModule) -> tuple[str, ...]:
 
 
 def plan_memory(module: tvm.IRModule) -> tvm.IRModule:
-    """Give the intermediate tensors of each entry their places in one block, which is taken once in a run.
+    """Place the intermediate tensors of each entry in one block, which is allocated once in a run.
 
     What an entry returns keeps memory of its own, since it outlives the run. So does a tensor whose size has
     no bound. Inputs, state and parameters are the caller's memory and never used for anything else. A kernel

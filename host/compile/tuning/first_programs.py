@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def learn_from_others(
     plan: Plan, profile: DeviceProfile, records: str | Path, seed: int, clock: StageClock
 ) -> Plan:
-    """Let what the board has measured of other kernels choose the programs of those without a record.
+    """Choose the programs of kernels without a record by the board's measurements of other kernels.
 
     Kernels of a rule whose learned estimate makes first programs faster beyond doubt
     (`host.learned_estimate.evidence`) get the program that it chooses. The others get the language model's

@@ -263,7 +263,7 @@ def _parts(entries: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]) 
 
 
 def place(model: Any, quantised: Iterable[QuantisedPart]) -> None:
-    """Give a model the values that quantised matrices stand for.
+    """Set a model's matrices to the values that the quantised ones stand for.
 
     Args:
         model: of transformers; it is changed.

@@ -40,7 +40,7 @@ _KEEPING = frozenset(
 
 
 def spread_back(graph: onnx.GraphProto) -> None:
-    """Give values of known type but unknown shape the shape of what is computed of them."""
+    """Set the shape of values of known type and unknown shape, from what is computed of them."""
     types = value_types(graph)
     for node in reversed(graph.node):
         if node.domain not in STANDARD or node.op_type not in _KEEPING:

@@ -41,11 +41,11 @@ class Stage:
         self._scopes: list[_Scope] = []
 
     def define(self, value: Value, element: Element) -> None:
-        """Give a computed value as a formula."""
+        """Define the elements of a value by a formula of their indices."""
         self._elements[value] = element
 
     def define_tensor(self, value: Value, tensor: te.Tensor) -> None:
-        """Give a computed value as a tensor of its own shape."""
+        """Define a value by a computed tensor of its shape."""
         self._tensors[value] = tensor
         self._elements[value] = lambda indices: load(tensor, indices)
 

@@ -177,7 +177,7 @@ class Worker:
             self._next = (job, group.preparing.submit(group.method.prepared, job.programs))
 
     def _give_next_back(self) -> None:
-        """Let another board have the second job; the caller has the lock."""
+        """Return the second job to the queue, for another board; the caller has the lock."""
         if self._next is not None:
             (job, prepared), self._next = self._next, None
             prepared.add_done_callback(_removed)

@@ -1,4 +1,4 @@
-"""`sdk report`: what results say."""
+"""`sdk report`: shows the figures of results, and compares two results."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Product:
 
     @property
     def steps(self) -> int:
-        """Products that are added up."""
+        """Products that are added up for one result, K."""
         return math.prod(self.extents(self.depth))
 
 

@@ -141,7 +141,7 @@ class Tiling:
 
     @property
     def registers(self) -> int:
-        """Registers that a thread wants."""
+        """Registers that a thread needs."""
         copies = self.rounds(self.left) + self.rounds(self.right)
         return self.sums + self.fragments + _REGISTERS_PER_COPY * copies + _OTHER_REGISTERS
 
