@@ -20,7 +20,7 @@ from benchmarks.result_file import RESULTS, ROOT
 
 @dataclass(frozen=True)
 class Run:
-    """What makes one result file.
+    """The command that makes one result file.
 
     Attributes:
         result: name of the file, without its ending.

@@ -1,1 +1,1 @@
-"""What runs on a device: daemon, executor, bundle store, runtime. Imports nothing of the host's."""
+"""The agent of a device: daemon, executor, bundle store, runtime. Imports nothing of the host's."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class Closing(ABC):
-    """Something that has to be closed: `with` does so, however the block ends."""
+    """An object with `close`, which `with` calls however the block ends."""
 
     @abstractmethod
     def close(self) -> None:

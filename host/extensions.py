@@ -21,7 +21,7 @@ PREFIX = "edgetlm."
 
 @dataclass(frozen=True)
 class Extension:
-    """Something that an installed package adds.
+    """An entry point of an installed package.
 
     Attributes:
         kind: what it is.

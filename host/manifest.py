@@ -66,7 +66,7 @@ class DecoderPart(_Part):
 
 
 class Parameter(_Part):
-    """Where one parameter lies in params.bin."""
+    """The place of one parameter in params.bin."""
 
     offset: int
     nbytes: int
@@ -170,7 +170,7 @@ class Manifest(_Part):
 
 
 class Draft(_Part):
-    """What the writer of a bundle knows beyond its files; see `Manifest` for the fields."""
+    """The fields of a manifest that do not follow from the files; see `Manifest`."""
 
     name: str
     backend: Backend

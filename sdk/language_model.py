@@ -26,7 +26,7 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True)
 class TextTiming:
-    """What a generated text took.
+    """The time that a generated text took.
 
     Attributes:
         prompt_tokens: of the prompt.

@@ -1,4 +1,4 @@
-"""What a call asks for, checked before anything heavy is imported: options, model file, devices, target."""
+"""Checks of a call before anything heavy is imported: options, model file, devices, target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transport is made of, for packages that add a way to reach devices.
+"""The parts of a transport, for packages that add a way to reach devices.
 
 A package names a function by the entry point `edgetlm.transports`. The function takes a `DeviceEntry` and
 returns a `Device`: a connection to the agent, with an `Agent` of the transport's own, which says how the

@@ -1,4 +1,4 @@
-"""What a board is: one file per board, plain data, found by listing this folder."""
+"""Boards as plain data: one file per board, found by listing this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a processor is, as far as a schedule cares: plain data."""
+"""The hardware model of a processor, as schedules need it: plain data."""
 
 from __future__ import annotations
 

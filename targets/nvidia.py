@@ -18,7 +18,7 @@ from targets.hardware import GpuModel, MemoryLevel
 
 @dataclass(frozen=True)
 class _Generation:
-    """What all GPUs of one compute capability share."""
+    """The figures that all GPUs of one compute capability share."""
 
     arch: str
     fp32_per_cycle: int

@@ -29,7 +29,7 @@ Kernel = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the emulator made of one operator on one processor.
+    """The outcome of one operator on one emulated processor.
 
     Attributes:
         rule: of the design space.

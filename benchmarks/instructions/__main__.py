@@ -38,7 +38,7 @@ BOARDS = ("raspberry_pi_4", "raspberry_pi_3", "visionfive2")
 
 @dataclass(frozen=True)
 class Bench:
-    """What all operators are counted with.
+    """The compiler and the counter that all operators use.
 
     Attributes:
         profile: the board.

@@ -16,7 +16,7 @@ SCHEMA = "edgetlm.instructions/2"
 
 @dataclass(frozen=True)
 class Counted:
-    """What one program executes in one call.
+    """The instructions and cycles of one call of a program.
 
     Attributes:
         instructions: executed, exactly.

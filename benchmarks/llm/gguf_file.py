@@ -34,7 +34,7 @@ _HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_no
 
 @dataclass(frozen=True)
 class Source:
-    """Where a tensor of a GGUF file comes from.
+    """The source of a tensor of a GGUF file.
 
     Attributes:
         name: of the weight in transformers.

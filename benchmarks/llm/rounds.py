@@ -25,7 +25,7 @@ _TEXT_SEED = 1_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """The plan of the measurements.
 
     Attributes:
         vocabulary: of the model.
@@ -51,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of the rounds.
+    """The measurements of all rounds.
 
     Attributes:
         seconds: of each round, by kind and engine.

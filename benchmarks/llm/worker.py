@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Engine(Protocol):
-    """What an engine does for the benchmark."""
+    """The interface of an engine in the benchmark."""
 
     def version(self) -> str:
         """Of the engine, and what it says of the processor."""

@@ -22,7 +22,7 @@ TOLERANCE = 1e-3
 
 @dataclass
 class FinalistComparison:
-    """What the rounds gave.
+    """The results of the rounds.
 
     Attributes:
         rounds_s: seconds of every round, by contender; rounds correspond.

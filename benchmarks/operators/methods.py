@@ -25,7 +25,7 @@ _TOP = 10
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """What a method came up with.
+    """The proposal of a method.
 
     Attributes:
         program: its finalist.

@@ -1,4 +1,4 @@
-"""What a table is: the results it needs, and the lines that it makes of them."""
+"""The definition of a table: the results that it needs, and the lines made from them."""
 
 from __future__ import annotations
 

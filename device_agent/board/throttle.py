@@ -37,7 +37,7 @@ Flags = Dict[str, int]
 
 
 class Verdict(NamedTuple):
-    """What the flags of one measurement show.
+    """The verdict on the flags of one measurement.
 
     Attributes:
         throttled: whether the board was slowed down.

@@ -47,7 +47,7 @@ class TrustedKey(NamedTuple):
 
 
 class Revocation(NamedTuple):
-    """Something that is refused.
+    """A revoked key or version, which is refused.
 
     Attributes:
         identity: a public key, or the version of a bundle, in hexadecimal.

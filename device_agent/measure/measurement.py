@@ -67,7 +67,7 @@ def _checked(given: Fields, name: str, standard: Any) -> Any:
 
 
 class Window(NamedTuple):
-    """What was measured between two moments of CLOCK_MONOTONIC.
+    """The samples between two times of CLOCK_MONOTONIC.
 
     Attributes:
         found: the times, in whatever form.

@@ -1,4 +1,4 @@
-"""What a simulated board is like, as the host sends it (docs/replay.md)."""
+"""The description of a simulated board, as the host sends it (docs/replay.md)."""
 
 from __future__ import annotations
 

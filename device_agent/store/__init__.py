@@ -1,1 +1,1 @@
-"""What the agent keeps on disk: its folder, uploads and bundles; and how bundles are checked and opened."""
+"""The agent's files on disk: its folder, uploads and bundles, and how bundles are checked and opened."""

@@ -28,7 +28,7 @@ from host.model import LoweredModel
 
 @dataclass(frozen=True)
 class BuildStats:
-    """What building a model took.
+    """The times and counts of building a model.
 
     Attributes:
         seconds: wall time of everything.

@@ -1,4 +1,4 @@
-"""What a device's processor really does: measured on the device, kept on the host, used for its programs."""
+"""The rates of a device's processor: measured on the device, kept on the host, used for its programs."""
 
 from __future__ import annotations
 

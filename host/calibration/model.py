@@ -1,4 +1,4 @@
-"""What a calibration found, as plain data, and whether it can be true."""
+"""The figures of a calibration, as plain data, and whether they can be true."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _QUERIES = 64
 
 @dataclass(frozen=True)
 class LoadgenResult:
-    """What LoadGen found in one scenario.
+    """The figures of LoadGen for one scenario.
 
     Attributes:
         scenario: "SingleStream" or "Offline".

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TunedModel(Tabular):
-    """What `sdk tune` reports.
+    """The result of `sdk tune`.
 
     Attributes:
         name: of the model.

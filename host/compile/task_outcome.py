@@ -1,4 +1,4 @@
-"""Who made the program of each task of a model."""
+"""The program of each task of a model, and its proposer."""
 
 from __future__ import annotations
 

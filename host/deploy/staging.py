@@ -17,7 +17,7 @@ from host.manifest import Manifest
 
 @dataclass(frozen=True)
 class ReplacedBundle:
-    """What was deployed to the same place before.
+    """The bundle that was in the same place before.
 
     Attributes:
         manifest: of the bundle; None where it cannot be read.

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BoardStatus:
-    """What a board has installed.
+    """The agent and the payloads that are installed on a board.
 
     Attributes:
         home: the agent's folder.

@@ -119,7 +119,7 @@ def lower_over(
 
 @dataclass(frozen=True)
 class _Shaped:
-    """What is left of a parameter once its values are compared."""
+    """A parameter without its values, which have been compared."""
 
     shape: tuple[int, ...]
 

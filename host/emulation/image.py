@@ -35,7 +35,7 @@ _LEFT_OUT = (
 
 @dataclass(frozen=True)
 class _Contents:
-    """What an image is made of.
+    """The content of an image.
 
     Attributes:
         recipe: its packages.
@@ -130,7 +130,7 @@ while :; do sleep 3600 & wait; done
 
 @dataclass(frozen=True)
 class Image:
-    """What qemu boots.
+    """A kernel and a root file system, which qemu boots.
 
     Attributes:
         kernel: its file.

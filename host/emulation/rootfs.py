@@ -35,7 +35,7 @@ _NEVER = ("usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/in
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a root file system consists of.
+    """The content of a root file system.
 
     Attributes:
         architecture: "aarch64" or "riscv64".

@@ -44,7 +44,7 @@ exec {command} "$@"
 
 @dataclass(frozen=True)
 class UserDevice:
-    """Where an emulated device's files lie.
+    """The files of an emulated device.
 
     Attributes:
         folder: of this device.

@@ -11,7 +11,7 @@ from host.extensions import extensions
 
 @dataclass(frozen=True)
 class Engine:
-    """Something that can run a model.
+    """A runtime that can run a model.
 
     Attributes:
         name: identifier used on the command line and in manifests.

@@ -1,4 +1,4 @@
-"""Where work runs: in this process, or on the hosts of a Ray cluster, by one interface.
+"""Runs jobs in this process or on the hosts of a Ray cluster, by one interface.
 
 Nothing here knows what the work is. Ray is imported by whoever asks for it, and by nobody else.
 """

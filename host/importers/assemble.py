@@ -1,4 +1,4 @@
-"""What the importers of all formats share: hashes, signatures, and checks of the module that comes out."""
+"""The parts that importers of all formats share: hashes, signatures, and checks of the imported module."""
 
 from __future__ import annotations
 

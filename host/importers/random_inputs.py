@@ -13,7 +13,7 @@ from host.model import TensorSpec
 
 @dataclass(frozen=True, eq=False)
 class InputRange:
-    """What values an input may take.
+    """The range of values of an input.
 
     Attributes:
         spec: name, shape and type.

@@ -26,7 +26,7 @@ _ONE_SIDE = 1.645 / 1.960
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the learned estimate of one rule does to the first programs of withheld tasks.
+    """The effect of one rule's learned estimate on the first programs of withheld tasks.
 
     Attributes:
         rule: of the programs.

@@ -33,7 +33,7 @@ _NAME_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Request:
-    """Who wants a board, and what for.
+    """A request for a board: the board, the command and its owner.
 
     Attributes:
         board: what every host calls it.
@@ -77,7 +77,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class BoardStatus:
-    """Who has a board.
+    """The holder and the queue of a board.
 
     Attributes:
         board: what every host calls it.

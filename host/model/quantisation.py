@@ -1,4 +1,4 @@
-"""What quantising a model found out: plain data that results, reports and pages show."""
+"""The figures of quantising a model: plain data that results, reports and pages show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into a model and what comes out of it."""
+"""The inputs and outputs of a model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LengthRange:
 
 @dataclass(frozen=True)
 class Signature:
-    """What goes into a model and what comes out, in order.
+    """The inputs and outputs of a model, in order.
 
     Attributes:
         inputs, outputs: the tensors.

@@ -14,7 +14,7 @@ FLOATS, FILE = "float32", "file"
 
 @dataclass(frozen=True, eq=False)
 class TextReference:
-    """What transformers makes of a text of the user's, in float32.
+    """The reference for a user's text: logits and a continuation by transformers in float32.
 
     Attributes:
         tokens: (n) int32 of the text.

@@ -38,7 +38,7 @@ _MARGIN_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class HubModel:
-    """What a text names.
+    """A model, or a file of one, on the hub.
 
     Attributes:
         model: ORG/MODEL.

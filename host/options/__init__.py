@@ -1,4 +1,4 @@
-"""What a user can ask of a compilation, of tuning and of a deployment.
+"""The options of a compilation, of tuning and of a deployment.
 
 Each field says how a command line offers it: flags and their help are made from here, and the Python
 functions take the same names. So an option is written once.

@@ -1,4 +1,4 @@
-"""What a user can ask of a compilation and of tuning."""
+"""The options of a compilation and of tuning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user can ask of a deployment."""
+"""The options of a deployment."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _KIND = "pack"
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a pack is from.
+    """The origin of a pack.
 
     Attributes:
         signer: what its signer calls itself; checked by their key.

@@ -1,4 +1,4 @@
-"""What a board is sent to run models: made on the host and kept there; a board downloads nothing.
+"""The files that a board needs to run models: made on the host and sent; a board downloads nothing.
 
 The agent itself (`host.payload.agent`) is the same for all boards. For each engine there is one payload: the
 Python executor's runtime where wheels exist, the native executor elsewhere, and the wheels of other engines.
@@ -41,7 +41,7 @@ _USUAL_GLIBC = (2, 28)
 
 @dataclass(frozen=True)
 class Payload:
-    """What one engine needs on one kind of board.
+    """The files that one engine needs on one kind of board.
 
     Attributes:
         kind: "python" (a folder for the executor's path) or "native" (a folder with `edgetlm-executor`).

@@ -1,4 +1,4 @@
-"""What device_agent/contract has as data, as headers for C++.
+"""Writes the data of device_agent/contract as headers for C++.
 
 `contract/limits.h` has bounds, sizes of elements and hidden characters, `contract/measuring.h` how
 measurements are made, `contract/protocol.h` names, numbers and times of the protocols.

@@ -36,7 +36,7 @@ _DOWNLOAD_S = 900.0
 
 @dataclass(frozen=True)
 class Platform:
-    """What decides which wheels run on a machine.
+    """The properties of a machine that decide which wheels run there.
 
     Attributes:
         architecture: "aarch64" or "x86_64".
@@ -62,7 +62,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Part:
-    """What is wanted of one distribution.
+    """The files that are used of one distribution.
 
     Attributes:
         requirement: name and exact version, "numpy==2.4.6".

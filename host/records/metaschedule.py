@@ -72,7 +72,7 @@ class Space(Protocol):
 
 @dataclass(frozen=True)
 class Exported:
-    """What became of the records.
+    """The counts of an export.
 
     Attributes:
         written: records of ours in the database.
@@ -87,7 +87,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """What a database holds.
+    """The records of an imported database.
 
     Attributes:
         records: ours.

@@ -1,4 +1,4 @@
-"""Where a record comes from: which command asked for it, on what, and who proposed the program."""
+"""The origin of a record: the command, the model and the device, and the proposer of the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_PARTS = 32
 
 @dataclass(frozen=True)
 class RecordOrigin:
-    """What asked for a measurement; None where that is not known.
+    """The origin of a measurement; fields are None where they are not known.
 
     A record of another program may say more, or something else by these names. That is kept as it came, in
     `foreign`: it is written again, and nothing reads it.

@@ -1,4 +1,4 @@
-"""What is on record of one task, counted."""
+"""Counts of the records of one task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from host.records.record import Record
 
 @dataclass(frozen=True)
 class Summary:
-    """What is on record of one task on one profile in one version of its rule.
+    """Counts of the records of one task on one profile in one version of its rule.
 
     Attributes:
         workload_hash: the task.
@@ -32,7 +32,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class ForeignSummary:
-    """What is on record of one task from MetaSchedule's own rules.
+    """Counts of the records of one task from MetaSchedule's own rules.
 
     Attributes:
         workload_hash: the task.

@@ -14,7 +14,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process and its descendants use.
+    """The resources that a process and its descendants use.
 
     Attributes:
         memory_bytes: of their own memory; files that are mapped do not count.

@@ -41,7 +41,7 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ", "SSL_CER
 
 @dataclass(frozen=True)
 class Limits:
-    """What a worker may use.
+    """The resources that a worker may use.
 
     Attributes:
         memory_bytes: of the worker and all that it starts, together.

@@ -1,4 +1,4 @@
-"""What can be decided about a task: analysis, design spaces and the rules that make them."""
+"""The decisions of a task's schedule: analysis, design spaces and the rules that make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a family of programs declares: the decisions that it leaves open and how they become a program.
+"""The interface of a rule: the decisions that it leaves open, and how they become a program.
 
 A family is a folder of `cpu` or `cuda` whose module `rule` has a `RULE`, or an object that an installed
 package names as an entry point of the group `edgetlm.rules`. Nothing else knows it: Gensor, the language

@@ -1,4 +1,4 @@
-"""What a family declares so that programs of whole tiles serve a range of lengths (`host.dynamic`).
+"""The interface of rules whose programs of whole tiles serve a range of lengths (`host.dynamic`).
 
 The last tile of a length that is no multiple of the tile is moved back, and overlaps the one before it.
 """

@@ -1,4 +1,4 @@
-"""What every source of candidates has in common."""
+"""The interface of proposers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task computes, as far as a schedule cares: axes, accesses and stages, read off its TensorIR."""
+"""The computation of a task, as schedules need it: axes, accesses and stages, read off its TensorIR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a board's SSH server is and how to reach it: the user's SSH configuration resolved for one name."""
+"""The address of a board's SSH server: the user's SSH configuration resolved for one name."""
 
 from __future__ import annotations
 

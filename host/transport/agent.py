@@ -11,7 +11,7 @@ from targets import MachineDescription
 
 
 class Agent(Protocol):
-    """What a transport knows of the agent at its other end."""
+    """An agent, as its transport reaches it."""
 
     def end_reason(self) -> str:
         """Why the agent ended or cannot be reached; "" if that is not known."""

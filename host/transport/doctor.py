@@ -1,4 +1,4 @@
-"""What is wrong with a board, and what to type about it."""
+"""The checks of a board: each finding says what is wrong and what to type."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from targets import Board, MachineDescription, board_names
 
 @dataclass(frozen=True)
 class Installed:
-    """What installing came to.
+    """The result of an installation.
 
     Attributes:
         entry: of the device, with its board.

@@ -1,4 +1,4 @@
-"""What agents answer, looked at field by field: used as what it has to be, or refused."""
+"""The replies of agents, checked field by field: converted to typed values, or refused."""
 
 from __future__ import annotations
 

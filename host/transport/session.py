@@ -35,7 +35,7 @@ _GRACE_S = 120.0
 
 @dataclass(frozen=True, eq=False)
 class KernelOutputs:
-    """What one kernel call left in its output buffers.
+    """The output buffers after one call of a kernel.
 
     Attributes:
         index: of the call in one inference.
@@ -349,7 +349,7 @@ class Session(Closing):
 
 @dataclass(frozen=True)
 class _Contact:
-    """Where a session's executor is, and its secret."""
+    """The address and the secret of a session's executor."""
 
     session: str
     port: int

@@ -62,7 +62,7 @@ class DisconnectedError(Exception):
 
 
 class Stream(Protocol):
-    """What a connection needs of a socket; a channel of SSH has it too."""
+    """The methods of a socket that a connection needs; a channel of SSH has them too."""
 
     def settimeout(self, seconds: float | None, /) -> None:
         """Longest wait of each of the following calls; None for no limit."""

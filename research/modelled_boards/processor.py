@@ -30,7 +30,7 @@ _COVERED = 0.995
 
 
 class Caches(Enum):
-    """What the caches hold when a kernel is called.
+    """The content of the caches when a kernel is called.
 
     Attributes:
         COLD: nothing.
@@ -46,7 +46,7 @@ class Caches(Enum):
 
 @dataclass(frozen=True)
 class ModelledTime:
-    """What one call of a kernel takes.
+    """The modelled time of one call of a kernel.
 
     Attributes:
         seconds: of the call.

@@ -96,7 +96,7 @@ class BlockCounter:
 
 @dataclass(frozen=True)
 class Elapsed:
-    """What a kernel took.
+    """The time and the counts of one run of a kernel.
 
     Attributes:
         cycles: from the call until all its data has arrived.

@@ -14,7 +14,7 @@ from sdk.cli import completion
 
 @dataclass
 class State:
-    """What one invocation remembers.
+    """The state of one invocation of the command line.
 
     Attributes:
         verbose: show tracebacks.

@@ -1,4 +1,4 @@
-"""What a terminal shows beyond plain lines: tables, and progress that is redrawn.
+"""Output of a terminal beyond plain lines: tables, and progress that is redrawn.
 
 Text is made visible as in `sdk.cli.console`.
 """

@@ -1,1 +1,1 @@
-"""What callers give as arrays and modules, and commands as files."""
+"""Arrays and modules, which callers give as objects and commands as files."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Published:
-    """What was put into a pack.
+    """The content of a written pack.
 
     Attributes:
         board: that it is of.
@@ -36,7 +36,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pack added.
+    """The content that a pulled pack added.
 
     Attributes:
         board: that it is of.
@@ -56,7 +56,7 @@ class Pulled:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What a pack is to be of.
+    """The device or the board whose records a pack gets.
 
     Attributes:
         board: its name.

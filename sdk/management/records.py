@@ -39,7 +39,7 @@ class ModelTasks:
 
 @dataclass(frozen=True)
 class ImportCounts:
-    """What an import added.
+    """The counts of an import.
 
     Attributes:
         new, found: records of ours that are new, and all that the file holds.
@@ -58,7 +58,7 @@ class ImportCounts:
 
 @dataclass(frozen=True)
 class CopyCounts:
-    """What a copy of a store added.
+    """The counts of a copy of a store.
 
     Attributes:
         new, found: records of ours that are new, and all that were read.

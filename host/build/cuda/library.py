@@ -31,7 +31,7 @@ CUBIN_VERSION = "cubin 1"
 
 @dataclass(frozen=True)
 class _Request:
-    """What TVM's callback needs beyond the source, and where it leaves what it made."""
+    """The arguments of TVM's callback beyond the source, and its results."""
 
     compiler: Nvrtc
     arch: str

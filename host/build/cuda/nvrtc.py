@@ -87,7 +87,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @dataclass(frozen=True)
 class Resources:
-    """What the assembler gave one kernel.
+    """The resources that the assembler assigned to one kernel.
 
     Attributes:
         kernel: name of the entry function.

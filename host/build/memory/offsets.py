@@ -25,7 +25,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where buffers lie.
+    """The offsets of buffers in one block.
 
     Attributes:
         offsets: of each buffer, in bytes from the beginning of the block.

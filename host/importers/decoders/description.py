@@ -1,4 +1,4 @@
-"""What a decoder computes and where its weights lie, whatever its architecture is called."""
+"""The description of a decoder and of its weights, for every architecture."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Layer:
-    """What differs between layers.
+    """The figures in which layers differ.
 
     Attributes:
         window: positions that a query sees, itself included; 0 for all before it.
@@ -150,7 +150,7 @@ class NormWeights:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """Where the weights of a layer lie.
+    """The weights of a layer, as places in the tensors of the files.
 
     Attributes:
         attention_norm, feed_norm: of the inputs of the two parts.
@@ -189,7 +189,7 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class DecoderWeights:
-    """Where the weights of a decoder lie.
+    """The weights of a decoder, as places in the tensors of the files.
 
     Attributes:
         embedding: a row of `columns` elements for each token; a product of one part.

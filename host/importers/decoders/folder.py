@@ -26,7 +26,7 @@ _MAX_END_TOKENS = 64
 
 @dataclass(frozen=True, eq=False)
 class ModelFolder:
-    """What a folder holds.
+    """The content of a folder of transformers.
 
     Attributes:
         path: of the folder, or of a GGUF file, which is read as the folder that it was made of.

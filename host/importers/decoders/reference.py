@@ -34,7 +34,7 @@ _OFFLINE = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORM
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """What transformers is to compute.
+    """The inputs for which transformers computes references.
 
     Attributes:
         texts: (n) int32 tokens each; the logits behind each token are wanted.
@@ -51,7 +51,7 @@ class Questions:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What transformers computed.
+    """The references that transformers computed.
 
     Attributes:
         logits: (n, V) float32 of each of `texts`, by the quantised weights.

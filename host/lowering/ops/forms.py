@@ -1,4 +1,4 @@
-"""What specifications are made of: readers, folds and expressions that many operations share."""
+"""The parts of specifications that many operations share: readers, folds and expressions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Argument = Any
 
 @dataclass(frozen=True, eq=False)
 class OperatorCall:
-    """What a reader of one operator gets.
+    """A call of a relax operator, as its reader gets it.
 
     Attributes:
         name: operator name without "relax.".

@@ -1,4 +1,4 @@
-"""What goes wrong with a database, in one line without secrets, and how a store is called."""
+"""Errors of a database in one line without secrets, and the name of a store."""
 
 from __future__ import annotations
 

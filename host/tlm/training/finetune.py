@@ -102,7 +102,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """What came out.
+    """The result of a fine-tuning.
 
     Attributes:
         accepted: whether the new checkpoint is in use from now on.

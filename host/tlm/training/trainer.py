@@ -1,4 +1,4 @@
-"""What pre-training and fine-tuning share: one step, and a state that training goes on from."""
+"""The parts that pre-training and fine-tuning share: one step, and a state from which training continues."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who proposes the programs that are measured: several proposers as one, and one that learns from times."""
+"""The proposers of a tuning: several proposers as one, and one that learns from times."""

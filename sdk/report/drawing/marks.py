@@ -34,7 +34,7 @@ _CAP_PX = 4.0
 
 @dataclass(frozen=True)
 class Plot:
-    """Where marks are drawn.
+    """The area and the axes in which marks are drawn.
 
     Attributes:
         layer: their element.

@@ -92,7 +92,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """Where a tensor lies.
+    """The place of a tensor in the file.
 
     Attributes:
         dtype: name of its type; "type N" of an unknown one.
@@ -108,7 +108,7 @@ class TensorPlace:
 
 @dataclass(frozen=True, eq=False)
 class Header:
-    """What stands before the data.
+    """The metadata and the tensors' places, which the file has before its data.
 
     Attributes:
         values: metadata by name: a number, a truth, a text, or a list of those.

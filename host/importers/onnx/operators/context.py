@@ -1,4 +1,4 @@
-"""What a converter of an ONNX operator gets and gives."""
+"""The arguments and results of converters of ONNX operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from host.errors import ImportFailed
 
 @dataclass(frozen=True)
 class Context:
-    """What a converter may use.
+    """The node that a converter converts, and the functions that it may use.
 
     Attributes:
         builder: emits intermediate expressions.

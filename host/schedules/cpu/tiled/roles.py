@@ -16,7 +16,7 @@ PAD_COPY, PAD_PEEL = 0, 1
 
 @dataclass(frozen=True)
 class Roles:
-    """What each axis of the anchor does.
+    """The role of each axis of the anchor.
 
     Attributes:
         vector: axis along which vectors run.

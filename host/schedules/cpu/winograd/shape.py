@@ -1,4 +1,4 @@
-"""What a Winograd convolution is made of, read off its stages."""
+"""The sizes of a Winograd convolution, read off its stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a product of halves reads and writes, read off its workload.
+"""The operands and results of a product of halves, read off its workload.
 
 Rows are the axes that move the left operand alone, columns those that move the right one alone, the batch
 those that move both; all of them are numbered in order, as if they were one axis each.

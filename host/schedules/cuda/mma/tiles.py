@@ -28,7 +28,7 @@ _REGISTERS_PER_COPY = 2
 
 @dataclass(frozen=True)
 class SharedTile:
-    """What shared memory holds of an operand at a time.
+    """The part of an operand that is in shared memory at a time.
 
     Attributes:
         rows: of chunks.

@@ -14,7 +14,7 @@ _OTHER_REGISTERS = 28
 
 @dataclass(frozen=True)
 class CudaRoles:
-    """What each axis of the anchor does.
+    """The role of each axis of the anchor.
 
     Attributes:
         column: axis along which neighbouring threads lie; the last spatial one.
