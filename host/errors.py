@@ -110,4 +110,4 @@ class BundleError(EdgeError):
 
 
 class TlmError(EdgeError):
-    """A damaged language model, one of another version, or something that its language cannot express."""
+    """A language model that is damaged or of another version, or something its language cannot say."""

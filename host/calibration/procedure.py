@@ -61,7 +61,7 @@ class _Samples:
         self.rounds.setdefault(name, []).append(list(times_s))
 
     def best(self, name: str) -> float:
-        """Seconds: a low percentile of the samples of all rounds."""
+        """The fast end of all samples."""
         return float(np.percentile([time for times in self.rounds[name] for time in times], _PERCENTILE))
 
     def spread(self, name: str) -> float:

@@ -55,6 +55,6 @@ def timing_policy(device: Device, rounds: int) -> TimingPolicy:
         rounds: requested by the user, for devices whose times are meaningful.
     """
     if device.emulated:
-        # No more than a bound needs: the report has one, and no decision uses it.
+        # No more than a bound needs: the report has one, and nothing goes by it.
         return TimingPolicy(MIN_TRIALS, decides=False)
     return TimingPolicy(rounds, decides=True)

@@ -53,7 +53,7 @@ class DeviceEntry:
 
     @property
     def emulated(self) -> bool:
-        """Whether an emulator runs its programs, so that times show nothing about a board."""
+        """Whether an emulator runs its programs, so that times say nothing of a board."""
         return self.kind == "emulated" or "machine" in self.options
 
     @property

@@ -275,13 +275,13 @@ class RecordStore(Closing):
         return list(self._records(self._reader.rows(query)))
 
     def _records(self, rows: Iterable[sql.Row[Any]]) -> Iterator[tuple[int, Record]]:
-        """The records of rows, without those whose values no measurement gives."""
+        """The records of rows; those that say what no measurement says are nobody's."""
         for row in rows:
             with contextlib.suppress(Implausible):
                 yield row.id, self._record(row.id, row.content)
 
     def _as_its_row_says(self, row: sql.Row[Any] | None) -> Record | None:
-        """The record of a row; None where the row is no record, or its columns disagree with the record."""
+        """The record of a row; None where it is none, or the columns of the row say something else."""
         for _, record in self._records([] if row is None else [row]):
             if row is not None and {**row._mapping, "id": 0} == {**row_of(record, row.content), "id": 0}:
                 return record

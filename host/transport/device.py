@@ -61,7 +61,7 @@ class Device(Closing):
         self.forwards = True
         self._held = False
         self.board = board
-        # An emulator runs it: its times show nothing about a board.
+        # An emulator runs it: how long anything takes says nothing of a board.
         self.emulated = False
         self._lock = threading.Lock()
         self._sessions: list[Session] = []

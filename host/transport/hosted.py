@@ -26,14 +26,14 @@ _PIECE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class ConnectedDevice:
-    """A device that a host is connected to, as the host reports it.
+class Greeting:
+    """What a host says of a board to which it is connected.
 
     Attributes:
         number: of the connection; one more each time.
         place: what every host knows the board by.
         identity: of the connection, by which the next one ends what is left of it.
-        board: kind that the user chose for it; "" for the kind that its machine reports.
+        board: kind that the user chose for it; "" for what its machine says.
         emulated: whether an emulator runs it.
     """
 
@@ -59,7 +59,7 @@ class HostedBoard:
         self._stream_numbers = itertools.count(1)
         self._connecting = threading.Lock()
 
-    def connect(self, wait_s: float) -> ConnectedDevice:
+    def connect(self, wait_s: float) -> Greeting:
         """Connect, in place of the connection that there was.
 
         Raises:
@@ -72,7 +72,7 @@ class HostedBoard:
             self._let_go()
             self.device = device = connect(self.name, wait_s)
             self._number += 1
-            return ConnectedDevice(self._number, device.place, device.identity, device.board, device.emulated)
+            return Greeting(self._number, device.place, device.identity, device.board, device.emulated)
 
     def request(self, number: int, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """One command of the agent.
@@ -128,7 +128,7 @@ class HostedBoard:
         return name
 
     def send(self, stream: int, content: bytes) -> None:
-        """Send all bytes through a stream."""
+        """Send everything."""
         self._stream(stream).sendall(content)
 
     def receive(self, stream: int, most: int, timeout_s: float | None) -> bytes:
@@ -141,7 +141,7 @@ class HostedBoard:
         return bytes(buffer[:got])
 
     def hang_up(self, stream: int) -> None:
-        """Close a stream; one that is closed already is ignored."""
+        """Close a stream."""
         one = self._streams.pop(stream, None)
         if one is not None:
             with contextlib.suppress(OSError):
@@ -164,7 +164,7 @@ class HostedBoard:
             self.hang_up(stream)
         device, self.device = self.device, None
         if device is not None:
-            # An error on closing comes from a loss that is known, or is of no interest any more.
+            # What it says on closing is of a loss that is known, or of nothing that is needed any more.
             with contextlib.suppress(DeviceError, OSError):
                 device.close()
 
@@ -181,11 +181,11 @@ def connect_hosted(actor: Actor, name: str, wait_s: float) -> Device:
         UnknownDeviceError: its host knows no such device.
         DeviceError: it does not answer, or its host does not.
     """
-    connected: ConnectedDevice = actor.call("connect", wait_s)
-    connection = _HostedConnection(actor, connected)
+    greeting: Greeting = actor.call("connect", wait_s)
+    connection = _HostedConnection(actor, greeting)
     # Files lie on this host, and are sent.
-    device = Device(name, connection, False, HostedAgent(actor, connected.number), connected.board)
-    device.wait_s, device.place, device.emulated = wait_s, connected.place, connected.emulated
+    device = Device(name, connection, False, HostedAgent(actor, greeting.number), greeting.board)
+    device.wait_s, device.place, device.emulated = wait_s, greeting.place, greeting.emulated
     device.forwards = False
     return device
 
@@ -193,10 +193,10 @@ def connect_hosted(actor: Actor, name: str, wait_s: float) -> Device:
 class _HostedConnection:
     """What a `Device` needs of a `host.transport.wire.Connection`."""
 
-    def __init__(self, actor: Actor, connected: ConnectedDevice) -> None:
+    def __init__(self, actor: Actor, greeting: Greeting) -> None:
         self._actor = actor
-        self._number = connected.number
-        self.identity = connected.identity
+        self._number = greeting.number
+        self.identity = greeting.identity
 
     def request(
         self,
@@ -244,7 +244,7 @@ class HostedAgent:
 
     def stop(self) -> None:
         """See `Agent.stop`."""
-        # Its host may be gone; this is not waited for.
+        # Its host may be gone, and nobody waits for it.
         self._actor.begin("stop", self.number)
 
     def dial(self, port: int) -> Stream:

@@ -126,7 +126,7 @@ def print_failed_gates(results: Sequence[DeployResult]) -> bool:
 
 
 def print_instructions(result: DeployResult) -> None:
-    """One line per contender of an emulated device, whose time means nothing."""
+    """One line per contender of an emulated device, whose time says nothing."""
     print_line(f"latency   cannot be known: {result.device} is emulated")
     for index, name in enumerate([result.choice.backend, *result.peers]):
         one = result.contenders[name]

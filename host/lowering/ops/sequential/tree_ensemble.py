@@ -45,7 +45,7 @@ def tree_function(node: Node) -> tirx.PrimFunc:
 
 
 def _text(node: Node) -> str:
-    """The function that evaluates all trees for all rows, as text of TVMScript."""
+    """TVMScript of the function."""
     data, feature, threshold, mode, yes, no, missing, roots, leaves = (_buffer(v) for v in node.inputs)
     rows, outputs = node.output.shape
     nodes, trees = node.inputs[1].shape[0] - node.inputs[8].shape[0], node.inputs[7].shape[0]
