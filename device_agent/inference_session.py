@@ -158,7 +158,7 @@ class InferenceSession:
         return [PROVIDER]
 
     def get_provider_options(self) -> Dict[str, Dict[str, str]]:
-        """What runs the bundle, and where it lies."""
+        """The options of the provider: what runs the bundle, and its folder."""
         return self._provider_options
 
     def get_session_options(self) -> Any:

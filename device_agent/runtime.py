@@ -202,7 +202,7 @@ class Model:
 
     @property
     def timing(self) -> Optional[Timing]:
-        """What the last generated text took; None where there is none."""
+        """The timing of the last generated text; None where there is none."""
         return self._generation.timing if self._generation is not None else None
 
     def _ordered(self, inputs: Union[Mapping[str, Any], Sequence[Any]]) -> List[Any]:

@@ -86,13 +86,13 @@ def host_key(folder: Path | None = None) -> HostKey:
 
 
 def keys_folder() -> Path:
-    """Where this host's key lies."""
+    """The folder of this host's key."""
     own = os.environ.get("EDGETLM_KEYS", "")
     return Path(own) if own else config_root() / "keys"
 
 
 def owner_name() -> str:
-    """Who signs here: user@machine."""
+    """The name under which this host signs: user@machine."""
     return printable(f"{getpass.getuser()}@{socket.gethostname()}", NAME_CHARACTERS)
 
 

@@ -16,7 +16,7 @@ _NAME = "edgetlm"
 
 
 def cache_root() -> Path:
-    """What can be made again: `$XDG_CACHE_HOME/edgetlm`, else `~/.cache/edgetlm`; for this user alone.
+    """The cache of this user: `$XDG_CACHE_HOME/edgetlm`, else `~/.cache/edgetlm`; for this user alone.
 
     Compiled kernels, root file systems and wheels are kept in it, and what is kept there is executed.
 
@@ -36,7 +36,7 @@ def cache_root() -> Path:
 
 
 def zig_cache(folder: Path) -> Path:
-    """Where zig keeps the C and C++ libraries that it compiles: `$ZIG_GLOBAL_CACHE_DIR`, as zig does alone.
+    """The cache of C and C++ libraries that zig compiles: `$ZIG_GLOBAL_CACHE_DIR`, as zig does alone.
 
     Args:
         folder: whose `zig` it is where the variable is not set.
@@ -45,12 +45,12 @@ def zig_cache(folder: Path) -> Path:
 
 
 def data_root() -> Path:
-    """What was measured and learned: `$XDG_DATA_HOME/edgetlm`, else `~/.local/share/edgetlm`."""
+    """The folder of measurements and models: `$XDG_DATA_HOME/edgetlm`, else `~/.local/share/edgetlm`."""
     return _root("XDG_DATA_HOME", ".local/share")
 
 
 def config_root() -> Path:
-    """What the user set up: `$XDG_CONFIG_HOME/edgetlm`, else `~/.config/edgetlm`."""
+    """The folder of the user's settings: `$XDG_CONFIG_HOME/edgetlm`, else `~/.config/edgetlm`."""
     return _root("XDG_CONFIG_HOME", ".config")
 
 

@@ -19,10 +19,10 @@ class Progress(Protocol):
         """`done` of `total` units of the stage are done."""
 
     def note(self, text: str) -> None:
-        """Something that the user should know: a fallback, a missing peer."""
+        """Show something that the user should know: a fallback, a missing peer."""
 
     def status(self, text: str) -> None:
-        """What the stage has come to so far; the next one takes its place."""
+        """Show the present state of the stage, which replaces the one before."""
 
     def latencies(self, seconds: Mapping[str, float]) -> None:
         """Median seconds of a run so far, by name of what is measured; they change with every round."""

@@ -72,7 +72,7 @@ class Board:
     boundary: str = ""
 
     def facts(self) -> dict[str, object]:
-        """What the agent has to know of its board, as plain data: the agent reads no board files."""
+        """The facts of a board that its agent needs, as plain data: the agent reads no board files."""
         return {
             "schema": FACTS_SCHEMA,
             "name": self.name,

@@ -128,7 +128,7 @@ class BoardFile:
         return 2
 
     def describe(self) -> MachineDescription:
-        """What the agent of a typical such board would report."""
+        """The description that the agent of a typical board of this kind would report."""
         core = self.core
         vectors = core.architecture == "riscv64" and core.vector_bits > 32
         return MachineDescription(

@@ -83,7 +83,7 @@ class TextPieces:
         return text[len(before) :]
 
     def rest(self) -> str:
-        """What is left at the end, without a character that never became whole."""
+        """The text that is left at the end, without an incomplete character."""
         before, text = self._texts()
         return text[len(before) :].rstrip(_INCOMPLETE)
 

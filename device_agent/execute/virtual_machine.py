@@ -34,7 +34,7 @@ def signature_of(fields: Mapping[str, Any]) -> Signature:
 
 
 def state_of(fields: Mapping[str, Any]) -> Tuple[TensorInfo, ...]:
-    """What a model keeps between calls, out of a checked manifest."""
+    """The state tensors of a model, from a checked manifest."""
     return tuple(TensorInfo(e["name"], tuple(e["shape"]), e["dtype"], ()) for e in fields.get("state", ()))
 
 

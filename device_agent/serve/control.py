@@ -219,7 +219,7 @@ def _await_end(home: AgentFolder) -> None:
 
 
 def status_lines(home: AgentFolder) -> List[str]:
-    """What `device-agent status` prints."""
+    """The lines of `device-agent status`."""
     record = home.running()
     if record is None:
         return ["not running", "folder: %s" % home.root]

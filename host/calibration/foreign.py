@@ -123,7 +123,7 @@ def for_machine(machine: str) -> tuple[Calibration, str] | None:
 
 
 def calibration_path_of_machine(machine: str) -> Path:
-    """Where the calibration of machines with this hash lies."""
+    """The path of the calibration of machines with this hash."""
     return data_root() / "calibration" / "machines" / f"{machine}.json"
 
 

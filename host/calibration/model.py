@@ -121,7 +121,7 @@ class Calibration:
         )
 
     def complaints(self, declared: HardwareModel) -> list[str]:
-        """What cannot be true of any processor, or of this one; empty where all is plausible."""
+        """The figures that cannot be true of any processor, or of this one; empty where all are plausible."""
         found = []
         if not _CLOCKS_HZ[0] <= self.frequency_hz <= _CLOCKS_HZ[1]:
             found.append(f"a clock of {self.frequency_hz / 1e9:.2f} GHz")

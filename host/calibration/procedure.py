@@ -196,7 +196,7 @@ def _buffer_bytes(hardware: HardwareModel, description: MachineDescription) -> i
 
 
 def working_sets(hardware: HardwareModel, buffer_bytes: int) -> dict[str, int]:
-    """What to read for each level: most of the first, between the sizes of two neighbours for the others."""
+    """The bytes to read for each level: most of the first level, between the sizes of two for the others."""
     sets, inner = {}, 0
     for level in hardware.levels:
         if not level.size_bytes:

@@ -18,7 +18,7 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 def calibration_path(device: str) -> Path:
-    """Where a device's calibration lies: below XDG_DATA_HOME, else ~/.local/share."""
+    """The path of a device's calibration: below XDG_DATA_HOME, else ~/.local/share."""
     return data_root() / "calibration" / f"{quote(device, safe='')}.json"
 
 

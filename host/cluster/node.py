@@ -18,7 +18,7 @@ def start_command(
     address: str = "",
     store_bytes: int | None = None,
 ) -> list[str]:
-    """What starts a host; it runs until it is ended, and ends what it started.
+    """The command that starts a host; it runs until it is ended, and ends what it started.
 
     Args:
         python: the interpreter, with Ray and this package.
@@ -40,7 +40,7 @@ def start_command(
 
 
 def start_environment(token: str, board_cores: int = 1) -> dict[str, str]:
-    """What a host's process has in its environment beside the rest.
+    """The variables that a host's process has in its environment besides the usual ones.
 
     Args:
         token: the secret of the cluster.

@@ -72,7 +72,7 @@ class Explanation(Tabular):
     program: str
 
     def tables(self) -> tuple[Table, ...]:
-        """What the kernel is and what limits it; then the steps that led to its program."""
+        """The kernel and its limits; then the steps that led to its program."""
         kernel, roofline = self.kernel, self.roofline
         seconds = {"estimate_us": roofline.estimate_s, "measured_us": roofline.measured_s}
         rows: list[tuple[str, object]] = [

@@ -161,7 +161,7 @@ def build(
 
 
 def memory_use(lowered: LoweredModel, stats: BuildStats, threads: int) -> MemoryUse:
-    """What a model takes that was built.
+    """The memory that a built model needs.
 
     Args:
         lowered: the model, with its parameters.

@@ -10,7 +10,7 @@ _LOGGER = logging.getLogger("edgetlm.notes")
 
 
 def note(text: str) -> None:
-    """Something that the user should know, one line."""
+    """Report something that the user should know, in one line."""
     _LOGGER.log(LEVEL, "%s", text)
 
 

@@ -200,7 +200,7 @@ def unit_state(home: str) -> Dict[str, Any]:
 
 
 def examine(order: Dict[str, Any]) -> Dict[str, Any]:
-    """What a person has to know about the board itself."""
+    """The facts of the board itself that a person has to know."""
     home = home_folder(order)
     return {
         "user": _user(),

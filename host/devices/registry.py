@@ -27,7 +27,7 @@ _REPLAY = "replay:"
 
 
 def registry_path() -> Path:
-    """Where the user's devices are kept: `devices.toml` below XDG_CONFIG_HOME."""
+    """The path of the user's devices: `devices.toml` below XDG_CONFIG_HOME."""
     return config_root() / "devices.toml"
 
 
@@ -71,7 +71,7 @@ class Registry:
         return entries[name]
 
     def find(self, name: str) -> DeviceEntry:
-        """What `--device NAME` means.
+        """The entry that `--device NAME` names.
 
         "local", `replay:FILE`, `TRANSPORT:ADDRESS` with a transport of an installed package, a device's own
         name, or the name of a family that one device is of.

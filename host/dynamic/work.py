@@ -28,7 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def describe(path: str) -> dict[str, Any]:
-    """What the file declares, and the file that its own runtime takes at any length."""
+    """The inputs that the file declares, and the file that its own runtime takes at any length."""
     file = _opened(path)
     return {
         "path": str(_whole_file(Path(path), file)),

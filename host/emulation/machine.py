@@ -60,7 +60,7 @@ class Machine:
 
     @property
     def console(self) -> Path:
-        """What it wrote while it started."""
+        """The text that the machine wrote while it started."""
         return self.folder / "console.log"
 
 

@@ -21,7 +21,7 @@ _ALSO = ("/usr/sbin", "/sbin")
 
 
 def tool(name: str) -> Path:
-    """Where a program is.
+    """The path of a program.
 
     Raises:
         UserError: it is not installed; the message says what to type.

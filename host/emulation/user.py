@@ -54,12 +54,12 @@ class UserDevice:
 
     @property
     def python(self) -> Path:
-        """What starts the emulated interpreter."""
+        """The script that starts the emulated interpreter."""
         return self.folder / "python"
 
     @property
     def launcher(self) -> Path:
-        """What starts an emulated executable that is named as its first argument."""
+        """The script that starts an emulated executable, which is its first argument."""
         return self.folder / "launch"
 
     @property

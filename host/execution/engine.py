@@ -26,7 +26,7 @@ class Pending(Protocol[T_co]):
     """The result of a job that may still be running."""
 
     def result(self, timeout: float | None = None, /) -> T_co:
-        """What it returned, or the exception that it raised.
+        """The value that the job returned; raises the exception that it raised.
 
         Raises:
             TimeoutError: it has not ended after so many seconds.
@@ -75,7 +75,7 @@ class Engine(Protocol):
         """Begin a job of one core; one whose host is lost is done again by another host."""
 
     def share(self, value: T) -> T:
-        """Something to give to many jobs in place of a value, which is then copied once for each host."""
+        """A reference that many jobs get in place of a value, which is then copied once for each host."""
 
     def actor(self, make: Callable[..., object], *arguments: Any, at: str = "") -> Actor:
         """Make an object on a host.

@@ -233,7 +233,7 @@ class RayEngine:
             raise EdgeError(self.gone)
 
     def result(self, reference: Any, timeout: float | None = None) -> Any:
-        """What a job or a call returned; see `Pending.result`."""
+        """The value that a job or a call returned; see `Pending.result`."""
         errors = self._ray.exceptions
         until = None if timeout is None else time.monotonic() + timeout
         while True:

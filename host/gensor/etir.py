@@ -35,7 +35,7 @@ class State:
         return dict(self.values)
 
     def key(self) -> tuple[tuple[str, int], ...]:
-        """What the program is, whatever level the walk stands at."""
+        """The decisions that identify the program, at whatever level the walk is."""
         return self.values
 
     def with_value(self, name: str, value: int) -> State:

@@ -37,7 +37,7 @@ def content_hash(files: Sequence[Path], shapes: Mapping[str, Sequence[int]]) -> 
 
 
 def work_file(digest: str, name: str) -> Path:
-    """Where a pinned copy of a model is kept: in the user's cache, by content."""
+    """The path of a pinned copy of a model: in the user's cache, by content."""
     directory = cache_root() / "models" / digest[:24]
     directory.mkdir(parents=True, exist_ok=True)
     return directory / name

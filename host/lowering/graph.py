@@ -113,7 +113,7 @@ class Graph:
         return list(flatten(self.outputs))
 
     def consumers(self) -> dict[Value, list[Node]]:
-        """Who reads each value; a node that reads a value twice is listed once."""
+        """The nodes that read each value; a node that reads a value twice is listed once."""
         readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.inputs):

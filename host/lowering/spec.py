@@ -225,10 +225,10 @@ class OperatorTable:
 
     @cached_property
     def recognisers(self) -> tuple[Recogniser, ...]:
-        """What finds operations in subgraphs."""
+        """The recognisers, which find operations in subgraphs."""
         return tuple(recogniser for spec in self.specs.values() for recogniser in spec.recognise)
 
     @cached_property
     def passes(self) -> tuple[GraphPass, ...]:
-        """What makes operations in a walk over the whole graph."""
+        """The passes that make operations in a walk over the whole graph."""
         return tuple(one for spec in self.specs.values() for one in spec.passes)

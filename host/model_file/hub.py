@@ -63,7 +63,7 @@ class HubModel:
 
 
 def hub_model(text: str) -> HubModel | None:
-    """What a text names; None where it is a path.
+    """The model that a text names; None where the text is a path.
 
     Raises:
         UserError: it begins as a name of the hub does, and is none.

@@ -229,7 +229,7 @@ class CompileOptions:
 
     @property
     def title(self) -> str:
-        """What files that are made of the model are named after, if the user gives no name."""
+        """The name of files that are made of the model: the user's name for it, else that of its file."""
         return self.name or (self.model.name if self.model.is_dir() else self.model.stem)
 
     @property

@@ -96,7 +96,7 @@ def payload_for(description: MachineDescription, board: Board, engine: str) -> P
 
 
 def platform_of(description: MachineDescription) -> Platform:
-    """What decides which wheels run on a machine.
+    """The platform of a machine, which decides the wheels that run there.
 
     Raises:
         PayloadError: its agent says no version of Python.

@@ -20,7 +20,7 @@ OLDEST_GLIBC = (2, 28)
 
 
 def runtime_parts(cuda: bool = False) -> tuple[Part, ...]:
-    """What the runtime consists of, in exactly the versions that this host compiles with.
+    """The distributions of the runtime, in exactly the versions that this host compiles with.
 
     Importing tvm_ffi needs libtvm_ffi_testing.so and tvm_ffi.cpp; sources, headers and stubs are for who
     builds extensions.

@@ -113,7 +113,7 @@ class Record:
 
 
 def profile_data(profile: DeviceProfile) -> dict[str, Any]:
-    """What of a profile decides how fast a program is; the user's name for the device does not."""
+    """The part of a profile that decides how fast a program is, without the user's name for the device."""
     board = profile.board
     content = {
         "board": board.name,

@@ -162,7 +162,7 @@ class Rule(ABC):
     def estimate_parts_s(
         self, workload: Workload, hardware: HardwareModel, values: Decisions
     ) -> Mapping[str, float]:
-        """What the estimate is made of, in seconds on one core.
+        """The parts of the estimate, in seconds on one core.
 
         Transfers stand under the name of the memory level that delivers them; of the last level only what
         exceeds reading everything once. Empty where the rule does not separate them.

@@ -100,7 +100,7 @@ class Session(Closing):
 
     @property
     def port(self) -> int:
-        """Where the present executor listens, on the device's loopback interface."""
+        """The port of the present executor on the device's loopback interface."""
         return self._contact.port
 
     @property
@@ -281,7 +281,7 @@ class Session(Closing):
         return SessionLost(f"{self._device.name}: {reason}")
 
     def lost_reason(self, wait_s: float = _DYING_S) -> str | None:
-        """What became of the executor if it is dead, else None.
+        """The reason for which the executor is dead; None while it lives.
 
         The next command finds another executor then, whichever connection the dead one was noticed on.
 

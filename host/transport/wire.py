@@ -250,7 +250,7 @@ class Connection:
 
 
 def client_name() -> str:
-    """Who asks, for the people who share a device."""
+    """The user and the host, for the people who share a device."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 

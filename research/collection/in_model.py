@@ -75,7 +75,7 @@ class ProgramMix:
 
 
 def programs_of(model: ConstructedModel, store: RecordStore) -> list[MeasuredProgram]:
-    """What is on record of the kernels of a model."""
+    """The recorded programs of a model's kernels."""
     tasks = {task.workload_hash: task for task in model.lowered.tasks}
     found = []
     for record in store.select(profile_data(model.profile)):

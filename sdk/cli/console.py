@@ -40,7 +40,7 @@ def print_error(text: str) -> None:
 
 
 def print_trace(text: str) -> None:
-    """Where an error came from, for --verbose."""
+    """Print the traceback of an error, for --verbose."""
     sys.stderr.write(visible_lines(text.rstrip("\n")) + "\n")
 
 

@@ -235,7 +235,7 @@ def print_tuning(tuning: TuneResult) -> None:
 
 
 def print_power(power: VariantSelection) -> None:
-    """What was taken and why, what tuning gained, and the front of latency and energy."""
+    """Print the selected variant and why, the gain of tuning, and the front of latency and energy."""
     print_line(f"taken     {power.why}")
     if power.gain is not None:
         text = f"untuned / tuned = {power.gain.value:.2f}{_bounds(power.gain)} in time"
@@ -309,7 +309,7 @@ def print_devices(devices: Sequence[tuple[str, str]]) -> None:
 
 
 def print_calibration(calibration: Calibration, declared: HardwareModel, path: Path) -> None:
-    """What `sdk devices calibrate` ends with: each figure as measured and as declared."""
+    """Print the end of `sdk devices calibrate`: each figure as measured and as declared."""
     measured = calibration.applied(declared)
     rows = [
         ("clock", f"{measured.frequency_hz / 1e9:.2f} GHz", f"{declared.frequency_hz / 1e9:.2f}"),
@@ -357,7 +357,7 @@ def print_targets(targets: Mapping[str, Sequence[str]]) -> None:
 
 
 def print_env(sections: Mapping[str, Mapping[str, str]]) -> None:
-    """What `sdk env` shows: one block per section."""
+    """Print the output of `sdk env`: one block per section."""
     for section, entries in sections.items():
         print_line(section)
         for name, text in entries.items():

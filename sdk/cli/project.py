@@ -124,7 +124,7 @@ def command_line(context: typer.Context | None = None) -> str:
 
 
 def remark(context: typer.Context) -> str:
-    """What the project file gave, for people; "" if nothing."""
+    """A line on the options that the project file gave; "" if it gave none."""
     taken = context.taken() if isinstance(context, ProjectContext) else {}
     if not taken:
         return ""

@@ -150,7 +150,7 @@ def remove(name: str, purge: bool = False, forget: bool = False) -> list[str]:
 
 
 def devices_folder() -> Path:
-    """Where the files of emulated devices lie: `edgetlm/emulated` below XDG_DATA_HOME."""
+    """The folder of emulated devices: `edgetlm/emulated` below XDG_DATA_HOME."""
     from host.places import data_root
 
     return data_root() / "emulated"

@@ -276,7 +276,7 @@ def _remarks(before: Side, after: Side) -> tuple[str, ...]:
 
 
 def compare_json(comparison: Comparison) -> dict[str, Any]:
-    """What `sdk report compare --json` writes."""
+    """The JSON of `sdk report compare`."""
     return {
         "schema": COMPARE_SCHEMA,
         "before": comparison.before.source,

@@ -34,7 +34,7 @@ def headline(result: DeployResult) -> str:
 
 
 def since_last(result: DeployResult, figures: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What changed since the deployment of the model to the device before, as `sdk report compare` judges it.
+    """The changes since the last deployment of the model to the device, as `sdk report compare` judges them.
 
     Args:
         result: the deployment.

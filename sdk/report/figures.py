@@ -20,7 +20,7 @@ TUNE_SCHEMA = "edgetlm.tune/2"
 
 
 def deploy_json(result: DeployResult) -> dict[str, Any]:
-    """What `sdk deploy --json` writes; of the paths of the host only the bundle's, which programs open."""
+    """The JSON of `sdk deploy`; of the paths of the host only the bundle's, which programs open."""
     return {**data_without_host_paths(_deployed(result)), "bundle": str(result.bundle)}
 
 
@@ -93,7 +93,7 @@ def _measured(result: DeployResult) -> dict[str, Any]:
 
 
 def tune_json(result: TunedModel) -> dict[str, Any]:
-    """What `sdk tune --json` writes, without paths of the host."""
+    """The JSON of `sdk tune`, without paths of the host."""
     from host.deploy import figures
 
     whole = {
@@ -113,7 +113,7 @@ def tune_json(result: TunedModel) -> dict[str, Any]:
 
 
 def loadgen_json(results: Sequence[LoadgenResult]) -> dict[str, Any]:
-    """What `sdk profile --loadgen` adds to its figures; nothing without it."""
+    """The figures that `sdk profile --loadgen` adds; nothing without it."""
     if not results:
         return {}
     from host.commands.loadgen import BOUNDARY

@@ -202,7 +202,7 @@ class _Stream:
         self._wake_reader, self._wake_writer = os.pipe()
 
     def receive(self) -> bytes:
-        """What came; b"" at the end."""
+        """The bytes that came; b"" at the end."""
         ready, _, _ = select.select([self._descriptor, self._wake_reader], [], [])
         return b"" if self._wake_reader in ready else os.read(self._descriptor, 65536)
 

@@ -50,7 +50,7 @@ def workspace_of(lowered: tvm.IRModule) -> Workspace | None:
 
 
 def largest(workspaces: Iterable[Workspace | None]) -> Workspace | None:
-    """What serves each of several kernels that run one after the other; None where one is not known."""
+    """The workspace that is large enough for each of several kernels in turn; None where one is not known."""
     found = Workspace()
     for one in workspaces:
         if one is None:

@@ -48,7 +48,7 @@ def default_store() -> Path:
 
 
 def records_of(options: CompileOptions) -> str | Path:
-    """Where the records are: as asked for, else the user's."""
+    """The store of the records: that of the options, else the user's."""
     return options.records if "://" in options.records else Path(options.records or default_store())
 
 

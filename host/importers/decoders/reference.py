@@ -78,7 +78,7 @@ def reference_answers(
     *,
     time_limit_s: float = 1800.0,
 ) -> Answers:
-    """What transformers computes in float32, in a process of its own.
+    """The references that transformers computes in float32, in a process of its own.
 
     Args:
         folder: of the model, or a GGUF file.

@@ -162,7 +162,7 @@ def explained(path: Path, error: WorkerLost | Unforeseen) -> str:
 
 
 def limits_for(files: Sequence[Path]) -> Limits:
-    """What reading files of this size may take."""
+    """The limits of a worker that reads files of this size."""
     # What is on the disk, so that a file of holes counts for nothing.
     size = sum(min(status.st_size, status.st_blocks * 512) for status in (file.stat() for file in files))
     cpu_s = _CPU_S + _CPU_S_PER_MB * size / 1e6

@@ -69,7 +69,7 @@ class WholeVectors:
         return lambda i: tirx.if_then_else(i[-1] < last, element(i), ending(i))
 
     def place(self, indices: Indices) -> Indices:
-        """Where an element of the row lies in the lengthened one."""
+        """The index of an element of the row in the lengthened row."""
         if self.length == self._size or self._stage.any_length:
             return indices
         *outer, position = indices

@@ -42,7 +42,7 @@ class _Part:
 
     @property
     def source(self) -> Value:
-        """What is read before it is resized."""
+        """The tensor that is read before it is resized."""
         return self.value if self.resize is None else self.resize.inputs[0]
 
     @property

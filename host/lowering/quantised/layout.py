@@ -69,7 +69,7 @@ class WeightLayout:
 
     @property
     def offset(self) -> int:
-        """What stored elements are more than their numbers."""
+        """The difference between stored elements and their numbers."""
         if self.bits == 4:
             return HALF_OFFSET
         return BYTE_OFFSET if self.instruction == "u8s8" else 0

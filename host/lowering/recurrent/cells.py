@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What one step does, in order."""
+        """The phases of one step, in order."""
         if self.kind == "rnn":
             return (Phase(HIDDEN, (0,), (HIDDEN,), self._rnn),)
         if self.kind == "lstm":

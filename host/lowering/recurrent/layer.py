@@ -59,7 +59,7 @@ class Layer:
         return all(value is None or value.is_constant for value in weights)
 
     def given(self, builder: Builder) -> Value:
-        """What each step adds to its recurrent products: the input's part and biases, (T, N, G H)."""
+        """The terms that each step adds to its recurrent products, (T, N, G H): input parts and biases."""
         columns, width = self.weight.shape[0], self.data.shape[-1]
         rows = builder.reshape(self.data, (self.steps * self.batch, width))
         weight = builder.transpose(self.weight, (1, 0))

@@ -82,7 +82,7 @@ class Database:
             yield connection
 
     def patiently(self, action: Callable[[], _Result]) -> _Result:
-        """What an action gives, which is called again while the server is away.
+        """The result of an action, which is called again while the server is away.
 
         Args:
             action: in one transaction; called again where it is unknown whether the first was committed.

@@ -60,7 +60,7 @@ def is_shared(records: str | Path) -> bool:
 
 
 def engine_of(url: sql.URL) -> sql.Engine:
-    """What connects to a database.
+    """SQLAlchemy's engine of a database.
 
     Raises:
         ImportError: the driver of PostgreSQL is not installed.

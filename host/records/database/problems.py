@@ -136,7 +136,7 @@ def reason(error: Problem, url: str | Path) -> str:
 
 
 def store_name(url: str | Path) -> str:
-    """What a store is called in messages and reports: the path of a file, or a URL without its secrets."""
+    """The name of a store in messages and reports: the path of a file, or a URL without its secrets."""
     if not (isinstance(url, str) and "://" in url):
         return printable(url)
     try:

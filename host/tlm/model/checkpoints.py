@@ -31,7 +31,7 @@ _KEPT = 2
 
 
 def models_root() -> Path:
-    """Where fine-tuned models lie: `$XDG_DATA_HOME/edgetlm/models`, else below `~/.local/share`."""
+    """The folder of fine-tuned models: `$XDG_DATA_HOME/edgetlm/models`, else below `~/.local/share`."""
     return data_root() / "models"
 
 

@@ -35,7 +35,7 @@ class Sample:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """What programs of the same task on the same board have in common."""
+        """The tokens that programs of the same task on the same board share."""
         return self.context[:-1]
 
 

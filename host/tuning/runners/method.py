@@ -24,7 +24,7 @@ class MeasuringMethod(Protocol):
         """
 
     def prepared(self, programs: Sequence[Program]) -> Sequence[Path]:
-        """What can be made for a job before the board is free: libraries, which `measure` removes.
+        """The libraries of a job, made before the board is free; `measure` removes them.
 
         Raises:
             BuildError: a program of the job is at fault.

@@ -47,7 +47,7 @@ class Reach(Closing):
         device: Device | None = None,
         keep: bool = False,
     ) -> LeadConnection:
-        """What measures programs on a device; see `DeviceConnection`."""
+        """The connection that measures programs on a device; see `DeviceConnection`."""
         return DeviceConnection(name, profile, connect, device, keep)
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ def known_architectures() -> tuple[str, ...]:
 
 
 def describe(config: Config, names: Collection[str]) -> tuple[DecoderDescription, DecoderWeights]:
-    """What a model computes and where its weights lie.
+    """The description of a model and of its weights.
 
     Args:
         config: its config.json.

@@ -122,7 +122,7 @@ def tiled_seconds(workload: Workload, hardware: HardwareModel, threads: int, val
 
 
 def tiled_parts(workload: Workload, hardware: HardwareModel, values: Decisions) -> dict[str, float]:
-    """What `tiled_seconds` is made of, in seconds on one core.
+    """The parts of `tiled_seconds`, in seconds on one core.
 
     "compute" and "padding", and transfers by the memory level that delivers them; of the last level only
     what exceeds reading everything once.
