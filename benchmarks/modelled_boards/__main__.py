@@ -30,8 +30,8 @@ from pathlib import Path
 from benchmarks.learned_estimate.withheld import observations_of
 from benchmarks.modelled_boards.choices import (
     DRAWN,
-    Program,
     BoardEstimates,
+    Program,
     chosen_programs,
     of_board,
     random_programs,
