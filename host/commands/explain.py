@@ -72,7 +72,7 @@ class Explanation(Tabular):
     program: str
 
     def tables(self) -> tuple[Table, ...]:
-        """The kernel and its limits; then the steps that led to its program."""
+        """What the kernel is and what limits it; then the steps that led to its program."""
         kernel, roofline = self.kernel, self.roofline
         seconds = {"estimate_us": roofline.estimate_s, "measured_us": roofline.measured_s}
         rows: list[tuple[str, object]] = [
@@ -246,7 +246,7 @@ def _roofline(
 
 
 def _argument_bytes(function: Any) -> float:
-    """Bytes of all tensors that a kernel reads and writes, each counted once."""
+    """Bytes of all arguments."""
     import numpy as np
 
     total = 0.0

@@ -100,7 +100,7 @@ def _parameters(graph: Graph, steps: list[Any]) -> list[Value]:
 
 
 class _Writer:
-    """Emits a relax module whose main function calls the functions of the table."""
+    """Builds the relax module."""
 
     def __init__(self, graph: Graph, table: FunctionTable, parameters: list[Value]) -> None:
         self.graph = graph

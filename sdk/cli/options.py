@@ -18,7 +18,7 @@ class State:
 
     Attributes:
         verbose: show tracebacks.
-        for_programs: the output is rows for programs, so that notes go to stderr.
+        for_programs: the output is rows for programs, so that remarks go elsewhere.
     """
 
     verbose: bool = False

@@ -63,7 +63,7 @@ class ReshapeWalk:
         return self.builder.reshape(self.tensor(value), value.shape)
 
     def visit(self, node: Node) -> None:
-        """Copy one node; where a rule allows, the reshapes of its inputs move behind it."""
+        """Translate one node."""
         rule = node.spec.sink_reshape or _RULES.get(node.spec.kind)
         moved = rule(self, node) if rule else None
         if moved is not None:

@@ -77,7 +77,7 @@ class TransposeWalk:
         return self.builder.transpose(self.written_out(value), inverse(order))
 
     def visit(self, node: Node) -> None:
-        """Copy one node; where a rule allows, the transposes of its inputs move behind it."""
+        """Translate one node."""
         rule = node.spec.sink_transpose or _RULES.get(node.spec.kind)
         ordered = rule(self, node) if rule else None
         if ordered is None:

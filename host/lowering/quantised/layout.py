@@ -59,7 +59,7 @@ class WeightLayout:
 
     @property
     def steps(self) -> int:
-        """Steps of `width` elements that a group takes."""
+        """Steps of a group."""
         return GROUP // self.width
 
     @property

@@ -71,7 +71,7 @@ def element_text(layout: WeightLayout, step: str, index: str) -> str:
 
 
 def _text(layout: WeightLayout, rows: int, groups: int, panels: int) -> str:
-    """The product of quantised weights and rounded activations as text of TVMScript."""
+    """TVMScript of the function."""
     lanes, width, steps, planes = layout.lanes, layout.width, layout.steps, layout.planes
     element = element_text(layout, "vq", "vp, vg|vl, vj")
     packed = f"({panels}, {groups}, {layout.vectors}, {lanes}, {width})"

@@ -203,7 +203,7 @@ class DeviceConnection:
         """See `BoardConnection.drop`."""
         broken = self._all_open()
         self._lost = True
-        # An error on closing comes from the same loss.
+        # What it says on closing is of the same loss.
         try:
             broken.close()
             if self.device is not None:
@@ -224,7 +224,7 @@ class DeviceConnection:
             self.device.close()
 
     def _all_open(self) -> ExitStack:
-        """The sessions that are open on the board; the connection can be used again."""
+        """What is open on the board; the connection itself begins anew."""
         self._runner = self._variants = None
         every = ExitStack()
         every.push(self._variants_open)
