@@ -114,19 +114,29 @@ def _grouped(stage: Stage, node: Node) -> None:
 
 
 def _depthwise(stage: Stage, node: Node) -> None:
-    """Each channel by itself; weight [*K, O]; block "depthwise_conv2d"."""
+    """Each channel by itself; weight [*K, O]; block "depthwise_conv2d".
+
+    Sums of bytes are computed in float32 where the weight is of that type, else in int32; both are exact (see
+    `use_integers`), and the result is int32.
+    """
     *kernel, out_channels = node.inputs[1].shape
     multiplier = out_channels // node.inputs[0].shape[-1]
-    data, weight = padded_input(stage, node), stage.argument(node.inputs[1])
+    data, weight = padded_input(stage, node, node.attrs.get("fill", 0)), stage.argument(node.inputs[1])
+    sums = "float32" if node.inputs[1].is_float else node.output.dtype
     axes, taps = taps_of(node, kernel)
 
     def element(indices: Indices) -> Expression:
         n, *spatial, oc = indices
         channel = oc if multiplier == 1 else oc // multiplier
-        return te.sum(data(n, *window(node, spatial, axes), channel) * weight(*taps, oc), axis=axes)
+        return te.sum(
+            product(data(n, *window(node, spatial, axes), channel), weight(*taps, oc), sums), axis=axes
+        )
 
     result = stage.compute(node.output.shape, element, f"depthwise_conv{len(kernel)}d")
-    stage.define_tensor(node.output, result)
+    if sums == node.output.dtype:
+        stage.define_tensor(node.output, result)
+    else:
+        stage.define(node.output, lambda indices: load(result, indices).astype(node.output.dtype))
 
 
 SPECS: tuple[OpSpec, ...] = (

@@ -62,7 +62,7 @@ def _dot_conv(stage: Stage, node: Node) -> None:
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         "integer_dense",
-        passes=(GraphPass(Phase.READ, lambda graph, hardware: use_integers(graph)),),
+        passes=(GraphPass(Phase.READ, use_integers),),
         fusion=Fusion(anchor=True),
     ),
     OpSpec("integer_conv", fusion=Fusion(anchor=True)),

@@ -5,8 +5,9 @@ A contraction whose activations are dequantised bytes (per tensor) and whose wei
 
     sum (x - zx) (w - zw) = sum x v + d sum (x - zx) - zx sum v,   w - zw = v + d
 
-with v in a signed byte. d is 0 unless weights without sign reach beyond one; sum v is known beforehand.
-Scales follow behind the sum. Whatever else reads a dequantised constant gets it folded, in fp32.
+with v in a signed byte, or where each channel is convolved by itself in the type in which the processor
+multiplies single bytes fastest. d is 0 unless weights without sign reach beyond one; sum v is known. Scales
+follow behind the sum. Whatever else reads a dequantised constant gets it folded, in fp32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ import numpy as np
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
-from host.lowering.types import numeric_type
+from host.lowering.types import numeric_type, single_products
+from targets import HardwareModel
+
+# Of two bytes, and the largest whole number below which fp32 has all.
+_LARGEST_PRODUCT, _LARGEST_EXACT = 1 << 15, 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +62,18 @@ def _has_products(dtype: str) -> bool:
     return numeric_type(dtype).integer_products
 
 
-def use_integers(graph: Graph) -> Graph:
-    """An equal graph whose quantised contractions are computed in integers."""
+def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
+    """An equal graph whose quantised contractions are computed in integers.
+
+    Args:
+        graph: as read.
+        hardware: the processor; on a GPU, convolutions of each channel by itself stay in floats.
+    """
+    single = "" if hardware.gpu is not None else single_products(hardware.dot_product)
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op in ("conv", "dense"):
-            result = _in_integers(builder, node, inputs)
+            result = _in_integers(builder, node, inputs, single)
             if result is not None:
                 return result
         if node.op in ("dequantize", "transpose", "reshape"):
@@ -73,11 +84,11 @@ def use_integers(graph: Graph) -> Graph:
     return rebuild(graph, rule)
 
 
-def _in_integers(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | None:
+def _in_integers(builder: Builder, node: Node, inputs: tuple[Value, ...], single: str) -> Value | None:
     x, w = _activations(builder, inputs[0]), _weights(inputs[1])
     if x is None or w is None or (x.scale is None) != (w.scale is None):
         return None
-    total = _product(builder, node, x, w.data)
+    total = _product(builder, node, x, w.data, single)
     if total is None or x.scale is None or w.scale is None:
         return total
     scale = builder.binary("multiply", x.scale, constant(w.scale))
@@ -156,7 +167,7 @@ def _folded(value: Value) -> Value:
     return constant((data.astype(np.int32) - zero).astype(np.float32) * scale)
 
 
-def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray) -> Value | None:
+def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray, single: str) -> Value | None:
     """The sum in int32, or None where it has no such form."""
     channels = weights.shape[-1]
     columns = weights.reshape(-1, channels)
@@ -166,9 +177,13 @@ def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray)
         return None
     fitting = (weights - shift).astype(np.int8)
     if node.op == "conv":
-        if shift.any() or node.attrs["groups"] != 1:
+        if shift.any():
             return None
-        total = _convolution(builder, node, x, fitting)
+        groups = node.attrs["groups"]
+        if groups == 1:
+            total = _convolution(builder, node, x, fitting)
+        else:
+            total = _depthwise(builder, node, x, fitting, single)
     else:
         total = _dense(builder, node, x.data, fitting)
     if total is None:
@@ -213,3 +228,22 @@ def _convolution(builder: Builder, node: Node, x: _Activations, weights: np.ndar
     specs = [(node.output.shape, numeric_type(x.data.dtype).accumulate)]
     attrs = {**attrs, "fill": int(fill or 0)}
     return builder.emit("integer_conv", [x.data, constant(weights)], attrs, specs)[0]
+
+
+def _depthwise(
+    builder: Builder, node: Node, x: _Activations, weights: np.ndarray, single: str
+) -> Value | None:
+    """A convolution of each channel by itself, or None for one of groups of channels.
+
+    Each product has a lane to itself. Single precision adds bytes exactly as long as no sum can be beyond
+    2^24: with 512 taps at most.
+    """
+    *kernel, depth, channels = weights.shape
+    fill = x.zero.scalar()
+    if not single or depth != 1 or node.attrs["groups"] != x.data.shape[-1] or fill is None:
+        return None
+    if single == "float32" and prod(kernel) * _LARGEST_PRODUCT > _LARGEST_EXACT:
+        return None
+    weight = constant(weights.reshape(*kernel, channels).astype(single))
+    specs = [(node.output.shape, numeric_type(x.data.dtype).accumulate)]
+    return builder.emit("depthwise_conv", [x.data, weight], {**node.attrs, "fill": int(fill)}, specs)[0]

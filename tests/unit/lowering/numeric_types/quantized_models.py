@@ -100,6 +100,38 @@ def convolution(folder: Path, dtype: str = "uint8", channels: int = 3, kernel: i
     return model(folder, nodes, (1, channels, 9, 9), (1, out, 5, 5), constants)
 
 
+def depthwise(
+    folder: Path,
+    dtype: str = "uint8",
+    channels: int = 20,
+    multiplier: int = 1,
+    kernel: tuple[int, int] = (3, 3),
+    stride: int = 1,
+) -> ImportedModel:
+    """QDQ around a convolution of each channel by itself, with padding above and on the left."""
+    made, (high, wide) = channels * multiplier, kernel
+    data = draw().integers(-SEVEN_BITS, SEVEN_BITS, (made, 1, high, wide)).astype("int8")
+    constants = {**activations(dtype), **weights(data)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node(
+            "Conv",
+            ["xd", "wd", "bd"],
+            ["c"],
+            group=channels,
+            pads=[high - 1, wide - 1, 0, 0],
+            strides=[stride, stride],
+        ),
+        node("Relu", ["c"], ["r"]),
+        *pair("r", "y", "ys", "yz"),
+    ]
+    side = 29
+    out = (side - 1) // stride + 1
+    return model(folder, nodes, (1, channels, side, side), (1, made, out, out), constants)
+
+
 def dynamic(folder: Path, dtype: str = "int8", zero: int = 0) -> ImportedModel:
     """A product quantised while the model runs, weights per tensor."""
     limits = np.iinfo(dtype)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 
 from host.engines import run_reference
 from host.lowering import lower
 from host.model import ImportedModel, LoweredModel
+from host.schedules import scheduled_function, space_for
 from targets import Board
 from tests.unit.lowering.harness import board, functions, run_lowered
 from tests.unit.lowering.numeric_types import quantized_models as models
@@ -64,6 +67,56 @@ def test_convolutions_pad_with_the_zero_point(tmp_path: Path, dtype: str, dot_pr
     kind = "dot" if dot_product else "packed"
     assert sum(f"{kind}_conv" in name for name in functions(result)) == 2
     assert set(products(result).values()) <= {"uint8", "int8", "int16"}
+
+
+def in_bytes(model: LoweredModel) -> bool:
+    """Whether the convolution of each channel by itself adds up bytes, whose scales follow behind the sum."""
+    return any("depthwise_conv_add_cast_multiply" in name for name in functions(model))
+
+
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
+@pytest.mark.parametrize(
+    ("dtype", "multiplier", "stride"), [("uint8", 1, 1), ("int8", 1, 2), ("uint8", 2, 1)]
+)
+def test_channels_by_themselves_are_multiplied_as_bytes(
+    tmp_path: Path, dtype: str, dot_product: str, multiplier: int, stride: int
+) -> None:
+    model = models.depthwise(tmp_path, dtype, multiplier=multiplier, stride=stride)
+    result = check(model, dot_product)
+    assert in_bytes(result)
+    single = {array.dtype.name for array in result.parameters if array.shape[:2] == (3, 3)}
+    assert single == {"float32" if dot_product in ("u8s8", "s16s16") else "int16"}
+
+
+def test_sums_that_single_precision_might_round_are_not_added_up_in_it(tmp_path: Path) -> None:
+    exact = check(models.depthwise(tmp_path, channels=16, kernel=(1, 29)), "u8s8")
+    assert in_bytes(exact)
+    # 23 times 23 taps of bytes may be above 2^24.
+    large = check(models.depthwise(tmp_path, channels=16, kernel=(23, 23)), "u8s8", 0.05)
+    assert not in_bytes(large)
+    whole = check(models.depthwise(tmp_path, channels=16, kernel=(23, 23)), "s8s8")
+    assert in_bytes(whole)
+
+
+@pytest.mark.parametrize("dot_product", ["u8s8", "s8s8"])
+def test_random_programs_of_channels_by_themselves_compute_the_same_bytes(
+    tmp_path: Path, dot_product: str
+) -> None:
+    model, on = models.depthwise(tmp_path, channels=48), board_with(dot_product)
+    lowered = lower(model, on)
+    (task,) = (one for one in lowered.tasks if "depthwise" in one.name)
+    space = space_for(task, on.hardware, 1)
+    generator = random.Random(0)
+    for _ in range(4):
+        made = scheduled_function(space.apply(space.candidate(space.sample(generator), "test")))
+        changed = {
+            name: made.with_attr("global_symbol", task.name) if name.name_hint == task.name else function
+            for name, function in lowered.module.functions.items()
+        }
+        program = replace(lowered, module=tvm.IRModule(changed))
+        for case in model.golden:
+            (found,) = run_lowered(program, list(case.inputs))
+            assert (found == case.outputs[0]).all()
 
 
 @pytest.mark.parametrize("weights", [("int8", 0), ("uint8", 128), ("uint8", 7)])
