@@ -20,7 +20,7 @@ import numpy as np
 from host.lowering.builder import Builder
 from host.lowering.graph import Graph, Node, Value, constant
 from host.lowering.rebuild import rebuild
-from host.lowering.types import numeric_type, single_products
+from host.lowering.types import dot_product, numeric_type, single_products
 from targets import HardwareModel
 
 # Of two bytes, and the largest whole number below which fp32 has all.
@@ -67,13 +67,12 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
 
     Args:
         graph: as read.
-        hardware: the processor; on a GPU, convolutions of each channel by itself stay in floats.
+        hardware: the processor; on a GPU, convolutions of groups of channels stay in floats.
     """
-    single = "" if hardware.gpu is not None else single_products(hardware.dot_product)
 
     def rule(builder: Builder, node: Node, inputs: tuple[Value, ...]) -> Value | tuple[Value, ...]:
         if node.op in ("conv", "dense"):
-            result = _in_integers(builder, node, inputs, single)
+            result = _in_integers(builder, node, inputs, hardware)
             if result is not None:
                 return result
         if node.op in ("dequantize", "transpose", "reshape"):
@@ -84,11 +83,13 @@ def use_integers(graph: Graph, hardware: HardwareModel) -> Graph:
     return rebuild(graph, rule)
 
 
-def _in_integers(builder: Builder, node: Node, inputs: tuple[Value, ...], single: str) -> Value | None:
+def _in_integers(
+    builder: Builder, node: Node, inputs: tuple[Value, ...], hardware: HardwareModel
+) -> Value | None:
     x, w = _activations(builder, inputs[0]), _weights(inputs[1])
     if x is None or w is None or (x.scale is None) != (w.scale is None):
         return None
-    total = _product(builder, node, x, w.data, single)
+    total = _product(builder, node, x, w.data, hardware)
     if total is None or x.scale is None or w.scale is None:
         return total
     scale = builder.binary("multiply", x.scale, constant(w.scale))
@@ -167,7 +168,9 @@ def _folded(value: Value) -> Value:
     return constant((data.astype(np.int32) - zero).astype(np.float32) * scale)
 
 
-def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray, single: str) -> Value | None:
+def _product(
+    builder: Builder, node: Node, x: _Activations, weights: np.ndarray, hardware: HardwareModel
+) -> Value | None:
     """The sum in int32, or None where it has no such form."""
     channels = weights.shape[-1]
     columns = weights.reshape(-1, channels)
@@ -179,11 +182,7 @@ def _product(builder: Builder, node: Node, x: _Activations, weights: np.ndarray,
     if node.op == "conv":
         if shift.any():
             return None
-        groups = node.attrs["groups"]
-        if groups == 1:
-            total = _convolution(builder, node, x, fitting)
-        else:
-            total = _depthwise(builder, node, x, fitting, single)
+        total = _convolution(builder, node, x, fitting, hardware)
     else:
         total = _dense(builder, node, x.data, fitting)
     if total is None:
@@ -216,34 +215,62 @@ def _dense(builder: Builder, node: Node, data: Value, weights: np.ndarray) -> Va
     return builder.reshape(result, node.output.shape)
 
 
-def _convolution(builder: Builder, node: Node, x: _Activations, weights: np.ndarray) -> Value | None:
+def _convolution(
+    builder: Builder, node: Node, x: _Activations, weights: np.ndarray, hardware: HardwareModel
+) -> Value | None:
     """A convolution whose padding is the zero point; one that reads single positions is a dense product."""
     attrs, *kernel = node.attrs, *weights.shape[:-2]
+    groups, depth = attrs["groups"], weights.shape[-2]
     plain = not any(attrs["padding"]) and all(step == 1 for step in attrs["strides"])
-    if plain and prod(kernel) == 1:
+    if plain and prod(kernel) == groups == 1:
         return _dense(builder, node, x.data, weights.reshape(weights.shape[-2:]))
     fill = x.zero.scalar()
     if fill is None and any(attrs["padding"]):
         return None
+    op = "integer_conv"
+    if groups > 1:
+        if hardware.gpu is not None:
+            return None
+        if depth == 1 and groups == x.data.shape[-1]:
+            return _depthwise(builder, node, x.data, weights, int(fill or 0), hardware)
+        if not _has_whole_groups(depth, weights.shape[-1] // groups, hardware):
+            return None
+        op = "integer_grouped_conv"
     specs = [(node.output.shape, numeric_type(x.data.dtype).accumulate)]
     attrs = {**attrs, "fill": int(fill or 0)}
-    return builder.emit("integer_conv", [x.data, constant(weights)], attrs, specs)[0]
+    return builder.emit(op, [x.data, constant(weights)], attrs, specs)[0]
+
+
+# Lanes of the narrowest vectors.
+_NARROWEST = 4
+
+
+def _has_whole_groups(depth: int, channels: int, hardware: HardwareModel) -> bool:
+    """Whether dot products divide the groups of a convolution.
+
+    If not, channels would have to be filled up in every group, those of the activations too.
+
+    Args:
+        depth: input channels of a group.
+        channels: output channels of a group.
+        hardware: with or without an instruction for dot products.
+    """
+    if not hardware.dot_product:
+        return True
+    return depth % dot_product(hardware.dot_product).group == 0 and channels % _NARROWEST == 0
 
 
 def _depthwise(
-    builder: Builder, node: Node, x: _Activations, weights: np.ndarray, single: str
+    builder: Builder, node: Node, data: Value, weights: np.ndarray, fill: int, hardware: HardwareModel
 ) -> Value | None:
-    """A convolution of each channel by itself, or None for one of groups of channels.
+    """A convolution of each channel by itself: each product has a lane to itself.
 
-    Each product has a lane to itself. Single precision adds bytes exactly as long as no sum can be beyond
-    2^24: with 512 taps at most.
+    Single precision adds bytes exactly as long as no sum can be beyond 2^24: with 512 taps at most.
     """
-    *kernel, depth, channels = weights.shape
-    fill = x.zero.scalar()
-    if not single or depth != 1 or node.attrs["groups"] != x.data.shape[-1] or fill is None:
-        return None
+    *kernel, _, channels = weights.shape
+    single = single_products(hardware.dot_product)
     if single == "float32" and prod(kernel) * _LARGEST_PRODUCT > _LARGEST_EXACT:
         return None
     weight = constant(weights.reshape(*kernel, channels).astype(single))
-    specs = [(node.output.shape, numeric_type(x.data.dtype).accumulate)]
-    return builder.emit("depthwise_conv", [x.data, weight], {**node.attrs, "fill": int(fill)}, specs)[0]
+    specs = [(node.output.shape, numeric_type(data.dtype).accumulate)]
+    return builder.emit("depthwise_conv", [data, weight], {**node.attrs, "fill": fill}, specs)[0]

@@ -132,6 +132,24 @@ def depthwise(
     return model(folder, nodes, (1, channels, side, side), (1, made, out, out), constants)
 
 
+def grouped(
+    folder: Path, dtype: str = "uint8", groups: int = 5, depth: int = 8, made: int = 12, stride: int = 1
+) -> ImportedModel:
+    """QDQ around a grouped convolution of 3x3, `depth` channels of each group to `made`."""
+    data = draw().integers(-SEVEN_BITS, SEVEN_BITS, (groups * made, depth, 3, 3)).astype("int8")
+    constants = {**activations(dtype), **weights(data)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0),
+        node("Conv", ["xd", "wd", "bd"], ["c"], group=groups, pads=[1] * 4, strides=[stride] * 2),
+        node("Relu", ["c"], ["r"]),
+        *pair("r", "y", "ys", "yz"),
+    ]
+    out = (9 - 1) // stride + 1
+    return model(folder, nodes, (1, groups * depth, 9, 9), (1, groups * made, out, out), constants)
+
+
 def dynamic(folder: Path, dtype: str = "int8", zero: int = 0) -> ImportedModel:
     """A product quantised while the model runs, weights per tensor."""
     limits = np.iinfo(dtype)

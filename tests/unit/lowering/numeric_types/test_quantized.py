@@ -14,15 +14,16 @@ from host.engines import run_reference
 from host.lowering import lower
 from host.model import ImportedModel, LoweredModel
 from host.schedules import scheduled_function, space_for
+from host.schedules.cpu.dot.intrinsics import PLAIN
 from targets import Board
-from tests.unit.lowering.harness import board, functions, run_lowered
+from tests.unit.lowering.harness import LANES, board, functions, run_lowered
 from tests.unit.lowering.numeric_types import quantized_models as models
 
 DOT_PRODUCTS = ("", "u8s8", "s8s8", "s16s16")
 
 
-def board_with(dot_product: str) -> Board:
-    found = board()
+def board_with(dot_product: str, lanes: int = LANES) -> Board:
+    found = board(lanes)
     return replace(found, hardware=replace(found.hardware, dot_product=dot_product))
 
 
@@ -98,17 +99,41 @@ def test_sums_that_single_precision_might_round_are_not_added_up_in_it(tmp_path:
     assert in_bytes(whole)
 
 
-@pytest.mark.parametrize("dot_product", ["u8s8", "s8s8"])
-def test_random_programs_of_channels_by_themselves_compute_the_same_bytes(
-    tmp_path: Path, dot_product: str
+@pytest.mark.parametrize("dot_product", DOT_PRODUCTS)
+@pytest.mark.parametrize(("dtype", "made", "stride"), [("uint8", 12, 1), ("int8", 8, 2)])
+def test_groups_of_channels_are_multiplied_as_bytes(
+    tmp_path: Path, dtype: str, dot_product: str, made: int, stride: int
 ) -> None:
-    model, on = models.depthwise(tmp_path, channels=48), board_with(dot_product)
+    result = check(models.grouped(tmp_path, dtype, made=made, stride=stride), dot_product)
+    name = "dot_grouped_conv" if dot_product else "grouped_conv_add_cast"
+    assert any(name in function for function in functions(result))
+
+
+def test_groups_that_no_instruction_divides_stay_in_floats(tmp_path: Path) -> None:
+    model = models.grouped(tmp_path, depth=6)
+    assert not any("grouped_conv_add_cast" in name for name in functions(check(model, "u8s8", 0.05)))
+    assert any("dot_grouped_conv" in name for name in functions(check(model, "s16s16")))
+    uneven = models.grouped(tmp_path, made=6)
+    assert not any("grouped_conv_add_cast" in name for name in functions(check(uneven, "u8s8", 0.05)))
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "grouped"])
+@pytest.mark.parametrize("dot_product", ["u8s8", "s8s8"])
+def test_random_programs_of_groups_compute_the_same_bytes(
+    tmp_path: Path, kind: str, dot_product: str
+) -> None:
+    model = models.depthwise(tmp_path, channels=48) if kind == "depthwise" else models.grouped(tmp_path)
+    on = board_with(dot_product, 4 if dot_product == "s8s8" else LANES)
     lowered = lower(model, on)
-    (task,) = (one for one in lowered.tasks if "depthwise" in one.name)
+    (task,) = (one for one in lowered.tasks if f"{kind}_conv" in one.name)
     space = space_for(task, on.hardware, 1)
     generator = random.Random(0)
     for _ in range(4):
-        made = scheduled_function(space.apply(space.candidate(space.sample(generator), "test")))
+        values = space.sample(generator)
+        if "intrinsic" in values:
+            # Plain code is for any processor that a test runs on.
+            values["intrinsic"] = PLAIN
+        made = scheduled_function(space.apply(space.candidate(values, "test")))
         changed = {
             name: made.with_attr("global_symbol", task.name) if name.name_hint == task.name else function
             for name, function in lowered.module.functions.items()
