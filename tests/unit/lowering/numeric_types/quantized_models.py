@@ -150,6 +150,21 @@ def grouped(
     return model(folder, nodes, (1, groups * depth, 9, 9), (1, groups * made, out, out), constants)
 
 
+def pooled(folder: Path, dtype: str = "uint8") -> ImportedModel:
+    """QDQ, a maximum over windows with padding, QDQ with the same scale, and a convolution by 1x1."""
+    data = draw().integers(-SEVEN_BITS, SEVEN_BITS, (24, 20, 1, 1)).astype("int8")
+    constants = {**activations(dtype), "v": data, "vs": np.float32(0.004), "vz": np.int8(0)}
+    nodes = [
+        *pair("x", "xd", "xs", "xz"),
+        node("DequantizeLinear", ["v", "vs", "vz"], ["vd"]),
+        node("MaxPool", ["xd"], ["m"], kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]),
+        *pair("m", "md", "xs", "xz"),
+        node("Conv", ["md", "vd"], ["c"]),
+        *pair("c", "y", "ys", "yz"),
+    ]
+    return model(folder, nodes, (1, 20, 9, 9), (1, 24, 5, 5), constants)
+
+
 def dynamic(folder: Path, dtype: str = "int8", zero: int = 0) -> ImportedModel:
     """A product quantised while the model runs, weights per tensor."""
     limits = np.iinfo(dtype)

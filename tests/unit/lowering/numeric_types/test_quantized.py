@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+from tvm import te, tirx
 
 from host.engines import run_reference
 from host.lowering import lower
+from host.lowering.ops.elementwise.quantization import float_difference, quantized
 from host.model import ImportedModel, LoweredModel
 from host.schedules import scheduled_function, space_for
+from host.schedules.analysis import analyse
 from host.schedules.cpu.dot.intrinsics import PLAIN
 from targets import Board
 from tests.unit.lowering.harness import LANES, board, functions, run_lowered
@@ -142,6 +146,38 @@ def test_random_programs_of_groups_compute_the_same_bytes(
         for case in model.golden:
             (found,) = run_lowered(program, list(case.inputs))
             assert (found == case.outputs[0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_maxima_are_those_of_the_bytes(tmp_path: Path, dtype: str) -> None:
+    result = check(models.pooled(tmp_path, dtype), "u8s8" if dtype == "uint8" else "s8s8", 0.05)
+    (task,) = (one for one in result.tasks if "pool" in one.name)
+    [maximum] = [one for one in analyse(task.function).stages if one.name == "max"]
+    assert maximum.write.type.name == dtype
+    # The input is quantised, and the product; bytes of the same scale are not quantised once more.
+    quantised = sum(name.replace("dequantize", "").count("quantize") for name in functions(result))
+    assert quantised == 2
+
+
+@pytest.mark.parametrize(("zero", "less"), [(0, 0), (113, 113), (-128, 5), (7, -128)])
+def test_a_quantised_number_is_a_float_again_without_being_narrowed(zero: int, less: int) -> None:
+    dtype = "uint8" if zero >= 0 else "int8"
+    x = te.placeholder((2001,), "float32", name="x")
+
+    def difference(i: Any) -> Any:
+        scale, point = tirx.const(1.0, "float32"), tirx.const(zero, "int32")
+        byte = quantized((x[i], scale, point), {}, dtype)
+        return float_difference(byte, tirx.const(less, "int32"))
+
+    made = te.compute((2001,), difference, name="y")
+    function = te.create_prim_func([x, made])
+    assert f'"{dtype}"' not in function.script()
+    data = np.linspace(-300.0, 300.0, 2001, dtype="float32")
+    found = tvm.runtime.tensor(np.zeros(2001, "float32"))
+    tvm.compile(function, target="llvm")(tvm.runtime.tensor(data), found)
+    limits = np.iinfo(dtype)
+    wanted = np.clip(np.rint(data) + zero, limits.min, limits.max) - less
+    assert (found.numpy() == wanted).all()
 
 
 @pytest.mark.parametrize("weights", [("int8", 0), ("uint8", 128), ("uint8", 7)])
