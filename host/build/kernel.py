@@ -97,7 +97,7 @@ def _compiled(
 
 
 def lower_function(function: tvm.tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm.IRModule:
-    """Run the passes of TVM's own build before code generation, with seven changes.
+    """What TVM's own build does before code generation, with seven changes.
 
     - No assumption on the alignment of arguments beyond that of an element: TVM takes 64 bytes for
       granted without a check, and an array from elsewhere would kill the process. Unaligned vector
