@@ -74,7 +74,7 @@ def test_values_that_have_a_number_come_back(bits: int, seed: int) -> None:
 def test_the_layout_is_that_of_the_operations(bits: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     made = quantise(generator.standard_normal((5, 96)).astype(np.float32), bits)
-    other = dequantised(made.weight, made.scales, {"bits": bits, "group": 32})
+    other = dequantised([made.weight, made.scales], {"bits": bits, "group": 32})
     assert np.array_equal(dequantise(made), other)
 
 
